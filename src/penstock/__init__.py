@@ -1,0 +1,118 @@
+"""Penstock: stream jobs in Python that run on Spark.
+
+    import penstock as ps
+
+    job = ps.Job("wordcount")
+    lines = job.source("lines", ps.LogSource("lines"))
+    split = job.task("split", lambda r: [(w, 1) for w in r.value.split()])
+    count = job.task("count", ps.Count())
+    out = job.sink("counts", ps.LogSink("counts"))
+    lines >> split >> count >> out
+
+Importing this package does not import Spark; running a job does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import (
+    CycleLimitError,
+    GraphError,
+    IncompatibleJobError,
+    JobFailedError,
+    LogCorruptionError,
+    LogError,
+    PenstockError,
+    Problem,
+    SettingError,
+    TaskError,
+    UnstorableValueError,
+)
+from penstock.graph.ends import Sink, SinkWriter, Source, WriteContext
+from penstock.graph.job import Job
+from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY, Partitioning
+from penstock.graph.qos import QoS
+from penstock.graph.tasks import CombiningTask, Count, Inputs, Outputs, Reduce, StatefulTask, Sum, Task
+from penstock.graph.vertex import Vertex
+from penstock.record import Record
+
+if TYPE_CHECKING:
+    from penstock import testing
+    from penstock.connect.console import ConsoleSink
+    from penstock.connect.log_ends import LogSink, LogSource
+    from penstock.connect.memory import MemorySink, MemorySource
+    from penstock.engine.report import Report
+    from penstock.engine.summary import Discarded
+    from penstock.log import Log
+    from penstock.spark.run import run
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "ConsoleSink": "penstock.connect.console",
+    "Discarded": "penstock.engine.summary",
+    "Log": "penstock.log",
+    "LogSink": "penstock.connect.log_ends",
+    "LogSource": "penstock.connect.log_ends",
+    "MemorySink": "penstock.connect.memory",
+    "MemorySource": "penstock.connect.memory",
+    "Report": "penstock.engine.report",
+    "run": "penstock.spark.run",
+}
+"""Where a name comes from that is imported only when it is used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("penstock.testing")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+
+
+__all__ = [
+    "BROADCAST",
+    "ROUND_ROBIN",
+    "SAME_KEY",
+    "CombiningTask",
+    "ConsoleSink",
+    "Count",
+    "CycleLimitError",
+    "Discarded",
+    "GraphError",
+    "IncompatibleJobError",
+    "Inputs",
+    "Job",
+    "JobFailedError",
+    "Log",
+    "LogCorruptionError",
+    "LogError",
+    "LogSink",
+    "LogSource",
+    "MemorySink",
+    "MemorySource",
+    "Outputs",
+    "Partitioning",
+    "PenstockError",
+    "Problem",
+    "QoS",
+    "Record",
+    "Reduce",
+    "Report",
+    "SettingError",
+    "Sink",
+    "SinkWriter",
+    "Source",
+    "StatefulTask",
+    "Sum",
+    "Task",
+    "TaskError",
+    "UnstorableValueError",
+    "Vertex",
+    "WriteContext",
+    "__version__",
+    "run",
+    "testing",
+]

@@ -1,0 +1,255 @@
+"""``penstock log``: make, fill, read and inspect logs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from enum import StrEnum
+from io import UnsupportedOperation
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, ParamSpec
+
+import typer
+
+from penstock.errors import PenstockError, UnstorableValueError
+from penstock.log import Log, LogStat, log_folder, tagged
+from penstock.log.lines import batches, json_record, text_record
+from penstock.record import Record
+
+app = typer.Typer(
+    name="log",
+    help="Make, fill, read and inspect logs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+P = ParamSpec("P")
+
+
+class Output(StrEnum):
+    """What a command prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The log's name.")]
+Root = Annotated[
+    Path | None,
+    typer.Option("--root", metavar="DIR", help="Where logs live, instead of $PENSTOCK_HOME or ~/.penstock."),
+]
+Form = Annotated[Output, typer.Option("-o", "--output", help="What to print.")]
+
+
+def user_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """Turn what a user can do wrong into one line and an exit code; a closed pipe is no error."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except PenstockError as error:
+            _fail(str(error))
+        except BrokenPipeError:
+            # Python flushes standard output once more when it exits, and would complain then.
+            with suppress(UnsupportedOperation):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        except OSError as error:
+            _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
+
+    return run
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(1)
+
+
+@app.command()
+@user_errors
+def create(
+    name: Name,
+    *,
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions it has, for good.")] = 1,
+    root: Root = None,
+) -> None:
+    """Make a log."""
+    log = Log.create(log_folder(name, root), partitions)
+    typer.echo(f"created {log.path}", err=True)
+
+
+@app.command()
+@user_errors
+def append(
+    name: Name,
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Each line is JSON: a value, or {key, value, ts}.")
+    ] = False,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="SEP", help=r"What ends the key of a line; \t is a tab.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="How many lines become visible together.")] = 10_000,
+    make: Annotated[bool, typer.Option("--create", help="Make the log if there is none.")] = False,
+    root: Root = None,
+) -> None:
+    """Append the lines of standard input, each as one record."""
+    if key_separator is not None and (as_json or not key_separator):
+        raise typer.BadParameter(
+            "it takes text lines and at least one character", param_hint="--key-separator"
+        )
+    folder = log_folder(name, root)
+    log = Log.create(folder, exist_ok=True) if make else Log.open(folder)
+    separator = None if key_separator is None else key_separator.replace("\\t", "\t")
+    parse = json_record if as_json else functools.partial(text_record, separator=separator)
+    appended = 0
+    try:
+        for lines in _input(batch):
+            log.append(_parse(lines, appended + 1, parse))
+            appended += len(lines)
+    except UnstorableValueError as error:
+        _fail(f"lines from {appended + 1} on: {error}; nothing from line {appended + 1} on was appended")
+    finally:
+        typer.echo(f"appended {appended} record{'' if appended == 1 else 's'}", err=True)
+
+
+def _parse(lines: Sequence[bytes], first: int, parse: Callable[[bytes], Record]) -> list[Record]:
+    records = []
+    for number, line in enumerate(lines, first):
+        try:
+            records.append(parse(line))
+        except ValueError as error:
+            raise PenstockError(
+                f"line {number}: {error}; nothing from line {first} on was appended"
+            ) from None
+    return records
+
+
+def _input(size: int) -> Iterator[Sequence[bytes]]:
+    try:
+        descriptor = sys.stdin.fileno()
+    except UnsupportedOperation:  # not a real file: there is nothing to wait for
+        lines = sys.stdin.buffer.read().removesuffix(b"\n").split(b"\n")
+        yield from (lines[first : first + size] for first in range(0, len(lines), size) if lines != [b""])
+    else:
+        yield from batches(descriptor, size)
+
+
+@app.command()
+@user_errors
+def read(
+    name: Name,
+    *,
+    partition: Annotated[int | None, typer.Option(min=0, metavar="P", help="Only this partition.")] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, metavar="POS", help="The first position; else the begin.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N records.")] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for records to come.")] = False,
+    output: Form = Output.TEXT,
+    root: Root = None,
+) -> None:
+    """Print records, in order within each partition."""
+    log = Log.open(log_folder(name, root))
+    if start is not None and partition is None and log.partitions > 1:
+        raise typer.BadParameter(
+            "a position belongs to one partition: give --partition too", param_hint="--from"
+        )
+    numbers = range(log.partitions) if partition is None else [partition]
+    positions = {number: log.begin(number) if start is None else start for number in numbers}
+    left = limit
+    for number, position, chunk in _chunks(log, positions, follow):
+        shown = chunk[:left]
+        lines = (
+            _json_line(number, position + index, record) if output is Output.JSON else _text_line(record)
+            for index, record in enumerate(shown)
+        )
+        # A string may hold half of a surrogate pair, which no encoding of text has.
+        sys.stdout.buffer.write("".join(lines).encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
+        if left is not None:
+            left -= len(shown)
+            if left == 0:
+                return
+
+
+def _chunks(log: Log, positions: dict[int, int], follow: bool) -> Iterator[tuple[int, int, list[Record]]]:
+    with log.watch(list(positions)) as watch:
+        while True:
+            found = False
+            for number, position in list(positions.items()):
+                after = position
+                for chunk in log.read(number, position):
+                    yield number, after, chunk
+                    after += len(chunk)
+                found = found or after > position
+                positions[number] = after
+            if not follow:
+                return
+            if not found:
+                watch.wait(1.0)
+
+
+def _text_line(record: Record) -> str:
+    value = _text(record.value)
+    return f"{value}\n" if record.key is None else f"{_text(record.key)}\t{value}\n"
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else tagged.dumps(value)
+
+
+def _json_line(partition: int, position: int, record: Record) -> str:
+    key, value, ts = map(tagged.dumps, record)
+    return f'{{"partition":{partition},"position":{position},"key":{key},"value":{value},"ts":{ts}}}\n'
+
+
+@app.command()
+@user_errors
+def stat(
+    name: Name,
+    *,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every segment, not only its header.")
+    ] = False,
+    output: Form = Output.TEXT,
+    root: Root = None,
+) -> None:
+    """Print how much is in a log; the exit code is 1 when a segment is damaged."""
+    found = Log.open(log_folder(name, root)).stat(verify=verify)
+    if output is Output.JSON:
+        typer.echo(json.dumps(asdict(found)))
+    else:
+        _table(found)
+    if found.damaged:
+        raise typer.Exit(1)
+
+
+def _table(found: LogStat) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = ("partition", "begin", "end", "records", "segments", "bytes", "damaged")
+    table = Table(*columns, title=f"log {found.name}")
+    for column in table.columns:
+        column.justify = "right"
+    for one in found.partitions:
+        numbers = (one.partition, one.begin, one.end, one.records, one.segments, one.bytes, len(one.damaged))
+        table.add_row(*map(str, numbers))
+    Console().print(table)
+    for one in found.partitions:
+        for position, cause in one.damaged:
+            typer.echo(f"damaged: partition {one.partition}, position {position}: {cause}")
+
+
+if __name__ == "__main__":
+    app()

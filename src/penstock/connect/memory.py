@@ -1,0 +1,95 @@
+"""Records from a list and records to a list: for tests, notebooks and first steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.record import Record, as_record
+
+_CHUNK = 8192
+
+
+class MemorySource(Source):
+    """Reads a list of items: values, ``(key, value)`` pairs or records.
+
+    The list is gone when the program ends, so a job with such a source starts anew each time.
+    """
+
+    durable = False
+
+    def __init__(
+        self, items: Iterable[Any] = (), *, partitions: int = 1, max_records_per_batch: int | None = None
+    ) -> None:
+        self.records = [as_record(item) for item in items]
+        self.partitions = partitions
+        self.max_records_per_batch = max_records_per_batch
+
+    def begin(self) -> Position:
+        """Start before the first item."""
+        return {"0": 0}
+
+    def latest(self, after: Position) -> Position:
+        """Read to the end of the list, or as far as the limit allows."""
+        end = len(self.records)
+        if self.max_records_per_batch is not None:
+            end = min(end, after["0"] + self.max_records_per_batch)
+        return {"0": end}
+
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        """Deal the range out in even parts."""
+        first, count = start["0"], end["0"] - start["0"]
+        cuts = [first + count * part // self.partitions for part in range(self.partitions + 1)]
+        return [self.records[low:high] for low, high in zip(cuts, cuts[1:], strict=False) if high > low]
+
+    def read(self, split: Split) -> Iterator[list[Record]]:
+        """Read the records of a part, which travel with it."""
+        for start in range(0, len(split), _CHUNK):
+            yield split[start : start + _CHUNK]
+
+    def lag(self, after: Position) -> int:
+        """Return how many items are left."""
+        return len(self.records) - after["0"]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the options; the items are not part of the job's structure."""
+        return {"partitions": self.partitions}
+
+    def on_worker(self) -> MemorySource:
+        """Leave the list behind: workers get their records with their split."""
+        return MemorySource()
+
+
+class MemorySink(Sink):
+    """Collects records in ``records``, in the driver's memory."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Collect on the worker."""
+        return CollectingWriter()
+
+    def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
+        """Take a batch over."""
+        for records in receipts:
+            self.records.extend(records)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "records": []}
+
+
+class CollectingWriter(SinkWriter):
+    """Sends its records to the driver with the receipt."""
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+
+    def write(self, records: list[Record]) -> None:
+        """Keep the records."""
+        self._records.extend(records)
+
+    def finish(self) -> Receipt | None:
+        """Hand the records over."""
+        return self._records or None

@@ -1,0 +1,137 @@
+"""Everything that a worker process needs to know of a job, as one picklable value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.graph.ends import Sink, Source
+from penstock.graph.job import Job
+from penstock.plan.physical import PhysicalPlan, compile_plan
+
+DISCARDED = "@discarded"
+"""The name under which the stream of discarded records is written like a sink."""
+
+
+@dataclass(frozen=True)
+class VertexSpec:
+    """One vertex, as the engine runs it."""
+
+    name: str
+    kind: str
+    operator: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a job keeps its files. All of them are below one folder, which can be copied as a whole."""
+
+    root: str
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's own checkpoint: which batch covers which positions."""
+        return Path(self.root) / "checkpoint"
+
+    @property
+    def ledger(self) -> Path:
+        """One file for each committed batch."""
+        return Path(self.root) / "ledger"
+
+    @property
+    def state(self) -> Path:
+        """Keyed state, a folder for each bucket."""
+        return Path(self.root) / "state"
+
+    @property
+    def feedback(self) -> Path:
+        """What goes into the next batch instead of a sink."""
+        return Path(self.root) / "feedback"
+
+    @property
+    def stop_request(self) -> Path:
+        """Exists while no new batch may start."""
+        return Path(self.root) / "stop"
+
+    @property
+    def failure(self) -> Path:
+        """What went wrong while a batch was planned."""
+        return Path(self.root) / "failure"
+
+    @property
+    def structure(self) -> Path:
+        """The job's structure when it ran last."""
+        return Path(self.root) / "job.json"
+
+    @property
+    def stop_answer(self) -> Path:
+        """Exists once the last batch before a stop is over."""
+        return Path(self.root) / "stopped"
+
+    def create(self) -> None:
+        """Make the folders, readable by their owner alone."""
+        for folder in (Path(self.root), self.ledger, self.state, self.feedback):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A job, its plan and its place on disk."""
+
+    job: str
+    vertices: tuple[VertexSpec, ...]
+    plan: PhysicalPlan
+    buckets: int
+    folders: Folders
+    discarded: Sink
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The sources by vertex name."""
+        return {vertex.name: vertex.operator for vertex in self.vertices if vertex.kind == "source"}
+
+    @property
+    def sinks(self) -> dict[str, Sink]:
+        """The sinks by vertex name, the stream of discarded records among them."""
+        found = {vertex.name: vertex.operator for vertex in self.vertices if vertex.kind == "sink"}
+        if self.plan.loops:
+            found[DISCARDED] = self.discarded
+        return found
+
+    def index_of(self, name: str) -> int:
+        """Return the index of the vertex of that name."""
+        return next(index for index, vertex in enumerate(self.vertices) if vertex.name == name)
+
+    def with_ends(self, ends: Mapping[str, Source | Sink]) -> Blueprint:
+        """Return the same job with other sources and sinks, by name."""
+        vertices = tuple(
+            replace(vertex, operator=ends[vertex.name]) if vertex.name in ends else vertex
+            for vertex in self.vertices
+        )
+        return replace(self, vertices=vertices)
+
+    def for_workers(self) -> Blueprint:
+        """Return the blueprint without what only the driver needs."""
+        return self.with_ends({name: source.on_worker() for name, source in self.sources.items()})
+
+
+def draw(job: Job, *, folder: Path, buckets: int, discarded: Sink) -> Blueprint:
+    """Make the blueprint of a job; raises GraphError when the graph is wrong."""
+    plan = compile_plan(job)
+    vertices = tuple(
+        VertexSpec(
+            name=vertex.name,
+            kind=vertex.kind,
+            operator=vertex.operator,
+            inputs=tuple(vertex.inputs),
+            outputs=tuple(vertex.outputs),
+            config=dict(vertex.config or {}),
+        )
+        for vertex in job.vertices
+    )
+    return Blueprint(job.name, vertices, plan, buckets, Folders(str(folder)), discarded)

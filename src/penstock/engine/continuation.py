@@ -1,0 +1,104 @@
+"""Whether and how a job can go on from where it was: other code, another graph, other numbers of buckets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from penstock.engine.blueprint import Folders
+from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.packing import pack, unpack
+from penstock.engine.sealed import read_sealed, write_sealed
+from penstock.engine.state import States, read_bucket, write_base
+from penstock.keys import key_hash
+
+
+def obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str]:
+    """Return why a job with a new structure cannot go on from a batch of the old one."""
+    found = []
+    before = {vertex["name"]: vertex for vertex in old["vertices"]}
+    after = {vertex["name"]: vertex for vertex in new["vertices"]}
+    for name, vertex in before.items():
+        now = after.get(name)
+        if vertex["kind"] == "source" and (now is None or now["kind"] != "source"):
+            found.append(f"source {name!r} is gone, and with it how far it had been read")
+        elif vertex["stateful"] and last.state and (now is None or not now["stateful"]):
+            found.append(f"the state of vertex {name!r} would be lost")
+        elif vertex["stateful"] and now is not None and vertex["operator"] != now["operator"] and last.state:
+            found.append(
+                f"vertex {name!r} keeps the state of {vertex['operator']}, which {now['operator']} cannot read"
+            )
+    if last.feedback and (old["edges"], list(before)) != (new["edges"], list(after)):
+        found.append("records are on their way through the old graph: run it until it is drained first")
+    return found
+
+
+def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
+    """Deal all keyed state and all records under way out to another number of buckets.
+
+    The batch's ledger entry is replaced in one step: a crash before it leaves everything as it was.
+    """
+    attempt = uuid4().hex
+    dealt: list[States] = [{} for _ in range(buckets)]
+    for bucket, head in sorted(last.state.items()):
+        for vertex, held in read_bucket(folders.state, bucket, head).items():
+            for key, state in held.items():
+                dealt[key_hash(key) % buckets].setdefault(vertex, {})[key] = state
+    heads = {
+        bucket: write_base(folders.state, bucket, states, last.batch, attempt)
+        for bucket, states in enumerate(dealt)
+        if states
+    }
+    feedback = []
+    if last.feedback:
+        parcels = [
+            part
+            for name in last.feedback
+            for _, parcel in unpack(read_sealed(folders.feedback / name))[0]
+            for part in deal_parcel(parcel, buckets)
+        ]
+        name = f"{last.batch:012d}-{attempt}"
+        write_sealed(folders.feedback / name, pack((parcels,)))
+        feedback = [name]
+    entry = replace(last, state=heads, feedback=feedback, buckets=buckets)
+    Ledger(folders.ledger).replace(entry)
+    _remove_others(folders, entry)
+    return entry
+
+
+def deal_parcel(parcel: bytes, buckets: int) -> list[tuple[int, bytes]]:
+    """Divide a parcel by key into one for each bucket that it concerns."""
+    form, name, port, counters, keys, *columns = unpack(parcel)
+    if form == "groups":
+        sizes, flat, times = columns
+        values, start = [], 0
+        for size in sizes:
+            values.append(flat[start : start + size])
+            start += size
+        columns = [values, times or [None] * len(keys)]
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+    for row in zip(keys, *columns, strict=True):
+        rows.setdefault(key_hash(row[0]) % buckets, []).append(row)
+    dealt = []
+    for bucket, its_rows in sorted(rows.items()):
+        its_keys, *its_columns = (list(column) for column in zip(*its_rows, strict=True))
+        if form == "groups":
+            lists, times = its_columns
+            flat = [value for values in lists for value in values]
+            its_columns = [[len(values) for values in lists], flat, times]
+        dealt.append((bucket, pack((form, name, port, counters, its_keys, *its_columns))))
+    return dealt
+
+
+def _remove_others(folders: Folders, entry: Entry) -> None:
+    kept = {str(Path(f"{bucket:05d}") / head.file) for bucket, head in entry.state.items()}
+    for bucket in os.listdir(folders.state):
+        for file in os.listdir(folders.state / bucket):
+            if str(Path(bucket) / file) not in kept:
+                (folders.state / bucket / file).unlink(missing_ok=True)
+    for file in os.listdir(folders.feedback):
+        if file not in entry.feedback:
+            (folders.feedback / file).unlink(missing_ok=True)

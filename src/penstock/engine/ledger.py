@@ -1,0 +1,110 @@
+"""The one place that says which batches have happened, and what of.
+
+An entry is created atomically and only once, so that a batch happens once: its state, its feedback and
+the segments of its sinks become valid together, with the entry. What follows the entry, publishing the
+segments, can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from penstock.engine.summary import StateHead
+from penstock.errors import JobFailedError
+
+VERSION = 1
+
+
+@dataclass
+class Entry:
+    """One committed batch."""
+
+    batch: int
+    end: dict[str, Any]
+    """The positions up to which the batch has read, as the source's offset says it."""
+    receipts: dict[str, list[Any]] = field(default_factory=dict)
+    feedback: list[str] = field(default_factory=list)
+    state: dict[int, StateHead] = field(default_factory=dict)
+    """The heads of all buckets after this batch."""
+    buckets: int = 1
+
+
+class Ledger:
+    """The entries of one job."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def commit(self, entry: Entry) -> bool:
+        """Add an entry; False when that batch has one already, which then stands."""
+        staged = self._stage(entry)
+        try:
+            os.link(staged, self._path(entry.batch))
+        except FileExistsError:
+            return False
+        finally:
+            staged.unlink()
+        return True
+
+    def replace(self, entry: Entry) -> None:
+        """Say the same batch in other words. Only for a job that does not run."""
+        self._stage(entry).replace(self._path(entry.batch))
+
+    def has(self, batch: int) -> bool:
+        """Whether a batch has been committed."""
+        return self._path(batch).exists()
+
+    def read(self, batch: int) -> Entry | None:
+        """Return the entry of a batch, if there is one."""
+        try:
+            text = self._path(batch).read_text()
+        except FileNotFoundError:
+            return None
+        try:
+            frame = json.loads(text)
+            body = frame["entry"]
+            sound = zlib.crc32(body.encode()) == frame["crc"]
+            fields = json.loads(body) if sound else {}
+        except (ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise JobFailedError(f"{self._path(batch)} is damaged: it does not say what batch {batch} did")
+        if frame["version"] != VERSION:
+            raise JobFailedError(
+                f"{self._path(batch)} has version {frame['version']}; this is version {VERSION}"
+            )
+        fields["state"] = {int(bucket): StateHead(**head) for bucket, head in fields["state"].items()}
+        return Entry(**fields)
+
+    def latest(self) -> Entry | None:
+        """Return the newest entry."""
+        batches = self._batches()
+        return self.read(batches[-1]) if batches else None
+
+    def trim(self, keep: int) -> None:
+        """Remove all but the newest entries."""
+        for batch in self._batches()[:-keep]:
+            self._path(batch).unlink(missing_ok=True)
+
+    def _stage(self, entry: Entry) -> Path:
+        body = json.dumps(asdict(entry), sort_keys=True)
+        text = json.dumps({"version": VERSION, "crc": zlib.crc32(body.encode()), "entry": body})
+        staged = self._folder / f".{uuid4().hex}"
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        return staged
+
+    def _batches(self) -> list[int]:
+        return sorted(
+            int(name[:-5]) for name in os.listdir(self._folder) if name.endswith(".json") and name[0] != "."
+        )
+
+    def _path(self, batch: int) -> Path:
+        return self._folder / f"{batch:012d}.json"

@@ -1,0 +1,41 @@
+"""Small files that are either whole or known to be damaged: a header with length and checksum, then data."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+from penstock.errors import JobFailedError
+
+_HEADER = struct.Struct("<8sQI")
+_MAGIC = b"PENSTK01"
+
+
+def write_sealed(path: Path, data: bytes) -> None:
+    """Write a new file that nobody else writes."""
+    header = _HEADER.pack(_MAGIC, len(data), zlib.crc32(data))
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(header)
+        file.write(data)
+
+
+def read_sealed(path: Path) -> bytes:
+    """Read such a file; raises JobFailedError when it is missing, torn or altered."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise JobFailedError(f"{path} is missing: the job's folder has been altered") from None
+    if len(content) < _HEADER.size:
+        raise JobFailedError(f"{path} is damaged: it ends within its header")
+    magic, length, checksum = _HEADER.unpack_from(content)
+    data = content[_HEADER.size :]
+    if magic != _MAGIC:
+        raise JobFailedError(f"{path} is damaged: its header is not one of Penstock's")
+    if len(data) != length:
+        raise JobFailedError(f"{path} is damaged: {len(data)} bytes of {length}")
+    if zlib.crc32(data) != checksum:
+        raise JobFailedError(f"{path} is damaged: its checksum does not match")
+    return data

@@ -1,0 +1,130 @@
+"""The two halves of a batch, as they run in Spark tasks.
+
+The direct half reads a part of the sources and runs everything up to a keyed edge or a sink. The keyed
+half runs what lies behind keyed edges; what it sends over a keyed edge again goes into a feedback file,
+which the next batch's direct half hands on unread. Rows between the halves are ``(bucket, kind, data)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from penstock.engine.exchange import Inbox
+from penstock.engine.failure import VertexFailureError
+from penstock.engine.flow import Flow, Program
+from penstock.engine.keyed import run_bucket
+from penstock.engine.packing import pack, unpack
+from penstock.engine.sealed import read_sealed, write_sealed
+from penstock.engine.state import BucketState
+from penstock.engine.summary import StateHead, TaskSummary
+from penstock.errors import PenstockError
+
+PARCEL, HEADS, SUMMARY = 0, 1, 2
+Row = tuple[int, int, bytes]
+
+
+@dataclass(frozen=True)
+class DirectPart:
+    """What one Spark task of the direct half does."""
+
+    batch: int
+    number: int
+    end: dict[str, Any]
+    source: str | None = None
+    split: Any = None
+    feedback: str | None = None
+    heads: dict[int, StateHead] | None = field(default=None)
+    """Given to the first part only, which tells every bucket where its state is."""
+
+
+def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
+    """Run a part of the direct half."""
+    blueprint = program.blueprint
+    flow = Flow(program, part.batch, uuid4().hex)
+    try:
+        if part.heads is not None and blueprint.plan.needs_exchange:
+            for bucket in range(blueprint.buckets):
+                yield bucket, HEADS, pack((part.batch, part.heads.get(bucket)))
+        if part.feedback is not None:
+            yield from _read_feedback(program, part.feedback)
+        if part.source is not None:
+            vertex = blueprint.index_of(part.source)
+            source = blueprint.vertices[vertex].operator
+            for records in source.read(part.split):
+                flow.leave(vertex, program.no_counters, [("out", records)])
+                if flow.outbox.full:
+                    yield from _parcels(flow)
+        yield from _parcels(flow)
+        summary = flow.finish()
+    except Exception as error:
+        summary = failed(program, part.batch, error)
+    summary.end = part.end
+    yield part.number % blueprint.buckets, SUMMARY, pack((summary,))
+
+
+def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
+    """Run the keyed half for the buckets that one Spark task has been given."""
+    blueprint = program.blueprint
+    heads: dict[int, StateHead | None] = {}
+    inboxes: dict[int, Inbox] = {}
+    batch = -1
+    try:
+        for bucket, kind, data in rows:
+            if kind == PARCEL:
+                if bucket not in inboxes:
+                    inboxes[bucket] = Inbox(blueprint)
+                inboxes[bucket].take(data)
+            elif kind == HEADS:
+                batch, heads[bucket] = unpack(data)
+            else:
+                yield bucket, kind, data
+        if not inboxes:
+            return
+        task = uuid4().hex
+        flow = Flow(program, batch, task)
+        operators = [vertex.operator for vertex in blueprint.vertices]
+        names = [vertex.name for vertex in blueprint.vertices]
+        for bucket in sorted(inboxes):
+            state = BucketState(blueprint.folders.state, bucket, heads[bucket])
+            run_bucket(flow, operators, names, inboxes.pop(bucket), state)
+            head = state.save(batch, task)
+            if head is not None:
+                flow.summary.state[bucket] = head
+        _write_feedback(program, flow, f"{batch:012d}-{task}")
+        summary = flow.finish()
+    except Exception as error:
+        summary = failed(program, batch, error)
+    yield 0, SUMMARY, pack((summary,))
+
+
+def failed(program: Program, batch: int, error: Exception) -> TaskSummary:
+    """Return the summary of a task that failed; an error that is nobody's known mistake is raised."""
+    blueprint = program.blueprint
+    if isinstance(error, VertexFailureError):
+        name = blueprint.vertices[error.vertex].name if error.vertex >= 0 else "discarded"
+        return TaskSummary(batch, failure=error.explain(blueprint.job, name))
+    if isinstance(error, PenstockError):
+        return TaskSummary(batch, failure=error)
+    raise error
+
+
+def _parcels(flow: Flow) -> Iterator[Row]:
+    for bucket, parcel in flow.outbox.drain():
+        yield bucket, PARCEL, parcel
+
+
+def _write_feedback(program: Program, flow: Flow, name: str) -> None:
+    parcels = list(flow.outbox.drain())
+    if parcels:
+        write_sealed(program.blueprint.folders.feedback / name, pack((parcels,)))
+        flow.summary.feedback.append(name)
+        flow.summary.feedback_records = flow.outbox.records
+
+
+def _read_feedback(program: Program, name: str) -> Iterator[Row]:
+    (parcels,) = unpack(read_sealed(program.blueprint.folders.feedback / name))
+    for bucket, parcel in parcels:
+        yield bucket, PARCEL, parcel

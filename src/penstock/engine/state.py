@@ -1,0 +1,143 @@
+"""Keyed state on disk: for each bucket a chain of files, of which a batch adds one.
+
+A file holds the keys that one batch has touched, so that the cost of a batch follows the keys touched and
+not the keys held. When the deltas outweigh the base, the next file is a new base with everything in
+it. Which file is the newest is said by the batch's ledger entry and by nothing else: a file that a
+failed attempt has written is never part of a chain.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.engine.packing import pack, unpack
+from penstock.engine.sealed import read_sealed, write_sealed
+from penstock.engine.summary import StateHead
+
+States = dict[str, dict[Any, Any]]
+"""By vertex name, by key."""
+
+_SMALLEST_BASE = 1 << 20
+"""Below this size deltas may outweigh the base: a tiny base would be rewritten again and again."""
+
+_MOST_DELTAS = 500
+"""However small the deltas are, a chain is not longer: each file is opened when a bucket is read anew."""
+
+
+@dataclass
+class _Cached:
+    file: str | None
+    states: States
+
+
+_cache: dict[tuple[str, int], _Cached] = {}
+"""What this worker process still knows of buckets it has worked on. Spark reuses worker processes, but
+any of them may get any bucket, so what is cached is used only as far as the chain confirms it."""
+
+
+class BucketState:
+    """The state of one bucket during one batch."""
+
+    def __init__(self, folder: Path, bucket: int, head: StateHead | None) -> None:
+        self._folder = folder / f"{bucket:05d}"
+        self._place = (str(folder), bucket)
+        self._head = head
+        # Out of the cache while it is changed: a failed attempt leaves nothing behind.
+        cached = _cache.pop(self._place, None)
+        self.states = _catch_up(self._folder, head.file if head else None, cached)
+        self._changed: dict[str, list[Any]] = {}
+
+    def changed(self, vertex: str, keys: list[Any]) -> None:
+        """Note that the states of these keys are new; a key without a state has been forgotten."""
+        self._changed.setdefault(vertex, []).extend(keys)
+
+    def save(self, batch: int, attempt: str) -> StateHead | None:
+        """Write what has changed and return the new head; None when nothing has."""
+        head = self._head
+        if not self._changed:
+            _cache[self._place] = _Cached(head.file if head else None, self.states)
+            return None
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        whole = (
+            head is None
+            or head.delta_bytes > max(head.base_bytes, _SMALLEST_BASE)
+            or head.depth >= _MOST_DELTAS
+        )
+        kind = "base" if whole else "delta"
+        name = f"{batch:012d}-{attempt}.{kind}"
+        if whole:
+            data = _encode(None, {v: (list(held), list(held.values())) for v, held in self.states.items()})
+        else:
+            data = _encode(head.file if head else None, {v: self._delta(v) for v in self._changed})
+        write_sealed(self._folder / name, data)
+        _cache[self._place] = _Cached(name, self.states)
+        if whole or head is None:
+            return StateHead(name, batch, len(data), 0, 0)
+        return StateHead(
+            name, head.base_batch, head.base_bytes, head.delta_bytes + len(data), head.depth + 1
+        )
+
+    def _delta(self, vertex: str) -> tuple[list[Any], list[Any]]:
+        keys = list(dict.fromkeys(self._changed[vertex]))
+        held = self.states.get(vertex, {})
+        return keys, [held.get(key) for key in keys]
+
+
+def read_bucket(folder: Path, bucket: int, head: StateHead) -> States:
+    """Read all state of a bucket from disk."""
+    return _catch_up(folder / f"{bucket:05d}", head.file, None)
+
+
+def write_base(folder: Path, bucket: int, states: States, batch: int, attempt: str) -> StateHead:
+    """Write all state of a bucket as one file."""
+    place = folder / f"{bucket:05d}"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = f"{batch:012d}-{attempt}.base"
+    data = _encode(None, {v: (list(held), list(held.values())) for v, held in states.items()})
+    write_sealed(place / name, data)
+    return StateHead(name, batch, len(data), 0, 0)
+
+
+def remove_before(folder: Path, bucket: int, base_batch: int) -> None:
+    """Remove the files of a bucket that are older than its base."""
+    place = folder / f"{bucket:05d}"
+    for name in os.listdir(place):
+        if name.partition("-")[0].isdigit() and int(name.partition("-")[0]) < base_batch:
+            (place / name).unlink(missing_ok=True)
+
+
+def _catch_up(folder: Path, newest: str | None, cached: _Cached | None) -> States:
+    """Return the states as of the newest file, from the cache onwards where the chain leads to it."""
+    if cached is not None and cached.file == newest:
+        return cached.states
+    ahead: list[dict[str, tuple[list[Any], list[Any]]]] = []
+    states: States = {}
+    name = newest
+    while name is not None:
+        if cached is not None and name == cached.file:
+            states = cached.states
+            break
+        parent, content = _decode(read_sealed(folder / name))
+        ahead.append(content)
+        name = parent
+    for content in reversed(ahead):
+        for vertex, (keys, values) in content.items():
+            held = states.setdefault(vertex, {})
+            held.update(zip(keys, values, strict=True))
+            for key, value in zip(keys, values, strict=True):
+                if value is None:
+                    del held[key]
+    return states
+
+
+def _encode(parent: str | None, content: dict[str, tuple[list[Any], list[Any]]]) -> bytes:
+    # Each vertex is packed for itself: plain keys and states of one are then written the fast way.
+    return pack((parent, list(content), [pack(columns) for columns in content.values()]))
+
+
+def _decode(data: bytes) -> tuple[str | None, dict[str, tuple[list[Any], list[Any]]]]:
+    parent, names, sections = unpack(data)
+    return parent, {name: unpack(section) for name, section in zip(names, sections, strict=True)}

@@ -1,0 +1,113 @@
+"""Every error that Penstock raises on purpose. Each says what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_LONGEST = 500
+
+
+class PenstockError(Exception):
+    """The root of all Penstock errors."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a graph."""
+
+    code: str
+    message: str
+    vertex: str | None = None
+    port: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.message}"
+
+
+class GraphError(PenstockError):
+    """A job's graph is wrong; ``problems`` lists everything that is wrong with it."""
+
+    def __init__(self, job: str, problems: Sequence[Problem]) -> None:
+        self.job = job
+        self.problems = list(problems)
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        count = len(self.problems)
+        super().__init__(f"job {job!r} has {count} problem{'s' if count != 1 else ''}:{lines}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (GraphError, (self.job, self.problems))
+
+
+class CycleLimitError(PenstockError):
+    """A graph has more elementary cycles than anybody could read."""
+
+
+class TaskError(PenstockError):
+    """User code raised. The batch was not committed: start the job again and it goes on from there."""
+
+    def __init__(self, job: str, vertex: str, record: str, cause: str, trace: str = "") -> None:
+        self.job = job
+        self.vertex = vertex
+        self.record = record
+        self.cause = cause
+        self.trace = trace
+        super().__init__(f"job {job!r}, vertex {vertex!r}: {cause}\n  while it processed {record}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (TaskError, (self.job, self.vertex, self.record, self.cause, self.trace))
+
+
+class JobFailedError(PenstockError):
+    """A job ended by something other than its user's code."""
+
+
+class IncompatibleJobError(PenstockError):
+    """A job cannot continue from its checkpoint; the message says how to go on."""
+
+
+class SettingError(PenstockError):
+    """An option, a setting or the machine itself is not usable as it is."""
+
+
+class LogError(PenstockError):
+    """A log cannot do what was asked of it."""
+
+
+class LogNotFoundError(LogError):
+    """There is no log of that name."""
+
+
+class LogExistsError(LogError):
+    """There is a log of that name already."""
+
+
+class LogCorruptionError(LogError):
+    """A segment is torn or altered. It is never read as data."""
+
+    def __init__(self, log: str, partition: int, position: int, path: str, cause: str) -> None:
+        self.log = log
+        self.partition = partition
+        self.position = position
+        self.path = path
+        self.cause = cause
+        super().__init__(
+            f"log {log!r}, partition {partition}, position {position}: segment {path} is damaged: {cause}"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (LogCorruptionError, (self.log, self.partition, self.position, self.path, self.cause))
+
+
+class UnstorableValueError(LogError):
+    """A value has no form in a log: it is neither plain data nor built of plain data."""
+
+
+def shorten(value: Any) -> str:
+    """Return a representation short enough for an error message, whatever ``__repr__`` does."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

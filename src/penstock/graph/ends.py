@@ -1,0 +1,108 @@
+"""Where records come from and where they go: the two protocols that a connector implements.
+
+A connector is plain Python and knows nothing of Spark. A source names positions and can read the same
+range twice; a sink writes on the workers what becomes visible only when the driver commits it. Exactly
+once follows from these two properties and from nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.record import Record
+
+Position = dict[str, int]
+"""How far a source has been read, by partition. It is stored as JSON."""
+
+Split = Any
+"""A part of a range that one Spark task reads; any picklable value of the source's own."""
+
+Receipt = Any
+"""What a writer hands to its sink's commit; plain JSON data where the sink is transactional."""
+
+
+class Source(ABC):
+    """A replayable stream of records.
+
+    ``begin``, ``latest``, ``splits`` and ``lag`` are called on the driver, ``read`` on the workers.
+    """
+
+    durable: bool = True
+    """Whether what was read can be read again after the program has ended."""
+
+    @abstractmethod
+    def begin(self) -> Position:
+        """Return the position of the first record."""
+
+    @abstractmethod
+    def latest(self, after: Position) -> Position:
+        """Return the position up to which the next batch reads, at least ``after``."""
+
+    @abstractmethod
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        """Divide the range into parts that can be read side by side."""
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[list[Record]]:
+        """Read one part, in order, as lists of a few thousand records."""
+
+    def on_worker(self) -> Source:
+        """Return what a worker needs of this source in order to read."""
+        return self
+
+    def lag(self, after: Position) -> int | None:
+        """Return how many records wait behind a position, or None when that is not known."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the options of this source, as plain JSON data, the same from run to run."""
+        return {}
+
+
+@dataclass(frozen=True)
+class WriteContext:
+    """What a sink's writer may know about the Spark task it writes for."""
+
+    job: str
+    vertex: str
+    batch: int
+    task: str
+    """Different for each attempt of each Spark task, so that no two attempts write the same file."""
+
+
+class SinkWriter(ABC):
+    """Takes the records that one Spark task has for a sink."""
+
+    @abstractmethod
+    def write(self, records: list[Record]) -> None:
+        """Take records. Nothing may be visible to anybody before the sink's commit."""
+
+    @abstractmethod
+    def finish(self) -> Receipt | None:
+        """Seal what was written and describe it for the commit; None when there is nothing."""
+
+
+class Sink(ABC):
+    """A place where a job's results go."""
+
+    transactional: bool = False
+    """True when ``commit`` can be repeated for the same batch without doubling it. Receipts of such a
+    sink are stored with the batch, and a commit that a crash interrupted is completed later."""
+
+    @abstractmethod
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Open a writer on a worker, for one Spark task."""
+
+    @abstractmethod
+    def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
+        """Make a batch visible, on the driver."""
+
+    def prepare(self) -> None:
+        """Make the sink ready to be written to, on the driver, before the first batch."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the options of this sink, as plain JSON data, the same from run to run."""
+        return {}

@@ -1,0 +1,204 @@
+"""A job: a directed graph of sources, tasks and sinks, cycles allowed. Building it runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from penstock.graph import cycles as _cycles
+from penstock.graph.edge import Edge
+from penstock.graph.ends import Sink, Source
+from penstock.graph.operators import Operator, read_sink, read_source, read_task
+from penstock.graph.partitioning import ROUND_ROBIN, SAME_KEY, Partitioning
+from penstock.graph.qos import QoS, read_qos
+from penstock.graph.tasks import FunctionTask, StatefulTask, Task
+from penstock.graph.vertex import Joint, Kind, Vertex, ends_of
+from penstock.graph.wording import choices, shown
+
+SparkValue = str | int | float | bool
+
+
+class Job:
+    """A stream job.
+
+    Nothing that is wrong with a graph raises while it is built; :meth:`validate` reports all of it.
+
+    >>> from penstock.graph.tasks import Count
+    >>> job = Job("wordcount")
+    >>> split = job.task("split", lambda record: [(word, 1) for word in record.value.split()])
+    >>> split >> job.task("count", Count())
+    <task 'count'>
+    >>> job.edges
+    (Edge(source=0, source_port='out', target=1, target_port='in', by=<Partitioning.SAME_KEY: 'same-key'>),)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        mode: str = "throughput",
+        guarantee: str = "exactly-once",
+        k: int = 0,
+        qos: QoS | Mapping[str, Any] | None = None,
+        max_iterations: int | None = None,
+        parallelism: int | None = None,
+        on_error: str = "fail",
+        spark: Mapping[str, SparkValue] | None = None,
+    ) -> None:
+        self.name = name
+        self.mode = mode
+        """How Spark runs the job: "throughput" (micro-batches)."""
+        self.guarantee = guarantee
+        """What a failure may do to the result: "exactly-once" (nothing)."""
+        self.k = k
+        """How many machines may die without a gap; k + 1 replicas run."""
+        self.qos: QoS | None = read_qos(qos)
+        self.max_iterations = max_iterations
+        """How often a record may come back into the entry of a loop, unless the entry says otherwise."""
+        self.parallelism = parallelism
+        """How many instances a task has, unless the task says otherwise."""
+        self.on_error = on_error
+        """What happens when user code raises: "fail" ends the job."""
+        self.spark = cast("dict[str, SparkValue]", _copied(spark))
+        """Spark settings, over Penstock's own."""
+        self.foreign: list[tuple[Vertex, Vertex]] = []
+        """Edges that were asked for between vertices that are not both of this job."""
+        self._vertices: tuple[Vertex, ...] = ()
+        self._edges: list[Edge] = []
+
+    def source(self, name: str, source: Source) -> Vertex:
+        """Add a vertex that brings records in."""
+        return self._add(name, "source", read_source(source))
+
+    def task(
+        self,
+        name: str,
+        task: Callable[..., Any] | FunctionTask | Task | StatefulTask | type[Task] | type[StatefulTask],
+        *,
+        parallelism: int | None = None,
+        max_iterations: int | None = None,
+        qos: QoS | Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Vertex:
+        """Add a vertex that works on records: a function of a record, a Task or a StatefulTask.
+
+        ``max_iterations`` is the limit of the loops that this vertex is the entry of; ``config`` is
+        handed to the task's ``prepare``.
+        """
+        vertex = self._add(name, "task", read_task(task))
+        vertex.parallelism = parallelism
+        vertex.max_iterations = max_iterations
+        vertex.qos = read_qos(qos)
+        vertex.config = cast("dict[str, Any]", _copied(config))
+        return vertex
+
+    def sink(self, name: str, sink: Sink) -> Vertex:
+        """Add a vertex that takes records out."""
+        return self._add(name, "sink", read_sink(sink))
+
+    def connect(self, source: Joint, target: Joint, by: Partitioning | None = None) -> None:
+        """Add an edge between two vertices or ports of them.
+
+        Without ``by`` it is SAME_KEY into a stateful task and ROUND_ROBIN elsewhere.
+        """
+        start, source_port, end, target_port = ends_of(source, target)
+        if start.job is not self or end.job is not self:
+            # An edge between two jobs makes both of them wrong, whichever is validated.
+            owners = (start.job, end.job) if start.job is not end.job else ()
+            for job in {id(job): job for job in (self, *owners)}.values():
+                job.foreign.append((start, end))
+            return
+        if by is None:
+            by = SAME_KEY if end.stateful else ROUND_ROBIN
+        self._edges.append(Edge(start.index, source_port, end.index, target_port, by))
+
+    @property
+    def vertices(self) -> tuple[Vertex, ...]:
+        """All vertices, in the order of adding."""
+        return self._vertices
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """All edges, in the order of adding."""
+        return tuple(self._edges)
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of the sources, in the order of adding."""
+        return [vertex.label for vertex in self._vertices if vertex.kind == "source"]
+
+    @property
+    def sinks(self) -> list[str]:
+        """The names of the sinks, in the order of adding."""
+        return [vertex.label for vertex in self._vertices if vertex.kind == "sink"]
+
+    def vertex(self, name: str) -> Vertex:
+        """Return the vertex of a name."""
+        for vertex in self._vertices:
+            if vertex.label == name:
+                return vertex
+        known = choices(tuple(vertex.label for vertex in self._vertices))
+        raise KeyError(f"job {shown(self.name)} has no vertex {shown(name)}; it has {known}")
+
+    def adjacency(self) -> list[list[int]]:
+        """Return the adjacency matrix: row i, column j is 1 when there is an edge from vertex i to j."""
+        rows = [[0] * len(self._vertices) for _ in self._vertices]
+        for edge in self._edges:
+            rows[edge.source][edge.target] = 1
+        return rows
+
+    def cycles(self, limit: int = 10_000) -> list[list[str]]:
+        """Return all elementary cycles, each from its earliest-added vertex on, in a sorted order.
+
+        More than ``limit`` of them raise :class:`~penstock.errors.CycleLimitError`.
+        """
+        return _cycles.cycles(self, limit)
+
+    def validate(self) -> None:
+        """Raise one :class:`~penstock.errors.GraphError` with everything that is wrong, if anything is."""
+        from penstock.graph.validate import validate
+
+        validate(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the structure of the job as plain data, the same from run to run."""
+        from penstock.graph.document import to_dict
+
+        return to_dict(self)
+
+    def to_json(self) -> str:
+        """Return the structure of the job as JSON, the same from run to run."""
+        from penstock.graph.document import to_json
+
+        return to_json(self)
+
+    def explain(self) -> str:
+        """Return a text that says how Spark will run the job: regions, shuffles, loops, sinks."""
+        # The one place where the graph looks up to the planner, so that a user needs one object only.
+        from penstock.plan.explain import explain_job
+
+        return explain_job(self)
+
+    def __repr__(self) -> str:
+        return f"<job {shown(self.name)}: {len(self._vertices)} vertices, {len(self._edges)} edges>"
+
+    def _add(self, name: str, kind: Kind, operator: Operator) -> Vertex:
+        vertex = Vertex(
+            self,
+            len(self._vertices),
+            name,
+            kind,
+            operator.runs,
+            operator.inputs,
+            operator.outputs,
+            faults=operator.faults,
+        )
+        self._vertices += (vertex,)
+        return vertex
+
+
+def _copied(given: Any) -> Any:
+    """Copy a mapping, so that later changes to it do not reach the job; keep anything else to report it."""
+    if given is None:
+        return {}
+    return dict(given) if isinstance(given, Mapping) else given

@@ -1,0 +1,142 @@
+"""What a vertex runs: reading what the user gave, and noting what is wrong with it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, cast
+
+from penstock.graph.ends import Sink, Source
+from penstock.graph.names import name_fault
+from penstock.graph.tasks import (
+    DEFAULT_INPUT,
+    DEFAULT_OUTPUT,
+    CombiningTask,
+    FunctionTask,
+    StatefulTask,
+    Task,
+)
+from penstock.graph.wording import shown
+
+TASKS = (FunctionTask, Task, StatefulTask)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong with what a vertex was given; validation adds the vertex and reports it."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What a vertex runs, and its ports."""
+
+    runs: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    faults: tuple[Fault, ...] = ()
+
+
+def read_source(given: Any) -> Operator:
+    """Read what was given as a source."""
+    return Operator(given, (), (DEFAULT_OUTPUT,), _end_faults(given, Source, "bad-source"))
+
+
+def read_sink(given: Any) -> Operator:
+    """Read what was given as a sink."""
+    return Operator(given, (DEFAULT_INPUT,), (), _end_faults(given, Sink, "bad-sink"))
+
+
+def read_task(given: Any) -> Operator:
+    """Read what was given as a task: a function, a task, or a task class that needs no arguments.
+
+    >>> read_task(len).inputs, read_task(3).faults[0].reason
+    (('in',), 'must be a function, a Task or a StatefulTask, not 3')
+    """
+    task, faults = given, []
+    if isinstance(given, type) and issubclass(given, TASKS):
+        try:
+            task = cast("Any", given)()
+        except Exception as error:
+            faults.append(f"{given.__name__}() failed ({type(error).__name__}: {error}): give an instance")
+    elif isinstance(given, type) and issubclass(given, Source | Sink):
+        faults.append(f"must be a function, a Task or a StatefulTask, not {shown(given)}")
+    elif not isinstance(given, TASKS):
+        if callable(given):
+            task = FunctionTask(given)
+        else:
+            faults.append(f"must be a function, a Task or a StatefulTask, not {shown(given)}")
+    if faults:
+        return Operator(given, (DEFAULT_INPUT,), (DEFAULT_OUTPUT,), (Fault("bad-task", faults[0]),))
+    inputs, input_faults = _read_ports(task, "inputs")
+    outputs, output_faults = _read_ports(task, "outputs")
+    return Operator(task, inputs, outputs, (*_task_faults(task), *input_faults, *output_faults))
+
+
+def _end_faults(given: Any, wanted: type, code: str) -> tuple[Fault, ...]:
+    if isinstance(given, wanted):
+        return ()
+    name = wanted.__name__
+    if isinstance(given, type) and issubclass(given, wanted):
+        return (Fault(code, f"must be an instance: {given.__name__}(...), not the class"),)
+    return (Fault(code, f"must be a {name}, not {shown(given)}"),)
+
+
+def _task_faults(task: Any) -> list[Fault]:
+    if isinstance(task, FunctionTask):
+        reason = _function_fault(task)
+        return [Fault("bad-task", reason)] if reason else []
+    required: dict[str, Any] = {"execute": Task}
+    if isinstance(task, StatefulTask):
+        required = {"update": StatefulTask}
+    if isinstance(task, CombiningTask):
+        required = {"lift": CombiningTask, "merge": CombiningTask}
+    return [
+        Fault("bad-task", f"{type(task).__name__} does not define {method}")
+        for method, base in required.items()
+        if getattr(getattr(task, method, None), "__func__", None) is getattr(base, method)
+    ]
+
+
+def _function_fault(task: FunctionTask) -> str | None:
+    function = getattr(task, "function", None)
+    if not callable(function):
+        return f"FunctionTask must hold a function, not {shown(function)}"
+    if inspect.iscoroutinefunction(function):
+        return "must be a plain function, not an async one"
+    try:
+        signature = inspect.signature(function)
+    except Exception:  # some built-in functions have no signature; they are taken on trust
+        return None
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        return f"the function must take one record: {error}"
+    return None
+
+
+def _read_ports(task: Any, side: str) -> tuple[tuple[str, ...], list[Fault]]:
+    try:
+        ports = getattr(task, side)
+    except Exception as error:
+        return (), [Fault("bad-ports", f"{side} cannot be read ({type(error).__name__}: {error})")]
+    reason = _ports_fault(ports)
+    if reason is not None:
+        return (), [Fault("bad-ports", f"{side} {reason}")]
+    return tuple(ports), []
+
+
+def _ports_fault(ports: Any) -> str | None:
+    if not isinstance(ports, tuple | list):
+        return f"must be a tuple of port names, not {shown(ports)}"
+    if not ports:
+        return "must name at least one port"
+    for port in ports:
+        reason = name_fault(port)
+        if reason is not None:
+            return f"has a bad port name: {reason}"
+    if len(set(ports)) != len(ports):
+        return f"must name different ports, not {shown(ports)}"
+    return None

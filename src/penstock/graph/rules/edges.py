@@ -1,0 +1,49 @@
+"""foreign-vertex, duplicate-edge, bad-partitioning."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.errors import Problem
+from penstock.graph.partitioning import SAME_KEY, Partitioning
+from penstock.graph.wording import choices, shown
+
+if TYPE_CHECKING:
+    from penstock.graph.job import Job
+
+
+def foreign_vertices(job: Job) -> Iterator[Problem]:
+    """An edge must stay inside its job."""
+    for source, target in job.foreign:
+        stranger = source if source.job is not job else target
+        reason = (
+            f"edge {source.label!r} -> {target.label!r}: {stranger.label!r} belongs to "
+            f"job {shown(stranger.job.name)}; connect jobs through a log instead"
+        )
+        yield Problem("foreign-vertex", reason, stranger.label)
+
+
+def duplicate_edges(job: Job) -> Iterator[Problem]:
+    """Two edges between the same ports would send each record twice."""
+    counts = Counter((edge.source, edge.source_port, edge.target, edge.target_port) for edge in job.edges)
+    for (source, source_port, target, target_port), count in counts.items():
+        if count > 1:
+            start, end = job.vertices[source].label, job.vertices[target].label
+            arrow = f"{start!r} port {source_port!r} -> {end!r} port {target_port!r}"
+            yield Problem("duplicate-edge", f"edge {arrow} was added {count} times", start, source_port)
+
+
+def partitionings(job: Job) -> Iterator[Problem]:
+    """An edge must be divided in a known way, and by key where state is kept by key."""
+    known = tuple(member.name for member in Partitioning)
+    for edge in job.edges:
+        source, target = job.vertices[edge.source], job.vertices[edge.target]
+        arrow = f"edge {source.label!r} -> {target.label!r}"
+        if not isinstance(edge.by, Partitioning):
+            reason = f"by must be a Partitioning ({choices(known)}), not {shown(edge.by)}"
+            yield Problem("bad-partitioning", f"{arrow}: {reason}", target.label, edge.target_port)
+        elif target.stateful and edge.by is not SAME_KEY:
+            reason = f"{target.label!r} keeps state by key, so the edge must be SAME_KEY, not {edge.by.name}"
+            yield Problem("bad-partitioning", f"{arrow}: {reason}", target.label, edge.target_port)

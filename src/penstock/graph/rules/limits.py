@@ -1,0 +1,40 @@
+"""bad-max-iterations, bad-parallelism, bad-qos: of the job and of each vertex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import Problem
+from penstock.graph.qos import qos_faults
+from penstock.graph.wording import shown
+
+if TYPE_CHECKING:
+    from penstock.graph.job import Job
+    from penstock.graph.vertex import Vertex
+
+MOST_INSTANCES = 4096
+
+
+def limits(job: Job) -> Iterator[Problem]:
+    """Limits must be numbers that make sense."""
+    yield from _limits_of(job, "job", None)
+    for vertex in job.vertices:
+        yield from _limits_of(vertex, f"vertex {vertex.label!r}", vertex.label)
+
+
+def _limits_of(owner: Job | Vertex, where: str, vertex: str | None) -> Iterator[Problem]:
+    iterations: Any = owner.max_iterations
+    if iterations is not None and not (_whole(iterations) and iterations >= 0):
+        reason = f"max_iterations must be a whole number from 0 on, not {shown(iterations)}"
+        yield Problem("bad-max-iterations", f"{where}: {reason}", vertex)
+    parallelism: Any = owner.parallelism
+    if parallelism is not None and not (_whole(parallelism) and 1 <= parallelism <= MOST_INSTANCES):
+        reason = f"parallelism must be a whole number from 1 to {MOST_INSTANCES}, not {shown(parallelism)}"
+        yield Problem("bad-parallelism", f"{where}: {reason}", vertex)
+    for reason in qos_faults(owner.qos):
+        yield Problem("bad-qos", f"{where}: qos: {reason}", vertex)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,51 @@
+"""unknown-port, unconnected-port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.errors import Problem
+from penstock.graph.wording import choices, shown
+
+if TYPE_CHECKING:
+    from penstock.graph.job import Job
+    from penstock.graph.vertex import Vertex
+
+
+def unknown_ports(job: Job) -> Iterator[Problem]:
+    """An edge must use ports that its vertices declare."""
+    for edge in job.edges:
+        source, target = job.vertices[edge.source], job.vertices[edge.target]
+        arrow = f"edge {source.label!r} -> {target.label!r}"
+        yield from _unknown_port(arrow, source, "output", edge.source_port, source.outputs)
+        yield from _unknown_port(arrow, target, "input", edge.target_port, target.inputs)
+
+
+def _unknown_port(
+    arrow: str, vertex: Vertex, side: str, port: str, declared: tuple[str, ...]
+) -> Iterator[Problem]:
+    # Nothing declared: a sink's output, a source's input or unreadable ports, each reported as such.
+    if port in declared or not declared:
+        return
+    if port:
+        reason = f"{vertex.label!r} has no {side} port {shown(port)}: it has {choices(declared)}"
+    else:
+        example = f'{vertex.label}["{declared[0]}"]'
+        reason = f"{vertex.label!r} has several {side} ports: choose {choices(declared)}, as in {example}"
+    yield Problem("unknown-port", f"{arrow}: {reason}", vertex.label, port)
+
+
+def unconnected_ports(job: Job) -> Iterator[Problem]:
+    """Each declared port must have an edge; a record sent to nowhere is a mistake in the graph."""
+    taken = {(edge.target, "input", edge.target_port) for edge in job.edges}
+    taken |= {(edge.source, "output", edge.source_port) for edge in job.edges}
+    for vertex in job.vertices:
+        for side, declared in (("input", vertex.inputs), ("output", vertex.outputs)):
+            # A vertex whose only port has no edge is unreachable or a dead end, and reported as that.
+            if len(declared) == 1:
+                continue
+            for port in declared:
+                if (vertex.index, side, port) not in taken:
+                    reason = f"vertex {vertex.label!r}: {side} port {port!r} has no edge"
+                    yield Problem("unconnected-port", reason, vertex.label, port)

@@ -1,0 +1,55 @@
+"""bad-mode, bad-guarantee, bad-k, bad-on-error, bad-spark, and what of them is not supported yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import Problem
+from penstock.graph.wording import choices, shown
+
+if TYPE_CHECKING:
+    from penstock.graph.job import Job
+
+_CHOICES = {
+    "mode": (("throughput",), ("latency",)),
+    "guarantee": (("exactly-once",), ("at-least-once", "at-most-once")),
+    "on_error": (("fail",), ()),
+}
+"""For each setting of a job the values it may have, and those that are known but not supported yet."""
+
+
+def settings(job: Job) -> Iterator[Problem]:
+    """The settings of a job must be known and supported."""
+    for setting, (supported, planned) in _CHOICES.items():
+        yield from _choice(setting, getattr(job, setting), supported, planned)
+    k: Any = job.k
+    if not isinstance(k, int) or isinstance(k, bool) or k < 0:
+        yield Problem("bad-k", f"k must be a whole number from 0 on, not {shown(k)}")
+    elif k > 0:
+        yield Problem("unsupported", f"k={shown(k)}: replicas are not supported yet, leave k at 0")
+    yield from _spark(job.spark)
+
+
+def _choice(
+    setting: str, given: Any, supported: tuple[str, ...], planned: tuple[str, ...]
+) -> Iterator[Problem]:
+    if isinstance(given, str) and given in supported:
+        return
+    if isinstance(given, str) and given in planned:
+        yield Problem("unsupported", f"{setting}={given!r} is not supported yet: use {choices(supported)}")
+    else:
+        code = f"bad-{setting.replace('_', '-')}"
+        yield Problem(code, f"{setting} must be one of {choices(supported)}, not {shown(given)}")
+
+
+def _spark(given: Any) -> Iterator[Problem]:
+    if not isinstance(given, dict):
+        yield Problem("bad-spark", f"spark must be a dict of settings, not {shown(given)}")
+        return
+    for name, value in given.items():
+        if not isinstance(name, str):
+            yield Problem("bad-spark", f"the name of a Spark setting must be a string, not {shown(name)}")
+        elif not isinstance(value, str | int | float):
+            wanted = "a string, a number or a bool"
+            yield Problem("bad-spark", f"Spark setting {shown(name)} must be {wanted}, not {shown(value)}")

@@ -1,0 +1,171 @@
+"""What a user writes: functions, classes with ports, and classes with keyed state."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from penstock.record import Record
+
+DEFAULT_INPUT = "in"
+DEFAULT_OUTPUT = "out"
+
+
+class FunctionTask:
+    """A function of one record, which returns nothing, one item or many (a list or an iterator)."""
+
+    inputs: tuple[str, ...] = (DEFAULT_INPUT,)
+    outputs: tuple[str, ...] = (DEFAULT_OUTPUT,)
+
+    def __init__(self, function: Callable[[Record], Any]) -> None:
+        self.function = function
+
+
+class Inputs(Mapping[str, "list[Record]"]):
+    """The records that one call of :meth:`Task.execute` works on, by port."""
+
+    __slots__ = ("_by_port",)
+
+    def __init__(self, by_port: dict[str, list[Record]]) -> None:
+        self._by_port = by_port
+
+    def __getitem__(self, port: str) -> list[Record]:
+        return self._by_port[port]
+
+    def __iter__(self) -> Any:
+        return iter(self._by_port)
+
+    def __len__(self) -> int:
+        return len(self._by_port)
+
+    def get(self, port: str | None = None, default: Any = None) -> Any:
+        """Return the records of a port, or with no port those of all ports."""
+        if port is not None:
+            return self._by_port.get(port, default)
+        return [record for records in self._by_port.values() for record in records]
+
+
+class Outputs:
+    """Takes what :meth:`Task.execute` emits."""
+
+    __slots__ = ("_default", "_emitted", "_incoming")
+
+    def __init__(self, ports: tuple[str, ...]) -> None:
+        self._emitted: dict[str, list[Record]] = {port: [] for port in ports}
+        self._default = ports[0] if len(ports) == 1 else None
+        self._incoming = Record()
+
+    def emit(self, key: Any, value: Any, *, port: str | None = None, ts: float | None = None) -> None:
+        """Send a record on; the port may be left out where the task has only one."""
+        name = port if port is not None else self._default
+        if name is None or name not in self._emitted:
+            known = ", ".join(repr(known) for known in self._emitted)
+            raise ValueError(f"no output port {name!r}: this task has {known}")
+        self._emitted[name].append(Record(key, value, self._incoming.ts if ts is None else ts))
+
+
+class Task:
+    """User code with named ports. ``execute`` is called once for each record that comes in.
+
+    >>> class Parity(Task):
+    ...     outputs = ("even", "odd")
+    ...     def execute(self, inputs, outputs):
+    ...         for record in inputs.get():
+    ...             outputs.emit(record.key, record.value, port="odd" if record.value % 2 else "even")
+    """
+
+    inputs: tuple[str, ...] = (DEFAULT_INPUT,)
+    outputs: tuple[str, ...] = (DEFAULT_OUTPUT,)
+    sync: bool = False
+
+    def prepare(self, config: Mapping[str, Any]) -> None:
+        """Get ready: open models, tables, connections. Called once in each worker process."""
+
+    def execute(self, inputs: Inputs, outputs: Outputs) -> None:
+        """Work on what has come in and emit what follows from it."""
+        raise NotImplementedError(f"{type(self).__name__} does not define execute(self, inputs, outputs)")
+
+
+class StatefulTask:
+    """User code with one state for each key. Its input edges bring all records of a key together.
+
+    >>> class Total(StatefulTask):
+    ...     def update(self, key, values, state):
+    ...         total = (state or 0) + sum(values)
+    ...         return total, [(key, total)]
+    """
+
+    inputs: tuple[str, ...] = (DEFAULT_INPUT,)
+    outputs: tuple[str, ...] = (DEFAULT_OUTPUT,)
+
+    def prepare(self, config: Mapping[str, Any]) -> None:
+        """Get ready, once in each worker process."""
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, Iterable[Any]]:
+        """Take the values that have come for a key, return its new state and the items to emit.
+
+        ``state`` is None for a key that is new; a new state of None forgets the key.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define update(self, key, values, state)")
+
+
+class CombiningTask(StatefulTask):
+    """A stateful task whose values can be merged before they are sent to where the state is.
+
+    Merging must be associative and commutative. It is what makes a keyed count cheap: a worker sends
+    one partial result for each key and batch instead of every record. Each key that a batch touches
+    emits its new state once.
+    """
+
+    def lift(self, value: Any) -> Any:
+        """Return the partial result of one value."""
+        raise NotImplementedError(f"{type(self).__name__} does not define lift(self, value)")
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """Return the partial result of both."""
+        raise NotImplementedError(f"{type(self).__name__} does not define merge(self, left, right)")
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, Iterable[Any]]:
+        """Merge partial results into the state and emit it."""
+        for partial in values:
+            state = partial if state is None else self.merge(state, partial)
+        return state, [(key, state)]
+
+
+class Count(CombiningTask):
+    """How many records each key has had."""
+
+    def lift(self, value: Any) -> int:  # noqa: ARG002
+        """Count a record as one."""
+        return 1
+
+    merge = staticmethod(operator.add)
+
+
+class Sum(CombiningTask):
+    """The sum of the values that each key has had."""
+
+    def lift(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    merge = staticmethod(operator.add)
+
+
+class Reduce(CombiningTask):
+    """Any associative and commutative function of two values, over all values of each key.
+
+    >>> longest = Reduce(lambda left, right: max(left, right, key=len))
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self.function = function
+
+    def lift(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """Call the function."""
+        return self.function(left, right)

@@ -1,0 +1,158 @@
+"""The vertices of a job, their ports, and ``>>`` between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from penstock.graph.operators import Fault
+from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT, StatefulTask
+from penstock.graph.wording import shown
+
+if TYPE_CHECKING:
+    from penstock.graph.job import Job
+    from penstock.graph.qos import QoS
+
+Kind = Literal["source", "task", "sink"]
+
+
+class Joint:
+    """What can stand on either side of ``>>``: a vertex, or a port of one."""
+
+    # An object with __getitem__ is iterable by an old protocol of Python; this one would never end.
+    __iter__ = None
+    __contains__ = None
+
+    def _vertex(self) -> Vertex:
+        raise NotImplementedError
+
+    def _output(self) -> str:
+        raise NotImplementedError
+
+    def _input(self) -> str:
+        raise NotImplementedError
+
+    def _passed(self) -> Joint:
+        """Return what a chain continues from once an edge has come in here."""
+        return self
+
+    @overload
+    def __rshift__(self, other: Vertex) -> Vertex: ...
+    @overload
+    def __rshift__(self, other: PortRef) -> PortRef: ...
+    @overload
+    def __rshift__(self, other: Sequence[Joint]) -> list[Joint]: ...
+    def __rshift__(self, other: Joint | Sequence[Joint]) -> Joint | list[Joint]:
+        if isinstance(other, list | tuple):
+            targets = [_joint(item) for item in other]
+            return [_connect(self, target) for target in targets]
+        return _connect(self, _joint(other))
+
+    def __rrshift__(self: AnyJoint, others: Sequence[Joint]) -> AnyJoint:
+        if not isinstance(others, list | tuple):
+            _joint(others)
+        passed: Any = self
+        for item in [_joint(item) for item in others]:
+            passed = _connect(item, self)
+        return passed  # type: ignore[no-any-return]
+
+
+AnyJoint = TypeVar("AnyJoint", bound=Joint)
+
+
+@dataclass(eq=False, repr=False)
+class Vertex(Joint):
+    """A source, a task or a sink of one job. Made by ``job.source``, ``job.task`` and ``job.sink``."""
+
+    job: Job
+    index: int
+    """The order of adding."""
+    name: str
+    kind: Kind
+    operator: Any
+    """A Source, a Sink, or an instance of FunctionTask, Task or StatefulTask."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parallelism: int | None = None
+    max_iterations: int | None = None
+    qos: QoS | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Handed to the operator's ``prepare``."""
+    faults: tuple[Fault, ...] = ()
+    """What was wrong with the operator when it was given; reported by validation."""
+
+    @property
+    def stateful(self) -> bool:
+        """True when the vertex keeps state by key."""
+        return isinstance(self.operator, StatefulTask)
+
+    @property
+    def label(self) -> str:
+        """The name, or a text for whatever was given in place of a name."""
+        return self.name if isinstance(self.name, str) else shown(self.name)
+
+    def __getitem__(self, port: str) -> PortRef:
+        """Name a port: an output port on the left side of ``>>``, an input port on the right."""
+        return PortRef(self, port if isinstance(port, str) else shown(port))
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.label!r}>"
+
+    def _vertex(self) -> Vertex:
+        return self
+
+    def _output(self) -> str:
+        return _default_port(self.outputs, DEFAULT_OUTPUT)
+
+    def _input(self) -> str:
+        return _default_port(self.inputs, DEFAULT_INPUT)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PortRef(Joint):
+    """A port of a vertex, as in ``v0["unknown"] >> v4`` and ``a >> join["left"]``."""
+
+    vertex: Vertex
+    port: str
+    passed: bool = False
+    """True behind an edge: the port was an input, and the chain goes on from the default output."""
+
+    def __repr__(self) -> str:
+        return f"{self.vertex!r}[{self.port!r}]"
+
+    def _vertex(self) -> Vertex:
+        return self.vertex
+
+    def _output(self) -> str:
+        return self.vertex._output() if self.passed else self.port
+
+    def _input(self) -> str:
+        return self.port
+
+    def _passed(self) -> PortRef:
+        return PortRef(self.vertex, self.port, passed=True)
+
+
+def ends_of(left: Any, right: Any) -> tuple[Vertex, str, Vertex, str]:
+    """Return the vertex and output port on the left and the vertex and input port on the right."""
+    left, right = _joint(left), _joint(right)
+    return left._vertex(), left._output(), right._vertex(), right._input()
+
+
+def _connect(left: Joint, right: Joint) -> Joint:
+    left._vertex().job.connect(left, right)
+    return right._passed()
+
+
+def _joint(value: Any) -> Joint:
+    if isinstance(value, Joint):
+        return value
+    raise TypeError(f'both sides of an edge must be vertices or ports such as v["port"], not {shown(value)}')
+
+
+def _default_port(ports: tuple[str, ...], usual: str) -> str:
+    """Choose the port of a vertex used without one; "" when only the user can choose."""
+    if len(ports) == 1:
+        return ports[0]
+    return usual if usual in ports else ""

@@ -1,0 +1,137 @@
+"""Records as one Arrow stream and back, types included: 1, 1.0 and True stay what they are.
+
+A column of keys or values whose entries share one simple type is stored in Arrow's own type; any other
+column is stored as JSON text (see ``tagged``) and its field says so. There is no pickle: reading a log
+never runs code from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.errors import UnstorableValueError
+from penstock.log import tagged
+from penstock.record import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK = 16_384
+"""The most records that one list of a read holds."""
+
+_CODEC = b"codec"
+_JSON = b"json"
+_NONE = type(None)
+
+# A named tuple's own constructor takes half as long again.
+_record = partial(tuple.__new__, Record)
+
+
+def encode(records: Sequence[Record], now: float | None = None) -> pa.Buffer:
+    """The Arrow stream of one or more records; those without a time get ``now``.
+
+    >>> [chunk for chunk in decode(encode([Record("a", 1, 0.5), Record("b", None, 1.5)]))]
+    [[Record(key='a', value=1, ts=0.5), Record(key='b', value=None, ts=1.5)]]
+    """
+    import pyarrow as pa
+
+    keys, values, times = zip(*records, strict=True)
+    columns = [_column(keys), _column(values), _times(times, now)]
+    fields = [
+        pa.field(name, array.type, metadata={_CODEC: _JSON} if is_json else None)
+        for name, (array, is_json) in zip(("key", "value", "ts"), columns, strict=True)
+    ]
+    schema = pa.schema(fields)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([array for array, _ in columns], schema=schema))
+    return sink.getvalue()
+
+
+def open_stream(payload: Any) -> pa.RecordBatch:
+    """The one batch of an Arrow stream that ``encode`` made, its values not decoded yet."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(payload) as reader:
+        return reader.read_next_batch()
+
+
+def decode(payload: Any, start: int = 0, stop: int | None = None) -> Iterator[list[Record]]:
+    """The records of an Arrow stream from index ``start`` up to ``stop``, in lists of at most ``CHUNK``."""
+    return decode_batch(open_stream(payload), start, stop)
+
+
+def decode_batch(batch: pa.RecordBatch, start: int = 0, stop: int | None = None) -> Iterator[list[Record]]:
+    """As ``decode``, of a batch that is open."""
+    last = batch.num_rows if stop is None else min(stop, batch.num_rows)
+    for first in range(start, last, CHUNK):
+        part = batch.slice(first, min(CHUNK, last - first))
+        columns = [
+            _entries(array, field.metadata) for array, field in zip(part.columns, batch.schema, strict=True)
+        ]
+        yield list(map(_record, zip(*columns, strict=True)))
+
+
+def _column(entries: Sequence[Any]) -> tuple[pa.Array, bool]:
+    import pyarrow as pa
+
+    kinds = set(map(type, entries))
+    kinds.discard(_NONE)
+    if not kinds:
+        return pa.nulls(len(entries)), False
+    if len(kinds) == 1:
+        # The large types have no limit of 2 GiB a column, and are no slower to write or to read.
+        native = {
+            str: pa.large_utf8,
+            bytes: pa.large_binary,
+            int: pa.int64,
+            float: pa.float64,
+            bool: pa.bool_,
+        }
+        arrow_type = native.get(kinds.pop())
+        if arrow_type is not None:
+            try:
+                return pa.array(entries, arrow_type()), False
+            except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+                pass  # an integer over 64 bits or a lone surrogate: JSON text has a form for both
+    return pa.array(list(map(tagged.dumps, entries)), pa.large_utf8()), True
+
+
+def _times(times: Sequence[Any], now: float | None) -> tuple[pa.Array, bool]:
+    import pyarrow as pa
+
+    kinds = set(map(type, times))
+    if _NONE in kinds and now is not None:
+        times = [now if ts is None else ts for ts in times]
+    elif kinds == {_NONE}:
+        return pa.nulls(len(times)), False
+    seconds = times if kinds <= {float, _NONE} else list(map(_seconds, times))
+    return pa.array(seconds, pa.float64()), False
+
+
+def _seconds(ts: Any) -> float | None:
+    if ts is None:
+        return None
+    try:
+        if isinstance(ts, int | float) and not isinstance(ts, bool):
+            return float(ts)
+    except OverflowError:
+        pass
+    raise UnstorableValueError(
+        f"a record's ts must be seconds since the epoch as a float, or None, not {ts!r:.80}"
+    )
+
+
+def _entries(array: pa.Array, metadata: dict[bytes, bytes] | None) -> list[Any]:
+    import pyarrow as pa
+
+    if metadata is not None and metadata.get(_CODEC) == _JSON:
+        return tagged.loads_all(array.to_pylist())
+    numeric = (
+        pa.types.is_int64(array.type) or pa.types.is_float64(array.type) or pa.types.is_boolean(array.type)
+    )
+    if numeric and array.null_count == 0:
+        return cast("list[Any]", array.to_numpy(zero_copy_only=False).tolist())
+    return cast("list[Any]", array.to_pylist())

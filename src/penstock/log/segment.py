@@ -1,0 +1,142 @@
+"""One sealed segment: a header that vouches for itself and for the payload behind it.
+
+    magic 8 | version 2 | 0 6 | segment id 16 | record count 8 | payload length 8 | 0 8 |
+    CRC-32 of the payload 4 | CRC-32 of the 60 bytes before 4 | payload
+
+All numbers are little endian. The position is not part of the file, so a producer that loses the race for
+a position tries the next one with the same file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from penstock.log import codec
+from penstock.record import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAGIC = b"PENSTOCK"
+_VERSION = 1
+_BODY = struct.Struct("<8sH6x16sQQ8xI")
+_CHECK = struct.Struct("<I")
+HEADER_SIZE = _BODY.size + _CHECK.size
+
+
+class DamageError(Exception):
+    """A segment is not what its producer sealed. Who knows the log and the position says so to the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a segment says of itself."""
+
+    id: bytes
+    count: int
+    length: int
+    checksum: int
+
+    def pack(self) -> bytes:
+        body = _BODY.pack(_MAGIC, _VERSION, self.id, self.count, self.length, self.checksum)
+        return body + _CHECK.pack(crc32(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A segment in memory, ready to be written."""
+
+    header: Header
+    payload: pa.Buffer
+
+    @property
+    def size(self) -> int:
+        return HEADER_SIZE + self.header.length
+
+
+def seal(segment_id: bytes, records: Sequence[Record], now: float | None = None) -> Sealed:
+    """Encode one or more records; those without a time get ``now``.
+
+    >>> seal(bytes(16), [Record("a", 1, 0.0)]).header.count
+    1
+    """
+    payload = codec.encode(records, now)
+    return Sealed(Header(segment_id, len(records), payload.size, crc32(payload)), payload)
+
+
+def unpack_header(raw: bytes) -> Header:
+    """The header in the first bytes of a segment, or ``DamageError`` when it cannot be trusted.
+
+    >>> unpack_header(Header(bytes(16), count=3, length=512, checksum=7).pack()).count
+    3
+    """
+    if len(raw) < HEADER_SIZE:
+        raise DamageError(f"torn: {len(raw)} of {HEADER_SIZE} header bytes")
+    body = raw[: _BODY.size]
+    if _CHECK.unpack_from(raw, _BODY.size) != (crc32(body),):
+        raise DamageError("the header's checksum does not match")
+    magic, version, segment_id, count, length, checksum = _BODY.unpack(body)
+    if magic != _MAGIC or count == 0:
+        raise DamageError("the header is not that of a segment")
+    if version != _VERSION:
+        raise DamageError(f"format version {version} is not known to this version of Penstock")
+    return Header(segment_id, count, length, checksum)
+
+
+def read_header(path: Path) -> tuple[Header, int]:
+    """The header of a segment file, and the file's size."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return unpack_header(os.read(descriptor, HEADER_SIZE)), os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def check_size(header: Header, size: int) -> None:
+    """Raise ``DamageError`` unless a file of ``size`` bytes can be the whole segment."""
+    wanted = HEADER_SIZE + header.length
+    if size < wanted:
+        raise DamageError(f"torn: {size} of {wanted} bytes")
+    if size > wanted:
+        raise DamageError(f"{size - wanted} bytes too long")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment that was read and found whole."""
+
+    header: Header
+    _batch: Any
+
+    def records(self, start: int = 0, stop: int | None = None) -> Iterator[list[Record]]:
+        """Its records from index ``start`` up to ``stop``, in lists."""
+        return codec.decode_batch(self._batch, start, stop)
+
+
+def load(path: Path) -> Segment:
+    """Read a segment file and verify all of it before any record can be had from it."""
+    raw = path.read_bytes()
+    header = unpack_header(raw[:HEADER_SIZE])
+    check_size(header, len(raw))
+    payload = memoryview(raw)[HEADER_SIZE:]
+    if crc32(payload) != header.checksum:
+        raise DamageError("the payload's checksum does not match")
+    return Segment(header, _open(header, payload))
+
+
+def _open(header: Header, payload: memoryview) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    try:
+        batch = codec.open_stream(pa.py_buffer(payload))
+    except (pa.ArrowException, OSError, StopIteration) as error:
+        raise DamageError(f"the payload is not an Arrow stream: {error}") from error
+    if batch.num_rows != header.count or batch.schema.names != ["key", "value", "ts"]:
+        raise DamageError("the payload does not hold what the header says")
+    return batch

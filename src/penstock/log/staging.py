@@ -1,0 +1,104 @@
+"""Sealed files that are not part of the log yet."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from penstock.errors import LogError
+from penstock.log.segment import Sealed
+
+# An append's file is worthless once its process is gone; a staged one belongs to whoever holds its
+# StagedSegment, perhaps on another machine.
+Kind = Literal["append", "stage"]
+
+_FILE = re.compile(r"(append|stage)-([0-9a-f]{32})\.seg")
+
+
+@dataclass(frozen=True)
+class StagedSegment:
+    """A segment that was written but is not visible before it is published.
+
+    >>> staged = StagedSegment("00" * 16, 3, "stage-" + "00" * 16 + ".seg", count=10, bytes=640)
+    >>> StagedSegment.from_json(staged.to_json()) == staged
+    True
+    """
+
+    id: str
+    partition: int
+    file: str
+    count: int
+    bytes: int
+
+    def to_json(self) -> str:
+        """A line of JSON, for whoever has to remember the segment until it is published."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> StagedSegment:
+        """The segment that ``to_json`` wrote down."""
+        try:
+            staged = cls(**json.loads(text))
+            numbers = (staged.partition, staged.count, staged.bytes)
+            sound = staged.file == file_name("stage", staged.id) and all(
+                type(n) is int and n >= 0 for n in numbers
+            )
+        except (TypeError, ValueError) as error:
+            raise LogError(f"this is not a staged segment: {text:.200}") from error
+        if not sound or _FILE.fullmatch(staged.file) is None:
+            raise LogError(f"this is not a staged segment: {text:.200}")
+        return staged
+
+
+def file_name(kind: Kind, segment_id: str) -> str:
+    """The name of an unpublished file.
+
+    >>> file_name("stage", "00ff")
+    'stage-00ff.seg'
+    """
+    return f"{kind}-{segment_id}.seg"
+
+
+def write(path: Path, sealed: Sealed, *, sync: bool) -> None:
+    """Write a sealed segment to a new file, whole or not at all."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(sealed.header.pack())
+            file.write(sealed.payload)
+            if sync:
+                file.flush()
+                os.fsync(descriptor)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def discard(
+    folder: Path, older_than_seconds: float, kinds: tuple[Kind, ...], now: float | None = None
+) -> int:
+    """Delete unpublished files of some kinds that are older than an age, and return how many.
+
+    A file that is published already (its name here is a second link to the same bytes) is a leftover of a
+    process that died before it could unlink it, and goes whatever its kind.
+    """
+    limit = (time.time() if now is None else now) - older_than_seconds
+    deleted = 0
+    for path in sorted(folder.iterdir()):
+        match = _FILE.fullmatch(path.name)
+        if match is None:
+            continue
+        try:
+            status = path.stat()
+            published = status.st_nlink > 1
+            if status.st_mtime <= limit and (published or match[1] in kinds):
+                path.unlink()
+                deleted += 1
+        except FileNotFoundError:
+            continue  # its owner was faster
+    return deleted

@@ -1,0 +1,77 @@
+"""Which edges stay in memory and which are a Spark shuffle, and on which side of it each vertex runs.
+
+One query has one shuffle (DESIGN: the superstep), so a vertex runs before it, after it, or on both
+sides; what is sent by key from behind it has to wait for the next micro-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.graph.edge import Edge
+from penstock.graph.job import Job
+from penstock.graph.partitioning import SAME_KEY
+from penstock.graph.traversal import arcs_of, reachable
+
+
+class Channel(Enum):
+    """How a record gets from a vertex to the next."""
+
+    MEMORY = "memory"
+    """As a Python object, in the same process."""
+    EXCHANGE = "exchange"
+    """Through the shuffle, by key."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A keyed edge into a task."""
+
+    source: int
+    source_port: str
+    target: int
+    target_port: str
+    feedback: bool
+    """True when the sender can run after the shuffle: what it sends goes into the next micro-batch."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The vertices that can run before the shuffle, and those that can run after it."""
+
+    direct: tuple[int, ...]
+    keyed: tuple[int, ...]
+
+
+def channel_of(job: Job, edge: Edge) -> Channel:
+    """Return the channel of an edge. A sink keeps no state by key, so no edge into one is shuffled."""
+    if edge.by is SAME_KEY and job.vertices[edge.target].kind == "task":
+        return Channel.EXCHANGE
+    return Channel.MEMORY
+
+
+def memory_arcs(job: Job) -> list[list[int]]:
+    """Return the arcs that stay in memory."""
+    return arcs_of(
+        len(job.vertices),
+        ((edge.source, edge.target) for edge in job.edges if channel_of(job, edge) is Channel.MEMORY),
+    )
+
+
+def find_sides(job: Job) -> Sides:
+    """Say which vertices can run before the shuffle and which after it."""
+    arcs = memory_arcs(job)
+    sources = [vertex.index for vertex in job.vertices if vertex.kind == "source"]
+    targets = [edge.target for edge in job.edges if channel_of(job, edge) is Channel.EXCHANGE]
+    return Sides(tuple(reachable(arcs, sources)), tuple(reachable(arcs, targets)))
+
+
+def find_exchanges(job: Job, sides: Sides) -> tuple[Exchange, ...]:
+    """Return the keyed edges in edge order."""
+    after = set(sides.keyed)
+    return tuple(
+        Exchange(edge.source, edge.source_port, edge.target, edge.target_port, edge.source in after)
+        for edge in job.edges
+        if channel_of(job, edge) is Channel.EXCHANGE
+    )

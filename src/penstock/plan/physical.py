@@ -1,0 +1,95 @@
+"""The physical plan: everything the engine needs to know of a job's graph, worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.graph.job import Job
+from penstock.graph.partitioning import BROADCAST
+from penstock.graph.vertex import Vertex
+from penstock.plan.exchanges import Channel, Exchange, channel_of, find_exchanges, find_sides
+from penstock.plan.loops import Closing, Loop, find_live, find_loops
+from penstock.plan.regions import Region, find_regions
+
+__all__ = ["Channel", "Closing", "Exchange", "Hop", "Loop", "PhysicalPlan", "Region", "compile_plan"]
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One edge, as the engine follows it."""
+
+    target: int
+    port: str
+    channel: Channel
+    closing: Closing | None
+    copies: int
+    """How many instances of the target get the record: all of them over a BROADCAST edge, else one."""
+
+
+@dataclass(frozen=True)
+class PhysicalPlan:
+    """How a job runs: plain data that can be pickled. Vertices are named by their index."""
+
+    job: str
+    regions: tuple[Region, ...]
+    loops: tuple[Loop, ...]
+    exchanges: tuple[Exchange, ...]
+    hops: Mapping[tuple[int, str], tuple[Hop, ...]]
+    """By vertex and output port, in edge order."""
+    live: tuple[tuple[bool, ...], ...]
+    """``live[vertex][slot]``: a record at this vertex can still reach an edge that closes that loop."""
+    direct: tuple[int, ...]
+    """Vertices that can run before the exchange."""
+    keyed: tuple[int, ...]
+    """Vertices that can run after the exchange."""
+
+    @property
+    def needs_exchange(self) -> bool:
+        """True when the job has a keyed edge, so that Spark has to shuffle."""
+        return bool(self.exchanges)
+
+    @property
+    def needs_feedback(self) -> bool:
+        """True when a micro-batch can leave records for the next one."""
+        return any(exchange.feedback for exchange in self.exchanges)
+
+
+def compile_plan(job: Job) -> PhysicalPlan:
+    """Validate a job and work out how it runs."""
+    job.validate()
+    sides = find_sides(job)
+    exchanges = find_exchanges(job, sides)
+    loops, closings = find_loops(job)
+    return PhysicalPlan(
+        job=job.name,
+        regions=find_regions(job, exchanges),
+        loops=loops,
+        exchanges=exchanges,
+        hops=_hops(job, closings),
+        live=find_live(job, loops, closings),
+        direct=sides.direct,
+        keyed=sides.keyed,
+    )
+
+
+def _hops(job: Job, closings: Mapping[tuple[int, int], Closing]) -> dict[tuple[int, str], tuple[Hop, ...]]:
+    found: dict[tuple[int, str], list[Hop]] = {}
+    for edge in job.edges:
+        target = job.vertices[edge.target]
+        hop = Hop(
+            target=edge.target,
+            port=edge.target_port,
+            channel=channel_of(job, edge),
+            closing=closings.get((edge.source, edge.target)),
+            copies=_instances(target) if edge.by is BROADCAST else 1,
+        )
+        found.setdefault((edge.source, edge.source_port), []).append(hop)
+    return {start: tuple(hops) for start, hops in found.items()}
+
+
+def _instances(target: Vertex) -> int:
+    if target.kind != "task":
+        # A sink writes from wherever its records are; copies in its output would be duplicates.
+        return 1
+    return target.parallelism or 1

@@ -1,0 +1,184 @@
+"""A job as a Structured Streaming query: how it starts, commits each batch, and stops between batches."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.packing import unpack
+from penstock.engine.report import Report, VertexReport
+from penstock.engine.stages import SUMMARY, run_keyed
+from penstock.engine.state import remove_before
+from penstock.engine.summary import TaskSummary
+from penstock.errors import JobFailedError, PenstockError
+from penstock.spark.rows import SCHEMA, from_batches, to_batches
+from penstock.spark.shipping import pack_blueprint, program_of
+from penstock.spark.source import PenstockSource
+
+_ENTRIES_KEPT = 20
+_STOP_SECONDS = 60.0
+
+
+class JobQuery:
+    """The running query of one job. ``changed`` is notified after each batch and when the query ends."""
+
+    def __init__(self, session: Any, blueprint: Blueprint, last: Entry | None) -> None:
+        self._session = session
+        self._blueprint = blueprint
+        self._ledger = Ledger(blueprint.folders.ledger)
+        self._last = last
+        self._query: Any = None
+        self._failure: Exception | None = None
+        self._names = [vertex.name for vertex in blueprint.vertices]
+        self._kinds = [vertex.kind for vertex in blueprint.vertices]
+        self.changed = threading.Condition()
+        self.report = Report(blueprint.job, {name: VertexReport() for name in self._names})
+
+    def start(self) -> None:
+        """Start the query; batches run in a thread of Spark's own from now on."""
+        folders = self._blueprint.folders
+        for leftover in (folders.stop_request, folders.stop_answer, folders.failure):
+            leftover.unlink(missing_ok=True)
+        packed = pack_blueprint(self._blueprint)
+        worker = pack_blueprint(self._blueprint.for_workers())
+        place = folders.checkpoint.with_name("blueprint")
+        place.write_bytes(pickle.dumps((packed, worker)))
+        self._session.dataSource.register(PenstockSource)
+        frame = self._session.readStream.format("penstock").option("blueprint", str(place)).load()
+        if self._blueprint.plan.needs_exchange:
+            frame = frame.repartitionById(self._blueprint.buckets, frame["bucket"])
+            frame = frame.mapInArrow(_keyed_half(worker), SCHEMA)
+        self._query = (
+            frame.writeStream.foreachBatch(self._run_batch)
+            .option("checkpointLocation", str(folders.checkpoint))
+            .start()
+        )
+
+    def _run_batch(self, frame: Any, batch: int) -> None:
+        started = time.monotonic()
+        try:
+            summary = TaskSummary(batch)
+            for _, kind, data in frame.collect():
+                assert kind == SUMMARY, "only summaries leave a batch"
+                summary.absorb(unpack(bytes(data))[0])
+            if summary.failure is not None:
+                raise summary.failure
+            self._commit(batch, summary)
+        except Exception as error:
+            self._failure = error
+            raise
+        with self.changed:
+            self.report.add(self._names, self._kinds, summary, time.monotonic() - started)
+            self.changed.notify_all()
+
+    def _commit(self, batch: int, summary: TaskSummary) -> None:
+        before = self._last
+        sinks = self._blueprint.sinks
+        entry = Entry(
+            batch=batch,
+            end=summary.end,
+            receipts={
+                name: receipts for name, receipts in summary.receipts.items() if sinks[name].transactional
+            },
+            feedback=summary.feedback,
+            state={**(before.state if before else {}), **summary.state},
+            buckets=self._blueprint.buckets,
+        )
+        if not self._ledger.commit(entry):
+            # The batch happened before a crash: what it did then stands, and is made visible now.
+            found = self._ledger.read(batch)
+            assert found is not None
+            entry = found
+            summary.receipts = dict(entry.receipts)
+        publish(self._blueprint, batch, summary.receipts)
+        self._last = entry
+        self._tidy(before, entry)
+
+    def _tidy(self, before: Entry | None, entry: Entry) -> None:
+        if before is None or before.batch != entry.batch - 1:
+            return
+        folders = self._blueprint.folders
+        for name in before.feedback:
+            (folders.feedback / name).unlink(missing_ok=True)
+        for bucket, head in entry.state.items():
+            known = before.state.get(bucket)
+            if known is not None and known.base_batch != head.base_batch:
+                remove_before(folders.state, bucket, head.base_batch)
+        if entry.batch % _ENTRIES_KEPT == 0:
+            self._ledger.trim(_ENTRIES_KEPT)
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything that the sources have is processed, loops included."""
+        if self._last is None:
+            positions = {name: source.begin() for name, source in self._blueprint.sources.items()}
+        else:
+            if self._last.feedback:
+                return False
+            positions = self._last.end["sources"]
+        return all(
+            source.latest(positions.get(name) or source.begin())
+            == (positions.get(name) or source.begin())
+            for name, source in self._blueprint.sources.items()
+        )
+
+    @property
+    def lag(self) -> int | None:
+        """How many records wait in the sources, as far as they can tell."""
+        positions = self._last.end["sources"] if self._last else {}
+        waiting = [
+            source.lag(positions.get(name) or source.begin())
+            for name, source in self._blueprint.sources.items()
+        ]
+        known = [count for count in waiting if count is not None]
+        return sum(known) if known else None
+
+    def check(self) -> None:
+        """Raise what ended the query, if anything has."""
+        if self._failure is not None:
+            raise self._named(self._failure)
+        if self._query.isActive:
+            return
+        planning = self._blueprint.folders.failure
+        if planning.exists():
+            raise pickle.loads(planning.read_bytes())  # noqa: S301 - written by our own planner
+        error = self._query.exception()
+        raise self._named(error or JobFailedError("the query has stopped"))
+
+    def _named(self, error: Exception) -> Exception:
+        if isinstance(error, PenstockError):
+            return error
+        return JobFailedError(f"job {self._blueprint.job!r} failed: {error}")
+
+    def stop(self) -> None:
+        """Let the batch that runs end, start no other, and stop."""
+        folders = self._blueprint.folders
+        if self._query is None:
+            return
+        folders.stop_request.touch()
+        deadline = time.monotonic() + _STOP_SECONDS
+        while self._query.isActive and not folders.stop_answer.exists() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        with suppress(Exception):
+            self._query.stop()
+        folders.stop_request.unlink(missing_ok=True)
+        folders.stop_answer.unlink(missing_ok=True)
+
+
+def publish(blueprint: Blueprint, batch: int, receipts: dict[str, list[Any]]) -> None:
+    """Make a batch visible in its sinks."""
+    for name, sink in blueprint.sinks.items():
+        if receipts.get(name):
+            sink.commit(batch, receipts[name])
+
+
+def _keyed_half(packed: bytes) -> Any:
+    def run(batches: Any) -> Any:
+        return to_batches(run_keyed(program_of(packed), from_batches(batches)))
+
+    return run

@@ -1,0 +1,101 @@
+"""The Spark session of this process: started when first needed, shared by all jobs that can share it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import SettingError
+from penstock.spark.settings import DEFAULT_MASTER, merged
+
+_ours: tuple[str, dict[str, str]] | None = None
+"""Master and settings of the session that this module has started."""
+
+
+def open_session(master: str | None = None, *overrides: Mapping[str, object] | None) -> Any:
+    """Return a session for a job. A session that somebody else has started is used as it is.
+
+    A session of ours whose settings differ is stopped and started anew, because most settings can
+    only be given to a new one.
+    """
+    global _ours  # noqa: PLW0603
+    from pyspark.sql import SparkSession
+
+    settings = merged(*overrides)
+    wanted = (master or settings.get("spark.master") or DEFAULT_MASTER, settings)
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        if _ours is None or _ours == wanted:
+            return active
+        active.stop()
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(wanted[0]).appName("penstock")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    if _ours is None:
+        atexit.register(close_session)
+    _ours = wanted
+    return session
+
+
+def close_session() -> None:
+    """Stop the session that this module has started, if any, and its Java process with it."""
+    global _ours  # noqa: PLW0603
+    if _ours is None:
+        return
+    _ours = None
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        process = getattr(gateway, "proc", None)
+        gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        if process is not None:
+            # Java ends when its standard input closes.
+            process.stdin.close()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def check_java() -> None:
+    """Raise SettingError unless there is a Java that Spark can run on."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise SettingError("Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = java_version(answer.stderr)
+    if version is not None and version < 17:
+        raise SettingError(f"Spark needs Java 17 or later, and {java} is version {version}")
+
+
+def java_version(words: str) -> int | None:
+    """Read the major version from what ``java -version`` says.
+
+    >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_392"')
+    (17, 8)
+    """
+    _, quote, rest = words.partition('"')
+    numbers = rest.partition('"')[0].replace("-", ".").split(".")
+    if not quote or not numbers[0].isdigit():
+        return None
+    major = int(numbers[0])
+    return int(numbers[1]) if major == 1 and len(numbers) > 1 and numbers[1].isdigit() else major

@@ -1,0 +1,73 @@
+"""The Spark settings that Penstock starts with, each with its reason. A job or a user may override any."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.errors import SettingError
+
+DEFAULT_MASTER = "local[*]"
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+DEFAULTS: dict[str, str] = {
+    # Nothing listens beyond this machine unless it is told to.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.pyspark.python": sys.executable,
+    "spark.pyspark.driver.python": sys.executable,
+    # 40 ms a batch less than loopback sockets.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Without native Hadoop, Spark forks chmod for each checkpoint file: 109 ms each, 16 ms like this.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.driver.extraJavaOptions": (
+        "-Djdk.lang.Process.launchMechanism=VFORK"
+        # A query stopped within a batch overflows the default stack inside a regular expression.
+        " -Xss4m"
+        f" -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    ),
+    "spark.driver.memory": "2g",
+    # The ledger keeps what a restart needs; Spark's own history is only the way there.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.sql.streaming.metricsEnabled": "false",
+    # Rows are parcels of many records, so a few of them make a batch.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.cleaner.periodicGC.interval": "5min",
+    "spark.log.structuredLogging.enabled": "false",
+}
+
+
+def merged(*overrides: Mapping[str, object] | None) -> dict[str, str]:
+    """Return the defaults with overrides applied, the last one winning; a JVM option is added to ours."""
+    settings = dict(DEFAULTS)
+    for override in overrides:
+        for name, value in (override or {}).items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            if name == "spark.driver.extraJavaOptions":
+                text = f"{DEFAULTS[name]} {text}"
+            settings[name] = text
+    return settings
+
+
+def read_conf(assignments: list[str]) -> dict[str, str]:
+    """Read ``name=value`` words as given on a command line.
+
+    >>> read_conf(["spark.driver.memory=4g"])
+    {'spark.driver.memory': '4g'}
+    """
+    settings = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise SettingError(f"--conf takes spark.NAME=VALUE, not {assignment!r}")
+        settings[name] = value
+    return settings

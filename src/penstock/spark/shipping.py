@@ -1,0 +1,73 @@
+"""A job's blueprint on its way to the worker processes, which then keep it."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import sys
+from contextlib import ExitStack
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import Any, cast
+
+import cloudpickle
+
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.flow import Program
+from penstock.graph.tasks import FunctionTask
+
+_programs: dict[str, Program] = {}
+
+
+def pack_blueprint(blueprint: Blueprint) -> bytes:
+    """Pickle a blueprint with the user's code in it, and with where to find what that code imports."""
+    modules = {_module_of(vertex.operator) for vertex in blueprint.vertices}
+    with ExitStack() as stack:
+        for name in sorted(modules - {None, "__main__"}, key=str):
+            module = sys.modules.get(str(name))
+            if module is not None and not _importable(module):
+                cloudpickle.register_pickle_by_value(module)
+                stack.callback(cloudpickle.unregister_pickle_by_value, module)
+        return cast(bytes, cloudpickle.dumps((list(sys.path), cloudpickle.dumps(blueprint))))
+
+
+def unpack_blueprint(data: bytes) -> Blueprint:
+    """Read a blueprint in another process."""
+    path, blueprint = cloudpickle.loads(data)
+    sys.path.extend(entry for entry in path if entry not in sys.path)
+    return cast(Blueprint, cloudpickle.loads(blueprint))
+
+
+def program_of(data: bytes) -> Program:
+    """Return the program of a blueprint, made once in each worker process."""
+    name = hashlib.sha256(data).hexdigest()
+    program = _programs.get(name)
+    if program is None:
+        _programs.clear()
+        # Lists of records are garbage only when their batch is done: looking for cycles among them
+        # after every 700 new objects doubles the cost of a record.
+        gc.set_threshold(100_000, 50, 50)
+        program = _programs[name] = Program(unpack_blueprint(data))
+    return program
+
+
+def _module_of(operator: Any) -> str | None:
+    target = operator.function if isinstance(operator, FunctionTask) else type(operator)
+    return getattr(target, "__module__", None) or getattr(type(target), "__module__", None)
+
+
+def _importable(module: ModuleType) -> bool:
+    """Whether a worker that looks along the same path finds this very module."""
+    top = module.__name__.partition(".")[0]
+    if top in sys.builtin_module_names:
+        return True
+    try:
+        found = PathFinder.find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    if found is None:
+        return False
+    if "." not in module.__name__:
+        return found.origin == getattr(module, "__file__", None)
+    file = getattr(module, "__file__", None) or ""
+    return any(file.startswith(str(place)) for place in found.submodule_search_locations or ())

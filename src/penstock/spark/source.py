@@ -1,0 +1,142 @@
+"""The direct half of a job as a Spark data source: reading and everything up to a keyed edge or a sink.
+
+Running the region where the data is read saves the way of each record from Python to Java and back. The
+offset says which batch comes next and how far each source has been read; the feedback of a batch is
+read by the next one, always and whole, so it needs no position of its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.packing import pack, unpack
+from penstock.engine.stages import DirectPart, run_direct
+from penstock.errors import PenstockError
+from penstock.spark.rows import SCHEMA, to_batches
+from penstock.spark.shipping import program_of, unpack_blueprint
+
+
+class PenstockSource(DataSource):
+    """Reads the direct half of one job."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name it is registered under."""
+        return "penstock"
+
+    def schema(self) -> str:
+        """Return the schema of the rows between the halves."""
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """Return the reader of the job whose blueprint lies at the given path."""
+        planner, worker = pickle.loads(Path(self.options["blueprint"]).read_bytes())  # noqa: S301 - our own
+        return PenstockReader(worker, planner)
+
+
+class PenstockReader(DataSourceStreamReader):
+    """Plans batches on the driver and runs their parts on the workers."""
+
+    def __init__(self, worker: bytes, planner: bytes) -> None:
+        self._worker = worker
+        self._packed_planner = planner
+        self._planner: Planner | None = None
+
+    @property
+    def planner(self) -> Planner:
+        """The driver's side of the reader."""
+        if self._planner is None:
+            self._planner = Planner(self._packed_planner)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where the first batch starts."""
+        return self.planner.begin()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Leave the limit to each source."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        """Return where the next batch ends; the start itself when there is nothing to do."""
+        return self.planner.latest(start)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Divide a batch into parts."""
+        return [InputPartition(pack((part,))) for part in self.planner.parts(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Run one part, on a worker."""
+        program = program_of(self._worker)
+        (part,) = unpack(partition.value)
+        return to_batches(run_direct(program, part))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the ledger has it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_worker": self._worker, "_packed_planner": b"", "_planner": None}
+
+
+class Planner:
+    """Decides what a batch reads. Lives in a process beside the driver, which Spark starts and asks."""
+
+    def __init__(self, packed: bytes) -> None:
+        blueprint = unpack_blueprint(packed)
+        self._folders = blueprint.folders
+        self._sources = blueprint.sources
+        self._ledger = Ledger(blueprint.folders.ledger)
+        self._last: Entry | None = None
+
+    def begin(self) -> dict[str, Any]:
+        """Return the offset before the first batch."""
+        return {"batch": 0, "sources": {name: source.begin() for name, source in self._sources.items()}}
+
+    def latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return the offset after the next batch."""
+        if self._folders.stop_request.exists():
+            self._folders.stop_answer.touch()
+            return start
+        try:
+            positions = {
+                name: source.latest(start["sources"].get(name) or source.begin())
+                for name, source in self._sources.items()
+            }
+            pending = self._before(start["batch"])
+        except PenstockError as error:
+            self._folders.failure.write_bytes(pickle.dumps(error))
+            raise
+        waiting = pending is not None and bool(pending.feedback)
+        if positions == start["sources"] and not waiting:
+            return start
+        return {"batch": start["batch"] + 1, "sources": positions}
+
+    def parts(self, start: dict[str, Any], end: dict[str, Any]) -> list[DirectPart]:
+        """Return the parts of a batch; a single empty one when the batch has happened already."""
+        batch = start["batch"]
+        if self._ledger.has(batch):
+            return [DirectPart(batch, 0, end)]
+        before = self._before(batch)
+        heads = before.state if before is not None else {}
+        work: list[dict[str, Any]] = [{"feedback": name} for name in (before.feedback if before else [])]
+        for name, source in self._sources.items():
+            first = start["sources"].get(name) or source.begin()
+            work += [{"source": name, "split": split} for split in source.splits(first, end["sources"][name])]
+        return [
+            DirectPart(batch, number, end, heads=heads if number == 0 else None, **task)
+            for number, task in enumerate(work or [{}])
+        ]
+
+    def _before(self, batch: int) -> Entry | None:
+        """Return the entry of the batch before, which holds its feedback and where the state is."""
+        if self._last is None or self._last.batch != batch - 1:
+            self._last = self._ledger.read(batch - 1) if batch > 0 else None
+        return self._last
