@@ -36,10 +36,7 @@ def keyed_batches(batches: int, size: int, keys: int, seed: int = 2) -> Iterator
     """Yield micro-batches of records with evenly spread keys and short values."""
     chance = random.Random(seed)
     for _ in range(batches):
-        yield [
-            (f"key-{int(chance.random() * keys):07d}", f"value {number:026d}")
-            for number in range(size)
-        ]
+        yield [(f"key-{int(chance.random() * keys):07d}", f"value {number:026d}") for number in range(size)]
 
 
 def growth_batches(held: int, load: int, touched: int, batches: int) -> Iterator[list[Pair]]:

@@ -12,7 +12,7 @@ WARM_UP_BATCHES = 1
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch: its start and end in seconds of one clock, and how many records it read."""
+    """One micro-batch: its start and end in seconds since the epoch, and how many records it read."""
 
     start: float
     end: float
@@ -28,18 +28,30 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class MemorySample:
+    """The memory of a driver at one moment, in MiB: what its two processes hold, and the JVM's objects."""
+
+    time: float
+    python: float
+    jvm: float
+    heap: float
+
+
+@dataclass(frozen=True)
 class Measured:
     """What one run of one half tells the parent process."""
 
     batches: tuple[Batch, ...]
     outcome: Outcome | None = None
     """Present when the run was asked to check itself; such a run is not timed."""
+    memory: tuple[MemorySample, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for :meth:`from_json`."""
         return {
             "batches": [[batch.start, batch.end, batch.records] for batch in self.batches],
             "outcome": None if self.outcome is None else [self.outcome.rows, self.outcome.digest],
+            "memory": [[at.time, at.python, at.jvm, at.heap] for at in self.memory],
         }
 
     @classmethod
@@ -49,6 +61,7 @@ class Measured:
         return cls(
             batches=tuple(Batch(*batch) for batch in data["batches"]),
             outcome=None if outcome is None else Outcome(*outcome),
+            memory=tuple(MemorySample(*sample) for sample in data["memory"]),
         )
 
 

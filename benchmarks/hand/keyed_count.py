@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from benchmarks.arrow_files import last_counts
 from benchmarks.hand.arrow_source import read_stream
@@ -50,4 +50,4 @@ def run(folder: str, batches: int | None, check: bool) -> Measured:
         .groupBy("key")
         .transformWithState(RunningCount(), "key string, n long", "update", "None")
     )
-    return drain(counts, mode="update", check=check, digest=last_counts)  # type: ignore[arg-type]
+    return drain(counts, mode="update", check=check, digest=last_counts)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.arrow_files import outcome_of
 from benchmarks.timing import Batch, Measured, Outcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from benchmarks.arrow_files import last_counts
 from benchmarks.hand.arrow_source import read_stream
 from benchmarks.hand.per_record import one_step
@@ -16,5 +15,5 @@ def run(folder: str, keyed: bool, check: bool) -> Measured:
     frame = read_stream(open_session(), folder)
     if keyed:
         counts = frame.groupBy("key").count()
-        return drain(counts, mode="update", check=check, digest=last_counts)  # type: ignore[arg-type]
+        return drain(counts, mode="update", check=check, digest=last_counts)
     return drain(frame.mapInArrow(one_step, "key string, value string"), check=check)

@@ -117,7 +117,7 @@ def append(
             log.append(_parse(lines, appended + 1, parse))
             appended += len(lines)
     except UnstorableValueError as error:
-        _fail(f"lines from {appended + 1} on: {error}; nothing from line {appended + 1} on was appended")
+        _fail(f"in the batch that begins with line {appended + 1}: {error}; none of it was appended")
     finally:
         typer.echo(f"appended {appended} record{'' if appended == 1 else 's'}", err=True)
 

@@ -6,6 +6,7 @@ and a producer publishes by linking its sealed file to that name: the file syste
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -21,6 +22,7 @@ from penstock.log.description import sync_folder
 from penstock.log.segment import DamageError, Header, Segment
 from penstock.record import Record
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.ENOSYS)
 _FILE = re.compile(r"(\d{20})\.seg")
 
 
@@ -160,6 +162,13 @@ class Partition:
                         f"log {self.log!r}, partition {self.number}: the staged file {staged} (or the "
                         "partition's folder) is gone, and its segment is not in the partition"
                     ) from error
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise LogError(
+                    f"log {self.log!r}: the file system of {self.folder} makes no hard links "
+                    f"({error.strerror}): keep the log on one that does"
+                ) from error
             else:
                 found = header
                 if self.sync:

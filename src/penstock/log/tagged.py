@@ -171,7 +171,10 @@ def _untag(value: dict[str, Any]) -> Any:
         raise LogError(
             f"this version of Penstock does not know the value form {tag!r}: read it with a newer one"
         )
-    return reader(form)
+    try:
+        return reader(form)
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        raise LogError(f"the value form {tag!r} cannot be read here: {error}") from error
 
 
 def _is_text(value: str) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,11 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     builder = SparkSession.builder.master(wanted[0]).appName("penstock")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    handler = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        # PySpark lets Ctrl-C cancel what runs; here it is for whoever runs the job to decide.
+        signal.signal(signal.SIGINT, handler)
     if _ours is None:
         atexit.register(close_session)
     _ours = wanted

@@ -1,0 +1,56 @@
+"""How much is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of one run of the benchmarks."""
+
+    quick: bool
+    rounds: int
+    batches: int
+    """Micro-batches of a measured run; the first is not counted."""
+    batch_records: int
+    slow_batches: int
+    """Micro-batches for a competitor that would take minutes for all of them."""
+    small_batches: int
+    small_batch_records: int
+    memory_batches: int
+    growth_load: int
+    growth_touched: int
+    growth_batches: int
+    growth_held: tuple[int, int]
+
+
+FULL = Sizes(
+    quick=False,
+    rounds=5,
+    batches=9,
+    batch_records=100_000,
+    slow_batches=3,
+    small_batches=80,
+    small_batch_records=100,
+    memory_batches=200,
+    growth_load=100_000,
+    growth_touched=10_000,
+    growth_batches=20,
+    growth_held=(100_000, 1_000_000),
+)
+
+QUICK = Sizes(
+    quick=True,
+    rounds=1,
+    batches=3,
+    batch_records=5_000,
+    slow_batches=2,
+    small_batches=15,
+    small_batch_records=100,
+    memory_batches=30,
+    growth_load=5_000,
+    growth_touched=500,
+    growth_batches=5,
+    growth_held=(5_000, 50_000),
+)

@@ -1,0 +1,48 @@
+"""What the command line does with errors: one clear sentence and an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from io import UnsupportedOperation
+from typing import NoReturn, ParamSpec
+
+import typer
+
+from penstock.errors import PenstockError
+
+FAILED = 1
+INTERRUPTED = 130
+
+P = ParamSpec("P")
+
+
+def user_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """Turn what a user can do wrong into one line and an exit code; a closed pipe is no error."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except PenstockError as error:
+            fail(str(error))
+        except BrokenPipeError:
+            # Python flushes standard output once more when it exits, and would complain then.
+            with suppress(UnsupportedOperation):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except OSError as error:
+            fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
+
+    return run
+
+
+def fail(message: str) -> NoReturn:
+    """End with an error."""
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(FAILED)

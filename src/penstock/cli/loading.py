@@ -1,0 +1,72 @@
+"""Finds the job that ``FILE[:JOB]`` means."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from penstock.errors import SettingError
+from penstock.graph.job import Job
+
+
+def load_job(target: str) -> Job:
+    """Import a file and return its job; the name is needed only where it has several.
+
+    The file is imported under its own name with its folder on the path, as Python itself would do, so
+    that workers can import it too.
+    """
+    path, wanted = _split(target)
+    module = _import(path)
+    jobs = {name: value for name, value in vars(module).items() if isinstance(value, Job)}
+    distinct = {id(job): job for job in jobs.values()}
+    if wanted is None:
+        if len(distinct) == 1:
+            return next(iter(distinct.values()))
+        if not distinct:
+            raise SettingError(f"{path} defines no job: make one with ps.Job(...) at the top level")
+        raise SettingError(f"{path} defines several jobs: say which, as {path}:NAME with one of {_names(jobs)}")
+    by_name = {job.name: job for job in distinct.values()}
+    found = jobs.get(wanted) or by_name.get(wanted)
+    if found is None:
+        raise SettingError(f"{path} has no job {wanted!r}" + (f": it has {_names(jobs)}" if jobs else ""))
+    return found
+
+
+def _names(jobs: dict[str, Job]) -> str:
+    return ", ".join(sorted(jobs))
+
+
+def _split(target: str) -> tuple[Path, str | None]:
+    path = Path(target)
+    if path.is_file():
+        return path, None
+    file, colon, name = target.rpartition(":")
+    if colon and Path(file).is_file():
+        return Path(file), name
+    raise SettingError(f"there is no file {file if colon and name.isidentifier() else target}")
+
+
+def _import(path: Path) -> ModuleType:
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = path.stem
+    if name in sys.modules or not name.isidentifier():
+        name = f"penstock_job_{abs(hash(path.resolve()))}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SettingError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise SettingError(f"{path}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        where = f"{path}, line {frames[-1].lineno}" if frames else str(path)
+        raise SettingError(f"{where}: {type(error).__name__}: {error}") from error
+    return module

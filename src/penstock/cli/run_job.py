@@ -1,0 +1,97 @@
+"""``penstock run``: a job on this machine, or on any Spark master, from this terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from enum import StrEnum
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.durations import read_duration
+from penstock.cli.failing import INTERRUPTED, user_errors
+from penstock.cli.loading import load_job
+from penstock.cli.progress import Progress
+from penstock.errors import SettingError, TaskError
+
+
+class Form(StrEnum):
+    """How to print the report."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@user_errors
+def run(
+    target: Annotated[str, typer.Argument(metavar="FILE[:JOB]", help="The file that defines the job.")],
+    for_: Annotated[str | None, typer.Option("--for", metavar="30s", help="Run this long.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="drained", help="Run until everything is processed.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Any Spark master; local[*] by default.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget where the last run ended.")] = False,
+    output: Annotated[Form, typer.Option("-o", "--output", help="How to print the report.")] = Form.TEXT,
+) -> None:
+    """Run a job until Ctrl-C, for a time, or until it is drained.
+
+    Ctrl-C stops after the batch that runs; a second one stops at once. Exit codes: 0 the run ended as
+    asked, 1 the job failed or is wrong, 2 wrong usage, 130 stopped at once.
+    """
+    if for_ is not None and until is not None:
+        raise SettingError("--for and --until exclude each other")
+    if until not in (None, "drained"):
+        raise SettingError(f"--until takes 'drained', not {until!r}")
+    limit = read_duration(for_) if for_ is not None else until
+    job = load_job(target)
+    job.validate()
+
+    from penstock.spark.run import run as run_job
+    from penstock.spark.settings import read_conf
+
+    settings = read_conf(conf or [])
+    stop = _StopOnSignal()
+    with Progress(job.name) as progress:
+        try:
+            report = run_job(
+                job,
+                until=limit,
+                master=master,
+                conf=settings,
+                fresh=fresh,
+                on_progress=progress.show,
+                stop=stop,
+            )
+        except TaskError as error:
+            progress.note(error.trace)
+            raise
+    if output is Form.JSON:
+        typer.echo(json.dumps(report.to_dict()))
+    else:
+        progress.conclude(report, stop.asked)
+
+
+class _StopOnSignal:
+    """Asks a run to stop at the first signal and leaves at the second."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGINT, self._handle)
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def _handle(self, number: int, frame: FrameType | None) -> Any:  # noqa: ARG002
+        if self.asked:
+            # Java ends when this process does: its standard input closes.
+            os._exit(INTERRUPTED)
+        self.asked = True
