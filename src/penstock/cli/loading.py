@@ -27,7 +27,7 @@ def load_job(target: str) -> Job:
             return next(iter(distinct.values()))
         if not distinct:
             raise SettingError(f"{path} defines no job: make one with ps.Job(...) at the top level")
-        raise SettingError(f"{path} defines several jobs: say which, as {path}:NAME with one of {_names(jobs)}")
+        raise SettingError(f"{path} defines several jobs: say which, as {path}:NAME, of {_names(jobs)}")
     by_name = {job.name: job for job in distinct.values()}
     found = jobs.get(wanted) or by_name.get(wanted)
     if found is None:

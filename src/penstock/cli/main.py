@@ -26,7 +26,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def penstock(
-    version: Annotated[  # noqa: ARG001
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:

@@ -16,7 +16,7 @@ class ConsoleSink(Sink):
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
 
-    def writer(self, context: WriteContext) -> SinkWriter:
+    def writer(self, context: WriteContext) -> SinkWriter:  # noqa: ARG002
         """Collect on the worker."""
         return CollectingWriter()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
@@ -41,7 +42,7 @@ class MemorySource(Source):
         """Deal the range out in even parts."""
         first, count = start["0"], end["0"] - start["0"]
         cuts = [first + count * part // self.partitions for part in range(self.partitions + 1)]
-        return [self.records[low:high] for low, high in zip(cuts, cuts[1:], strict=False) if high > low]
+        return [self.records[low:high] for low, high in pairwise(cuts) if high > low]
 
     def read(self, split: Split) -> Iterator[list[Record]]:
         """Read the records of a part, which travel with it."""
@@ -67,7 +68,7 @@ class MemorySink(Sink):
     def __init__(self) -> None:
         self.records: list[Record] = []
 
-    def writer(self, context: WriteContext) -> SinkWriter:
+    def writer(self, context: WriteContext) -> SinkWriter:  # noqa: ARG002
         """Collect on the worker."""
         return CollectingWriter()
 

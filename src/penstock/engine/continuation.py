@@ -29,7 +29,7 @@ def obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str
             found.append(f"the state of vertex {name!r} would be lost")
         elif vertex["stateful"] and now is not None and vertex["operator"] != now["operator"] and last.state:
             found.append(
-                f"vertex {name!r} keeps the state of {vertex['operator']}, which {now['operator']} cannot read"
+                f"vertex {name!r} has the state of {vertex['operator']}, which {now['operator']} cannot read"
             )
     if last.feedback and (old["edges"], list(before)) != (new["edges"], list(after)):
         found.append("records are on their way through the old graph: run it until it is drained first")

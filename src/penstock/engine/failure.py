@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+
 from penstock.errors import TaskError, shorten
 from penstock.record import Record
 

@@ -68,17 +68,14 @@ class Ledger:
             return None
         try:
             frame = json.loads(text)
-            body = frame["entry"]
-            sound = zlib.crc32(body.encode()) == frame["crc"]
-            fields = json.loads(body) if sound else {}
-        except (ValueError, KeyError, TypeError):
-            sound = False
-        if not sound:
+            body, version = frame["entry"], frame["version"]
+            fields = json.loads(body) if zlib.crc32(body.encode()) == frame["crc"] else None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            fields = None
+        if fields is None:
             raise JobFailedError(f"{self._path(batch)} is damaged: it does not say what batch {batch} did")
-        if frame["version"] != VERSION:
-            raise JobFailedError(
-                f"{self._path(batch)} has version {frame['version']}; this is version {VERSION}"
-            )
+        if version != VERSION:
+            raise JobFailedError(f"{self._path(batch)} has version {version}; this is version {VERSION}")
         fields["state"] = {int(bucket): StateHead(**head) for bucket, head in fields["state"].items()}
         return Entry(**fields)
 

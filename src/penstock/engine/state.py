@@ -76,9 +76,7 @@ class BucketState:
         _cache[self._place] = _Cached(name, self.states)
         if whole or head is None:
             return StateHead(name, batch, len(data), 0, 0)
-        return StateHead(
-            name, head.base_batch, head.base_bytes, head.delta_bytes + len(data), head.depth + 1
-        )
+        return StateHead(name, head.base_batch, head.base_bytes, head.delta_bytes + len(data), head.depth + 1)
 
     def _delta(self, vertex: str) -> tuple[list[Any], list[Any]]:
         keys = list(dict.fromkeys(self._changed[vertex]))

@@ -18,10 +18,10 @@ from penstock.graph.wording import shown
 if TYPE_CHECKING:
     from penstock.graph.job import Job
 
-_LEAST_STEPS = 3_000_000
 _STEPS_A_CYCLE = 300
-"""Work that the search may do, about a second of Python. It bounds graphs that are large rather than full
-of cycles; who asks for more cycles allows more work."""
+_FEWEST_STEPS, _MOST_STEPS = 3_000_000, 30_000_000
+"""Work that the search may do, from a second to ten of Python. It bounds graphs that are large rather than
+full of cycles; who asks for more cycles allows more work."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def job_arcs(job: Job) -> list[list[int]]:
 def cycles(job: Job, limit: int) -> list[list[str]]:
     """List all elementary cycles of a job by names."""
     names = [vertex.label for vertex in job.vertices]
-    most_steps = max(_LEAST_STEPS, _STEPS_A_CYCLE * limit)
+    most_steps = min(max(_FEWEST_STEPS, _STEPS_A_CYCLE * limit), _MOST_STEPS)
     found: list[list[str]] = []
     try:
         for cycle in elementary_cycles(job_arcs(job), most_steps):

@@ -98,14 +98,14 @@ def plain(value: Any) -> Any:
     >>> plain({1: (2.5, float("nan"))}), plain(object())
     ({'1': [2.5, 'nan']}, '<object>')
     """
+    if isinstance(value, QoS):
+        value = asdict(value)
+    elif isinstance(value, Partitioning):
+        value = value.value
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return value if isfinite(value) else repr(value)
-    if isinstance(value, QoS):
-        return {name: plain(item) for name, item in asdict(value).items()}
-    if isinstance(value, Partitioning):
-        return value.value
     if isinstance(value, Mapping):
         return {name if isinstance(name, str) else shown(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -15,8 +15,8 @@ def name_fault(name: Any) -> str | None:
     """Return why a value cannot be a name, or None when it can.
 
     >>> name_fault("lines-2.raw")
-    >>> name_fault("a/b")
-    "'a/b' must start with a letter or digit and hold only letters, digits, '.', '_' and '-', at most 200 of them"
+    >>> name_fault("a..b")
+    "'a..b' must not hold '..'"
     """
     if not isinstance(name, str):
         return f"{shown(name)} must be a string"

@@ -140,7 +140,8 @@ class Count(CombiningTask):
         """Count a record as one."""
         return 1
 
-    merge = staticmethod(operator.add)
+    # A plain function of the operator module costs a third of what a method does.
+    merge = staticmethod(operator.add)  # type: ignore[assignment]
 
 
 class Sum(CombiningTask):
@@ -150,7 +151,8 @@ class Sum(CombiningTask):
         """Return the value."""
         return value
 
-    merge = staticmethod(operator.add)
+    # A plain function of the operator module costs a third of what a method does.
+    merge = staticmethod(operator.add)  # type: ignore[assignment]
 
 
 class Reduce(CombiningTask):

@@ -1,1 +1,134 @@
-"""placeholder"""
+"""A physical plan in words: where Spark shuffles, what runs together, and where records go round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.graph.document import operator_name
+from penstock.graph.job import Job
+from penstock.graph.partitioning import SAME_KEY
+from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT
+from penstock.plan.exchanges import Channel, Exchange
+from penstock.plan.loops import Loop
+from penstock.plan.physical import PhysicalPlan, compile_plan
+from penstock.plan.regions import Region
+
+
+_BEFORE, _AFTER, _BOTH = "before", "after", "before and after"
+
+
+def explain_job(job: Job) -> str:
+    """Compile a job and explain its plan."""
+    return explain(compile_plan(job), job)
+
+
+def explain(plan: PhysicalPlan, job: Job) -> str:
+    """Return a text that says how Spark will run a job."""
+    before = [region for region in plan.regions if _side(plan, region.vertices) != _AFTER]
+    after = [region for region in plan.regions if _side(plan, region.vertices) == _AFTER]
+    sections = [
+        [_heading(job)],
+        *(_region(region, plan, job) for region in before),
+        _shuffle(plan, job),
+        *(_region(region, plan, job) for region in after),
+        _loops(plan, job),
+        _sinks(job),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
+
+
+def _heading(job: Job) -> str:
+    counts = f"{_count(len(job.vertices), 'vertex', 'vertices')}, {_count(len(job.edges), 'edge', 'edges')}"
+    return f"Job {job.name}: {counts}; {job.mode} mode, {job.guarantee}"
+
+
+def _region(region: Region, plan: PhysicalPlan, job: Job) -> Iterator[str]:
+    side = _side(plan, region.vertices)
+    yield (
+        f"Region {region.index}, runs {side} the shuffle" if plan.needs_exchange else f"Region {region.index}"
+    )
+    yield f"│ fed by {', '.join(region.entered_by)}"
+    width = max(len(job.vertices[member].name) for member in region.vertices)
+    for member in region.vertices:
+        vertex = job.vertices[member]
+        kind = "stateful" if vertex.stateful else vertex.kind
+        ways = ", ".join(_ways(plan, job, member))
+        corner = "└" if member == region.vertices[-1] else "├"
+        line = f"{corner}─ {kind:<8} {vertex.name:<{width}} {f'─▶ {ways}' if ways else ''}".rstrip()
+        yield line if side != _BOTH else f"{line}  [{_side(plan, (member,))}]"
+
+
+def _side(plan: PhysicalPlan, members: tuple[int, ...]) -> str:
+    if not any(member in plan.keyed for member in members):
+        return _BEFORE
+    return _BOTH if any(member in plan.direct for member in members) else _AFTER
+
+
+def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
+    for port in job.vertices[member].outputs:
+        for hop in plan.hops.get((member, port), ()):
+            notes = [
+                *(["by key"] if hop.channel is Channel.EXCHANGE else []),
+                *([f"{hop.copies} copies"] if hop.copies > 1 else []),
+                *(["closes a loop"] if hop.closing else []),
+            ]
+            out = "" if port == DEFAULT_OUTPUT else f"{port}: "
+            into = "" if hop.port == DEFAULT_INPUT else f"[{hop.port}]"
+            note = f" ({', '.join(notes)})" if notes else ""
+            yield f"{out}{job.vertices[hop.target].name}{into}{note}"
+
+
+def _shuffle(plan: PhysicalPlan, job: Job) -> Iterator[str]:
+    if not plan.needs_exchange:
+        yield "Spark shuffles nowhere: no task takes its records by key"
+        return
+    count = _count(len(plan.exchanges), "exchange", "exchanges")
+    arrows = ", ".join(_arrow(job, exchange) for exchange in plan.exchanges)
+    yield f"Spark shuffles here: {arrows} (by key, {count} in one shuffle)"
+    for exchange in plan.exchanges:
+        if exchange.feedback:
+            late = " when the sender ran after the shuffle" if exchange.source in plan.direct else ""
+            yield f"  {_arrow(job, exchange)} goes through the next micro-batch{late}"
+
+
+def _loops(plan: PhysicalPlan, job: Job) -> Iterator[str]:
+    if not plan.loops:
+        yield "No loops"
+        return
+    yield "Loops"
+    for loop in plan.loops:
+        entry, limit = job.vertices[loop.entry].name, _count(loop.limit, "time", "times")
+        yield f"  into {entry}, at most {limit} a record: {', '.join(loop.members)}"
+        yield f"    {_medium(loop, plan, job)}"
+
+
+def _medium(loop: Loop, plan: PhysicalPlan, job: Job) -> str:
+    members = set(loop.members)
+    crossed = [
+        _arrow(job, exchange)
+        for exchange in plan.exchanges
+        if job.vertices[exchange.source].name in members and job.vertices[exchange.target].name in members
+    ]
+    if not crossed:
+        return "goes round in memory"
+    return f"goes round through the next micro-batch, over {', '.join(crossed)}"
+
+
+def _sinks(job: Job) -> Iterator[str]:
+    yield "Sinks"
+    width = max(len(name) for name in job.sinks)
+    for vertex in job.vertices:
+        if vertex.kind == "sink":
+            kind = operator_name(vertex.operator).rpartition(".")[2]
+            senders = [job.vertices[edge.source].name for edge in job.edges if edge.target == vertex.index]
+            yield f"  {vertex.name:<{width}}  {kind}, from {', '.join(dict.fromkeys(senders))}"
+            if any(edge.by is SAME_KEY for edge in job.edges if edge.target == vertex.index):
+                yield f"  {'':<{width}}  SAME_KEY into a sink needs no shuffle"
+
+
+def _arrow(job: Job, exchange: Exchange) -> str:
+    return f"{job.vertices[exchange.source].name} -> {job.vertices[exchange.target].name}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -122,8 +122,7 @@ class JobQuery:
                 return False
             positions = self._last.end["sources"]
         return all(
-            source.latest(positions.get(name) or source.begin())
-            == (positions.get(name) or source.begin())
+            source.latest(positions.get(name) or source.begin()) == (positions.get(name) or source.begin())
             for name, source in self._blueprint.sources.items()
         )
 

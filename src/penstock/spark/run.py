@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def run(
         raise SettingError(f"until takes 'drained', a number of seconds or None, not {until!r}")
     job.validate()
     with _job_folder(job, folder, fresh) as place:
-        blueprint = draw(job, folder=place, buckets=1, discarded=LogSink(f"{job.name}.discarded", lenient=True))
+        discarded = LogSink(f"{job.name}.discarded", lenient=True)
+        blueprint = draw(job, folder=place, buckets=1, discarded=discarded)
         return follow(job, blueprint, until, master=master, conf=conf, on_progress=on_progress, stop=stop)
 
 
@@ -66,8 +68,6 @@ def follow(
     stop: Callable[[], bool] | None = None,
 ) -> Report:
     """Run a blueprint in the folder it names, which must be this process's own."""
-    from dataclasses import replace
-
     blueprint.folders.create()
     for source in blueprint.sources.values():
         source.begin()  # A source that is not there is the user's mistake: say so before Spark starts.
@@ -99,7 +99,7 @@ def _wait(
     stop: Callable[[], bool] | None,
 ) -> None:
     started = time.monotonic()
-    seen = -1
+    seen = 0
     while True:
         query.check()
         report = query.report
@@ -116,7 +116,7 @@ def _wait(
         elif until is not None and report.seconds >= float(until):
             return
         with query.changed:
-            if query.report.batches == seen or seen == -1:
+            if query.report.batches == seen:
                 query.changed.wait(_LOOK)
             seen = query.report.batches
 
@@ -124,9 +124,7 @@ def _wait(
 @contextmanager
 def _job_folder(job: Job, folder: str | Path | None, fresh: bool) -> Iterator[Path]:
     """Give a run its folder, which no other run has at the same time."""
-    lasting = all(
-        vertex.operator.durable for vertex in job.vertices if isinstance(vertex.operator, Source)
-    )
+    lasting = all(vertex.operator.durable for vertex in job.vertices if isinstance(vertex.operator, Source))
     if folder is None and not lasting:
         place = Path(tempfile.mkdtemp(prefix="penstock-"))
         try:
@@ -183,5 +181,3 @@ def _write_structure(job: Job, folders: Folders) -> None:
 
 def _is_duration(until: Any) -> bool:
     return isinstance(until, int | float) and not isinstance(until, bool) and until >= 0
-
-

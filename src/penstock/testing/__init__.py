@@ -1,7 +1,7 @@
 """Test a job in one line, on real Spark, with its sources and sinks replaced by lists.
 
-    result = ps.testing.run(job, {"lines": ["a b", "b"]})
-    assert {r.key: r.value for r in result["counts"]} == {"a": 1, "b": 2}
+result = ps.testing.run(job, {"lines": ["a b", "b"]})
+assert {r.key: r.value for r in result["counts"]} == {"a": 1, "b": 2}
 """
 
 from penstock.testing.run import Result, run

@@ -20,9 +20,7 @@ from penstock.record import Record
 class Result(Mapping[str, "list[Record]"]):
     """What came out of each sink, in order, and what did not."""
 
-    def __init__(
-        self, sinks: dict[str, list[Record]], discarded: list[Discarded], report: Report
-    ) -> None:
+    def __init__(self, sinks: dict[str, list[Record]], discarded: list[Discarded], report: Report) -> None:
         self._sinks = sinks
         self.discarded = discarded
         self.late: list[Record] = []

@@ -106,7 +106,6 @@ def test_records_without_a_key_go_to_one_partition_in_turn(tmp_path: Path) -> No
     for call in range(4):
         log.append([Record(None, (call, index)) for index in range(5)])
     assert [log.end(partition) for partition in range(3)] == [10, 5, 5]
-    assert len(log.stat().partitions[0:1]) == 1
     assert log.stat().partitions[0].segments == 2
 
 
@@ -185,7 +184,9 @@ def test_foreign_files_in_a_partition_are_ignored(tmp_path: Path) -> None:
     assert Log.open(log.path).stat(verify=True).partitions[0].segments == 1
 
 
-def test_a_listing_that_misses_segments_does_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_that_misses_segments_does_not_mislead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from penstock.log.partition import Partition
 
     writer = Log.create(tmp_path / "orders")
@@ -221,7 +222,9 @@ def test_names_that_could_leave_the_folder(name: str) -> None:
 
 def test_importing_the_log_loads_nothing_heavy() -> None:
     code = "import sys, penstock.log; print(*{name.partition('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     loaded = set(done.stdout.split())
     assert "penstock" in loaded
     assert not loaded & {"pyspark", "pandas", "pyarrow", "numpy"}

@@ -1,0 +1,95 @@
+"""Producers killed with -9 while they append: what was acknowledged is there, nothing is there in part."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from penstock.log import Log
+
+PRODUCER = Path(__file__).parents[1] / "unit" / "log" / "producer.py"
+ROUNDS = 6
+TOGETHER = 2
+DEADLINE = 60.0
+
+
+def size_of(batch: int) -> int:
+    """What producer.py says, said again: a test should not trust the code that made its data."""
+    return 1_000 if batch % 7 == 6 else batch % 5 + 1
+
+
+class Producer:
+    """A producer process, and the last batch that it said was in the log."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name = name
+        self.acknowledged = -1
+        self.process = subprocess.Popen(
+            [sys.executable, str(PRODUCER), str(path), name, "1000000", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.thread = threading.Thread(target=self._listen)
+        self.thread.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            # The last line before the kill may be cut short, and then says a smaller number.
+            if line.endswith("\n"):
+                self.acknowledged = int(line)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.thread.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def batches(log: Log) -> Iterator[tuple[str, int, list[int]]]:
+    """Each run of records that belong to one append, as the log has them."""
+    records = (record for chunk in log.read(0, 0) for record in chunk)
+    for (name, batch), run in groupby(records, key=lambda record: (record.key, record.value[0])):
+        yield name, batch, [record.value[1] for record in run]
+
+
+def test_killed_producers_leave_whole_appends(tmp_path: Path) -> None:
+    log = Log.create(tmp_path / "orders")
+    chance = random.Random(20260726)
+    acknowledged: dict[str, int] = {}
+    for round_number in range(ROUNDS):
+        producers = [Producer(log.path, f"{round_number}-{index}") for index in range(TOGETHER)]
+        try:
+            deadline = time.monotonic() + DEADLINE
+            while any(producer.acknowledged < 8 for producer in producers):
+                assert time.monotonic() < deadline, "a producer acknowledged nothing"
+                assert all(producer.process.poll() is None for producer in producers), "a producer failed"
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.03))
+        finally:
+            for producer in producers:
+                producer.kill()
+        acknowledged |= {producer.name: producer.acknowledged for producer in producers}
+
+    found: dict[str, list[int]] = {name: [] for name in acknowledged}
+    for name, batch, indexes in batches(Log.open(log.path)):
+        assert indexes == list(range(size_of(batch))), f"append {batch} of {name} is there in part or twice"
+        found[name].append(batch)
+    for name, last in acknowledged.items():
+        # One append at most was in the log before its acknowledgement got out.
+        assert found[name] in (list(range(last + 1)), list(range(last + 2))), name
+
+    assert not log.stat(verify=True).damaged
+    survivor = Log.open(log.path)
+    end = survivor.end(0)
+    survivor.append([record for chunk in survivor.read(0, 0, 1) for record in chunk], partition=0)
+    assert survivor.end(0) == end + 1
+    survivor.clean(older_than_seconds=-1)
+    assert list((log.path / "staging").iterdir()) == []

@@ -1,0 +1,44 @@
+"""What user code returns, read as records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.engine.items import emit
+from penstock.engine.steps import apply_function
+from penstock.record import Record
+
+INCOMING = Record("key", "value", 7.0)
+
+CASES: list[tuple[Any, list[Record]]] = [
+    (None, []),
+    ([], []),
+    ("word", [Record("key", "word", 7.0)]),
+    (("k", 1), [Record("k", 1, 7.0)]),
+    ((1, 2, 3), [Record("key", (1, 2, 3), 7.0)]),
+    (Record("k", 1, 2.0), [Record("k", 1, 2.0)]),
+    ([1, ("k", 2), Record("r", 3)], [Record("key", 1, 7.0), Record("k", 2, 7.0), Record("r", 3)]),
+    ([[1, 2]], [Record("key", [1, 2], 7.0)]),
+    ({"a": 1}, [Record("key", {"a": 1}, 7.0)]),
+    (0, [Record("key", 0, 7.0)]),
+    (False, [Record("key", False, 7.0)]),
+    ("", [Record("key", "", 7.0)]),
+]
+
+
+@pytest.mark.parametrize(("result", "expected"), CASES, ids=lambda case: repr(case)[:40])
+def test_function_results(result: Any, expected: list[Record]) -> None:
+    assert apply_function(lambda record: result, [INCOMING]) == expected
+    collected: list[Record] = []
+    emit(result, INCOMING.key, INCOMING.ts, collected.append)
+    assert collected == expected
+
+
+def test_a_generator_is_many() -> None:
+    def words(record: Record) -> Any:
+        for word in record.value.split():
+            yield word, 1
+
+    assert apply_function(words, [Record(None, "a b")]) == [Record("a", 1), Record("b", 1)]
