@@ -1,48 +1,159 @@
 """The Penstock halves. Each runs a job over a folder of Arrow files and returns what it measured.
 
-What is the same for all of them:
-
-- ``folder`` holds micro-batches as :mod:`benchmarks.arrow_files` describes them. Each half puts the same
-  records into a log (two partitions, one segment for each file, so that batch boundaries are the same)
-  before the clock starts, and reads that log one micro-batch at a time.
-- The Spark settings are those of :mod:`benchmarks.hand.session`: ``local[2]``, two shuffle partitions.
-- ``check=True`` asks for the outcome (:class:`~benchmarks.timing.Outcome`) instead of a time; the sink
-  then keeps its records. ``check=False`` asks for the batches; the sink may drop its records.
-- A half is called several times in one process, the first time with ``check=True`` over a small folder.
+What is the same for all of them: the records of the folder are put into a log, one segment for each file,
+before the clock starts; the job reads that log in the same micro-batches as the competitors read the
+files. A run that is measured drops its results in the workers; a run that is checked keeps them.
 """
 
 from __future__ import annotations
 
-from benchmarks.timing import Measured
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from benchmarks import events
+from benchmarks.arrow_files import PARTITIONS, last_counts, outcome_of, read_pairs
+from benchmarks.hand.query import batches_of
+from benchmarks.hand.session import MASTER
+from benchmarks.timing import Batch, Measured, Outcome
+from penstock.connect.log_ends import LogSource
+
+CONF = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
+Digest = Callable[[Iterable[tuple[Any, ...]]], Outcome]
+
+
+class BatchedLog(LogSource):
+    """Reads a log in the micro-batches in which it was written, however large each of them is."""
+
+    def __init__(self, root: Path, ends: Sequence[dict[str, int]]) -> None:
+        super().__init__("input", root=root)
+        self.ends = ends
+        """The position at the end of each micro-batch."""
+
+    def latest(self, after: dict[str, int]) -> dict[str, int]:
+        """Return the end of the next micro-batch."""
+        return next((end for end in self.ends if end["0"] > after["0"]), after)
+
+
+class DroppedRecords(ps.SinkWriter):
+    """Takes records and forgets them."""
+
+    def write(self, records: list[ps.Record]) -> None:
+        """Do nothing."""
+
+    def finish(self) -> None:
+        """There is nothing to commit."""
+
+
+class DropSink(ps.Sink):
+    """A sink that drops what it gets, as Spark's ``noop`` does."""
+
+    def writer(self, context: ps.WriteContext) -> ps.SinkWriter:  # noqa: ARG002
+        """Open a writer."""
+        return DroppedRecords()
+
+    def commit(self, batch: int, receipts: Sequence[Any]) -> None:
+        """Do nothing."""
 
 
 def per_record(folder: str, steps: int, check: bool) -> Measured:
-    """Python work on each record.
-
-    With ``steps`` 1: source, one task that calls ``events.one_step`` on the value and keeps the key,
-    sink. With 5: five tasks in a row, ``events.parse``, ``is_large`` (drops the record), ``normalise``,
-    ``convert`` and ``render``. The outcome is ``outcome_of((key, value) ...)`` over the sink's records.
-    """
-    raise NotImplementedError
+    """Run one task on each record, or five in a row."""
+    tasks = [keep_large_in_capitals] if steps == 1 else [parse, keep_large, normalise, convert, render]
+    return _run(folder, tasks, check, outcome_of)
 
 
 def keyed_count(folder: str, check: bool) -> Measured:
-    """Count records by key: source, ``ps.Count()``, sink.
-
-    The outcome is ``last_counts((key, count) ...)`` over the sink's records.
-    """
-    raise NotImplementedError
-
-
-def state_growth(folder: str, check: bool) -> Measured:
-    """Count records by key in Python state, over a folder of ``events.growth_batches``.
-
-    The batches come in the order of the folder: first those that bring the keys in, then those that
-    touch some. The outcome is that of ``keyed_count``.
-    """
-    raise NotImplementedError
+    """Count records by key."""
+    return _run(folder, [ps.Count()], check, last_counts)
 
 
 def small_batch(folder: str, keyed: bool, check: bool) -> Measured:
-    """Run small batches back to back, in the job of ``per_record`` with one step or in ``keyed_count``."""
-    raise NotImplementedError
+    """Run small batches back to back, through one task or through a count by key."""
+    return keyed_count(folder, check) if keyed else per_record(folder, 1, check)
+
+
+def keep_large_in_capitals(record: ps.Record) -> str | None:
+    """The one step of the short job."""
+    return events.one_step(record.value)
+
+
+def parse(record: ps.Record) -> events.Event:
+    """Step 1 of 5."""
+    return events.parse(record.value)
+
+
+def keep_large(record: ps.Record) -> ps.Record | None:
+    """Step 2 of 5."""
+    return record if events.is_large(record.value) else None
+
+
+def normalise(record: ps.Record) -> events.Event:
+    """Step 3 of 5."""
+    return events.normalise(record.value)
+
+
+def convert(record: ps.Record) -> events.Event:
+    """Step 4 of 5."""
+    return events.convert(record.value)
+
+
+def render(record: ps.Record) -> str:
+    """Step 5 of 5."""
+    return events.render(record.value)
+
+
+def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest) -> Measured:
+    root = Path(folder) / "logs"
+    ends = _fill_log(Path(folder), root)
+    sink = ps.MemorySink() if check else DropSink()
+    job = ps.Job("benchmark")
+    vertex = job.source("input", BatchedLog(root, ends))
+    for number, task in enumerate(tasks):
+        vertex = vertex >> job.task(f"task{number}", task)
+    vertex >> job.sink("output", sink)
+
+    queries: list[Any] = []
+
+    def remember(_: ps.Report) -> None:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if not queries and session is not None:
+            queries.extend(session.streams.active)
+
+    with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
+        ps.run(job, until="drained", master=MASTER, conf=CONF, folder=place, on_progress=remember)
+    outcome = None
+    if isinstance(sink, ps.MemorySink):
+        outcome = digest((record.key, record.value) for record in sink.records)
+    return Measured(_with_records(batches_of(queries[0]), ends), outcome)
+
+
+def _with_records(batches: tuple[Batch, ...], ends: Sequence[dict[str, int]]) -> tuple[Batch, ...]:
+    """Put the number of records into batches for which Spark has counted parcels of records."""
+    totals = [sum(end.values()) for end in ends]
+    if len(batches) != len(totals):
+        raise ValueError(f"{len(batches)} batches ran where {len(totals)} were written")
+    sizes = [total - before for total, before in zip(totals, [0, *totals], strict=False)]
+    return tuple(Batch(b.start, b.end, size) for b, size in zip(batches, sizes, strict=True))
+
+
+def _fill_log(folder: Path, root: Path) -> list[dict[str, int]]:
+    """Write a folder's records into a log, unless they are there; return where each micro-batch ends."""
+    from penstock.log import log_folder
+
+    path = log_folder("input", str(root))
+    filled = path.exists()
+    log = ps.Log.open(path) if filled else ps.Log.create(path, partitions=PARTITIONS)
+    end = {str(partition): 0 for partition in range(PARTITIONS)}
+    ends = []
+    for number, pairs in enumerate(read_pairs(folder)):
+        partition = number % PARTITIONS
+        if not filled:
+            log.append([ps.Record(key, value) for key, value in pairs], partition)
+        end = {**end, str(partition): end[str(partition)] + len(pairs)}
+        if partition == PARTITIONS - 1:
+            ends.append(end)
+    return ends

@@ -18,7 +18,7 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
     """Measure the same batches over little state and over much."""
     small = write_batches(work / "small", growth_batches(2_000, 1_000, 100, 3))
     few, many = sizes.growth_held
-    with open_halves(["benchmarks.ours:state_growth"], work) as (ours,):
+    with open_halves(["benchmarks.ours:keyed_count"], work) as (ours,):
         warm_up(ours, expected_counts(small), folder=str(small))
 
         def median_touch(held: int) -> float:

@@ -39,6 +39,8 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GZIP_MAGIC = b"\x1f\x8b"
 BZIP2_MAGIC = b"BZh"
 BASE64_HEADER = b"begin-base64\n"
+AVI_MAIN_HEADER = "<I12xI12xII"
+"""The fields of an AVI main header that are used here: microseconds a frame, frames, width, height."""
 
 
 class File(TypedDict):
@@ -123,7 +125,9 @@ def describe_image(data: bytes) -> str:
 
 def describe_video(data: bytes) -> str:
     """Read the length and the size of a film from its AVI main header."""
-    frame_microseconds, frames, width, height = _AVI_HEADER.unpack_from(data, data.index(b"avih") + 8)
+    frame_microseconds, frames, width, height = struct.unpack_from(
+        AVI_MAIN_HEADER, data, data.index(b"avih") + 8
+    )
     return f"{frames} frames of {width} x {height}, {frames * frame_microseconds / 1e6:.1f} s"
 
 
@@ -201,9 +205,6 @@ def build(files: Sequence[File]) -> tuple[ps.Job, ps.MemorySink]:
 
 # The files, and what must come out.
 
-_AVI_HEADER = struct.Struct("<I12xI12xII")
-"""The fields of an AVI main header that are used here: microseconds a frame, frames, width, height."""
-
 
 def png(width: int, height: int) -> bytes:
     """Return a grey picture."""
@@ -218,7 +219,7 @@ def png(width: int, height: int) -> bytes:
 
 def avi(frames: int, width: int, height: int) -> bytes:
     """Return the header of a film at 25 frames a second; there is no film behind it."""
-    main_header = _AVI_HEADER.pack(40_000, frames, width, height).ljust(56, b"\0")
+    main_header = struct.pack(AVI_MAIN_HEADER, 40_000, frames, width, height).ljust(56, b"\0")
     avih = b"avih" + struct.pack("<I", len(main_header)) + main_header
     headers = b"LIST" + struct.pack("<I", 4 + len(avih)) + b"hdrl" + avih
     return b"RIFF" + struct.pack("<I", 4 + len(headers)) + b"AVI " + headers

@@ -1,6 +1,6 @@
 """What `make demo` runs: the word count on an embedded log, then the job with a loop."""
 
-# ruff: noqa: S603, T201 - it runs this repository's own commands and talks to a person
+# ruff: noqa: T201 - it talks to a person
 
 from __future__ import annotations
 

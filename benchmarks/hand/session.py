@@ -8,17 +8,15 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from penstock.spark.settings import DEFAULTS
+
 MASTER = "local[2]"
 
 SETTINGS = {
-    "spark.ui.enabled": "false",
+    **DEFAULTS,
     "spark.sql.shuffle.partitions": "2",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK -Xss4m",
-    "spark.ui.showConsoleProgress": "false",
+    # Penstock's value is for rows of many records each; these jobs have one record a row.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # Every batch must be in the progress that is read at the end.
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
@@ -28,8 +26,6 @@ def open_session(extra: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session of this process; the first call starts Spark."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(MASTER).appName("benchmark")
-    for name, value in {**SETTINGS, "spark.pyspark.python": sys.executable, **(extra or {})}.items():
+    for name, value in {**SETTINGS, **(extra or {})}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    return builder.getOrCreate()

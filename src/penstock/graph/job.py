@@ -56,7 +56,7 @@ class Job:
         self.max_iterations = max_iterations
         """How often a record may come back into the entry of a loop, unless the entry says otherwise."""
         self.parallelism = parallelism
-        """How many instances a task has, unless the task says otherwise."""
+        """Into how many parts the keyed work is divided; None leaves it to Spark."""
         self.on_error = on_error
         """What happens when user code raises: "fail" ends the job."""
         self.spark = cast("dict[str, SparkValue]", _copied(spark))

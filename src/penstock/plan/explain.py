@@ -13,7 +13,6 @@ from penstock.plan.loops import Loop
 from penstock.plan.physical import PhysicalPlan, compile_plan
 from penstock.plan.regions import Region
 
-
 _BEFORE, _AFTER, _BOTH = "before", "after", "before and after"
 
 

@@ -67,7 +67,7 @@ def same(record: Record) -> Record:
 def line_job(name: str = "line", **settings: Any) -> Job:
     """source >> task >> sink."""
     job = Job(name, **settings)
-    _ = job.source("source", NoSource()) >> job.task("task", same) >> job.sink("sink", NoSink())
+    job.source("source", NoSource()) >> job.task("task", same) >> job.sink("sink", NoSink())
     return job
 
 
@@ -77,7 +77,7 @@ def wordcount() -> Job:
     split = job.task("split", same)
     count = job.task("count", Count())
     counts = job.sink("counts", NoSink())
-    _ = lines >> split >> count >> counts
+    lines >> split >> count >> counts
     return job
 
 
@@ -88,28 +88,28 @@ def file_types(max_iterations: int | None = 3) -> Job:
     v0 = job.task("V0", Classify)
     v1, v2, v3, v4, v5, v6 = (job.task(f"V{number}", same) for number in range(1, 7))
     done = job.sink("done", NoSink())
-    _ = files >> v0
+    files >> v0
     for port, vertex in (("text", v1), ("image", v2), ("video", v3)):
-        _ = v0[port] >> vertex >> done
-    _ = v0["unknown"] >> v4 >> [v5, v6] >> v0
+        v0[port] >> vertex >> done
+    v0["unknown"] >> v4 >> [v5, v6] >> v0
     return job
 
 
 def ranking() -> Job:
     """Two keyed stages, a loop through both of them, a loop in memory and two sinks."""
-    job = Job("ranking", max_iterations=5, parallelism=2)
+    job = Job("ranking", max_iterations=5)
     left, right = job.source("left", NoSource("left")), job.source("right", NoSource("right"))
     join = job.task("join", Join)
     total = job.task("total", Count())
     rank = job.task("rank", Count(), max_iterations=1)
     settle = job.task("settle", same)
     results, rest = job.sink("results", NoSink()), job.sink("rest", NoSink())
-    _ = left >> join["left"]
-    _ = right >> join["right"]
-    _ = join["matched"] >> total >> rank >> settle >> results
+    left >> join["left"]
+    right >> join["right"]
+    join["matched"] >> total >> rank >> settle >> results
     job.connect(join["rest"], rest, by=SAME_KEY)
-    _ = settle >> settle
-    _ = rank >> total
-    job.connect(rank, settle_copy := job.task("copy", same), by=BROADCAST)
-    _ = settle_copy >> results
+    settle >> settle
+    rank >> total
+    job.connect(rank, copy := job.task("copy", same, parallelism=3), by=BROADCAST)
+    copy >> results
     return job

@@ -17,7 +17,7 @@ from penstock.cli.log import app
 from penstock.log import Log, log_folder
 from penstock.record import Record
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 @pytest.fixture(autouse=True)

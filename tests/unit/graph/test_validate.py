@@ -1,0 +1,425 @@
+"""Every problem code, and that all problems of a job come together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.graph.samples import (
+    Classify,
+    Join,
+    NoSink,
+    NoSource,
+    Quiet,
+    file_types,
+    line_job,
+    ranking,
+    same,
+    wordcount,
+)
+
+from penstock.errors import GraphError, Problem
+from penstock.graph.job import Job
+from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN
+from penstock.graph.qos import QoS
+from penstock.graph.tasks import CombiningTask, Count, FunctionTask, StatefulTask, Task
+from penstock.graph.validate import find_problems
+
+
+def codes(job: Job) -> list[str]:
+    return [problem.code for problem in find_problems(job)]
+
+
+def found(job: Job, code: str) -> list[Problem]:
+    return [problem for problem in find_problems(job) if problem.code == code]
+
+
+def line_with(task: Any, **options: Any) -> Job:
+    job = Job("line")
+    job.source("source", NoSource()) >> job.task("task", task, **options) >> job.sink("sink", NoSink())
+    return job
+
+
+@pytest.mark.parametrize("build", [line_job, wordcount, file_types, ranking])
+def test_sound_jobs(build: Callable[[], Job]) -> None:
+    build().validate()
+
+
+def test_all_problems_come_together_in_a_fixed_order() -> None:
+    job = Job("a b", mode="fast", max_iterations=-1)
+    job.task("x", 5, parallelism=0)  # type: ignore[arg-type]
+    with pytest.raises(GraphError) as caught:
+        job.validate()
+    assert [problem.code for problem in caught.value.problems] == [
+        "bad-name",
+        "bad-mode",
+        "bad-max-iterations",
+        "bad-parallelism",
+        "bad-task",
+        "no-source",
+        "no-sink",
+        "unreachable",
+        "dead-end",
+    ]
+    assert caught.value.job == "a b"
+    assert "job 'a b' has 9 problems" in str(caught.value)
+    assert "[bad-parallelism] vertex 'x': parallelism must be a whole number from 1" in str(caught.value)
+
+
+def test_an_empty_job() -> None:
+    assert codes(Job("empty")) == ["no-source", "no-sink"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".a", "a/b", "a b", "..", "a..b", "@a", "-a", "é", "a\n", "a" * 201, "zookeeper"]
+)
+def test_bad_names(name: str) -> None:
+    assert codes(line_job(name)) == ["bad-name"]
+    job = line_job()
+    job.vertices[1].name = name
+    assert found(job, "bad-name") == [Problem("bad-name", found(job, "bad-name")[0].message, name)]
+
+
+@pytest.mark.parametrize("name", [None, 5, b"a", ["a"], {}, object()])
+def test_names_that_are_no_strings(name: Any) -> None:
+    job = line_job(name)
+    for vertex in job.vertices:
+        vertex.name = name
+    assert codes(job) == ["bad-name"] * 4
+    assert job.cycles() == []
+    assert job.to_json()
+
+
+@pytest.mark.parametrize("name", ["a", "0", "lines-2.raw_x", "a" * 200, "Zookeeper", "zookeeper2"])
+def test_good_names(name: str) -> None:
+    assert codes(line_job(name)) == []
+
+
+def test_duplicate_names_are_reported_once_a_name() -> None:
+    job = line_job()
+    for vertex in job.vertices:
+        vertex.name = "same"
+    assert [(problem.vertex, problem.message) for problem in found(job, "duplicate-name")] == [
+        ("same", "3 vertices are named 'same': rename all but one")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"mode": "fast"}, "bad-mode"),
+        ({"mode": None}, "bad-mode"),
+        ({"mode": []}, "bad-mode"),
+        ({"mode": "latency"}, "unsupported"),
+        ({"guarantee": "maybe"}, "bad-guarantee"),
+        ({"guarantee": 1}, "bad-guarantee"),
+        ({"guarantee": "at-least-once"}, "unsupported"),
+        ({"k": -1}, "bad-k"),
+        ({"k": True}, "bad-k"),
+        ({"k": "1"}, "bad-k"),
+        ({"k": 1}, "unsupported"),
+        ({"on_error": "ignore"}, "bad-on-error"),
+        ({"on_error": {}}, "bad-on-error"),
+        ({"spark": 5}, "bad-spark"),
+        ({"spark": [("a", 1)]}, "bad-spark"),
+        ({"spark": {1: "a"}}, "bad-spark"),
+        ({"spark": {"a": None}}, "bad-spark"),
+        ({"max_iterations": -1}, "bad-max-iterations"),
+        ({"max_iterations": True}, "bad-max-iterations"),
+        ({"max_iterations": 1.0}, "bad-max-iterations"),
+        ({"parallelism": 0}, "bad-parallelism"),
+        ({"parallelism": 4097}, "bad-parallelism"),
+        ({"parallelism": False}, "bad-parallelism"),
+        ({"qos": 5}, "bad-qos"),
+        ({"qos": QoS(priority=11)}, "bad-qos"),
+        ({"qos": {"speed": 1}}, "bad-qos"),
+    ],
+)
+def test_bad_settings(settings: dict[str, Any], code: str) -> None:
+    problems = find_problems(line_job(**settings))
+    assert [(problem.code, problem.vertex, problem.port) for problem in problems] == [(code, None, None)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_iterations": 0},
+        {"parallelism": 1},
+        {"parallelism": 4096},
+        {"qos": {"priority": 0}},
+        {"spark": {"a": "b", "c": 1, "d": 0.5, "e": True}},
+    ],
+)
+def test_good_settings(settings: dict[str, Any]) -> None:
+    assert codes(line_job(**settings)) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"parallelism": "4"}, "bad-parallelism"),
+        ({"max_iterations": -3}, "bad-max-iterations"),
+        ({"qos": {"max_loss": 7}}, "bad-qos"),
+        ({"config": 5}, "bad-config"),
+        ({"config": {1: 2}}, "bad-config"),
+    ],
+)
+def test_bad_options_of_a_task(options: dict[str, Any], code: str) -> None:
+    problems = find_problems(line_with(same, **options))
+    assert [(problem.code, problem.vertex) for problem in problems] == [(code, "task")]
+
+
+class Needy(Quiet):
+    def __init__(self, need: int) -> None:
+        self.need = need
+
+
+class NoExecute(Task):
+    pass
+
+
+class NoUpdate(StatefulTask):
+    pass
+
+
+class NoMerge(CombiningTask):
+    def lift(self, value: Any) -> Any:
+        return value
+
+
+async def later(record: Any) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        5,
+        None,
+        "split",
+        NoSource(),
+        NoSink,
+        Needy,
+        FunctionTask,
+        FunctionTask(5),  # type: ignore[arg-type]
+        NoExecute,
+        NoUpdate,
+        NoMerge,
+        later,
+        lambda: 1,
+        lambda a, b: 1,
+    ],
+)
+def test_bad_tasks(task: Any) -> None:
+    problems = find_problems(line_with(task))
+    assert [(problem.code, problem.vertex) for problem in problems] == [("bad-task", "task")]
+
+
+@pytest.mark.parametrize("end", [5, None, same, NoSource, NoSink])
+def test_bad_ends(end: Any) -> None:
+    job = Job("job")
+    job.source("source", end) >> job.sink("sink", end)
+    assert codes(job) == ["bad-source", "bad-sink"]
+
+
+@pytest.mark.parametrize("ports", ["left", (), None, 5, ("a", "a"), ("a", 5), ("a b",), (["a"],), {"a"}])
+def test_bad_ports(ports: Any) -> None:
+    class Odd(Quiet):
+        inputs = ports
+
+    class Even(Quiet):
+        outputs = ports
+
+    for task in (Odd, Even):
+        problems = find_problems(line_with(task))
+        assert [(problem.code, problem.vertex) for problem in problems] == [("bad-ports", "task")]
+
+
+def test_ports_that_cannot_be_read() -> None:
+    class Broken(Quiet):
+        @property
+        def inputs(self) -> Any:  # type: ignore[override]
+            raise RuntimeError("no ports today")
+
+    assert "no ports today" in found(line_with(Broken), "bad-ports")[0].message
+
+
+def test_ports_may_be_a_list() -> None:
+    class Listed(Quiet):
+        inputs = ["left"]  # type: ignore[assignment] # noqa: RUF012
+
+    assert codes(line_with(Listed)) == []
+
+
+def test_synchronous_ports_are_not_supported_yet() -> None:
+    class Aligned(Join):
+        sync = True
+
+    class Single(Quiet):
+        sync = True
+
+    job = Job("job")
+    source, sink, aligned = job.source("s", NoSource()), job.sink("t", NoSink()), job.task("aligned", Aligned)
+    source >> [aligned["left"], aligned["right"]]
+    [aligned["matched"], aligned["rest"]] >> sink
+    assert [(problem.code, problem.vertex) for problem in find_problems(job)] == [("unsupported", "aligned")]
+    assert codes(line_with(Single)) == []
+
+
+def test_a_stateful_task_has_one_output() -> None:
+    class Forked(Count):
+        outputs = ("a", "b")
+
+    job = Job("job")
+    forked = job.task("forked", Forked)
+    job.source("s", NoSource()) >> forked
+    [forked["a"], forked["b"]] >> job.sink("t", NoSink())
+    assert codes(job) == ["unsupported"]
+
+
+def test_sources_take_nothing_in_and_sinks_give_nothing_out() -> None:
+    job = line_job()
+    source, task, sink = job.vertices
+    task >> source
+    sink >> task
+    job.max_iterations = 1
+    problems = [(problem.code, problem.vertex) for problem in find_problems(job)]
+    assert problems == [("source-with-input", "source"), ("sink-with-output", "sink")]
+
+
+def test_unreachable_and_dead_end() -> None:
+    job = line_job(max_iterations=1)
+    source, _, sink = job.vertices
+    job.task("no-input", same) >> sink
+    source >> job.task("no-output", same)
+    ring, around = job.task("ring", same), job.task("around", same)
+    ring >> around >> ring
+    job.source("lonely", NoSource())
+    job.sink("empty", NoSink())
+    assert [(problem.code, problem.vertex) for problem in find_problems(job)] == [
+        ("unreachable", "no-input"),
+        ("dead-end", "no-output"),
+        ("unreachable", "ring"),
+        ("dead-end", "ring"),
+        ("unreachable", "around"),
+        ("dead-end", "around"),
+        ("dead-end", "lonely"),
+        ("unreachable", "empty"),
+    ]
+
+
+def test_unknown_ports_list_what_there_is() -> None:
+    job = line_job(max_iterations=1)
+    source, task, sink = job.vertices
+    source["data"] >> sink["table"]
+    task[5] >> task  # type: ignore[index]
+    problems = [(problem.vertex, problem.port, problem.message) for problem in found(job, "unknown-port")]
+    assert problems == [
+        ("source", "data", "edge 'source' -> 'sink': 'source' has no output port 'data': it has 'out'"),
+        ("sink", "table", "edge 'source' -> 'sink': 'sink' has no input port 'table': it has 'in'"),
+        ("task", "5", "edge 'task' -> 'task': 'task' has no output port '5': it has 'out'"),
+    ]
+
+
+def test_a_vertex_with_several_ports_needs_a_choice() -> None:
+    job = Job("job")
+    source, join, sink = job.source("source", NoSource()), job.task("join", Join), job.sink("sink", NoSink())
+    source >> join["left"] >> sink
+    source >> join["right"]
+    join["rest"] >> sink
+    problems = find_problems(job)
+    assert [(problem.code, problem.vertex, problem.port) for problem in problems] == [
+        ("unknown-port", "join", ""),
+        ("unconnected-port", "join", "matched"),
+    ]
+    assert "choose 'matched', 'rest', as in join[\"matched\"]" in problems[0].message
+
+
+def test_each_declared_port_needs_an_edge() -> None:
+    job = Job("job")
+    source, sort, sink = (
+        job.source("source", NoSource()),
+        job.task("sort", Classify),
+        job.sink("sink", NoSink()),
+    )
+    source >> sort
+    sort["text"] >> sink
+    assert [(problem.code, problem.port) for problem in find_problems(job)] == [
+        ("unconnected-port", "image"),
+        ("unconnected-port", "video"),
+        ("unconnected-port", "unknown"),
+    ]
+
+
+def test_duplicate_edges() -> None:
+    job = line_job()
+    source, task, _ = job.vertices
+    source >> task
+    job.connect(source["out"], task["in"], by=BROADCAST)
+    assert [(problem.code, problem.vertex, problem.port) for problem in find_problems(job)] == [
+        ("duplicate-edge", "source", "out")
+    ]
+    assert "was added 3 times" in find_problems(job)[0].message
+
+
+def test_edges_between_jobs_are_wrong_in_both() -> None:
+    one, other = line_job("one"), line_job("other")
+    one.vertex("task") >> other.vertex("task")
+    assert [(problem.code, problem.vertex) for problem in find_problems(one)] == [("foreign-vertex", "task")]
+    assert [(problem.code, problem.vertex) for problem in find_problems(other)] == [
+        ("foreign-vertex", "task")
+    ]
+    assert "belongs to job 'other'" in find_problems(one)[0].message
+    assert "belongs to job 'one'" in find_problems(other)[0].message
+
+
+def test_connecting_the_vertices_of_another_job_is_wrong_here_only() -> None:
+    one, other = line_job("one"), line_job("other")
+    one.connect(other.vertex("source"), other.vertex("sink"))
+    assert (codes(one), codes(other)) == (["foreign-vertex"], [])
+
+
+@pytest.mark.parametrize("by", ["same-key", 5, [], object()])
+def test_an_unknown_partitioning(by: Any) -> None:
+    job = line_job()
+    job.connect(job.vertex("source"), job.vertex("sink"), by=by)
+    assert [(problem.code, problem.vertex, problem.port) for problem in find_problems(job)] == [
+        ("bad-partitioning", "sink", "in")
+    ]
+
+
+@pytest.mark.parametrize("by", [ROUND_ROBIN, BROADCAST])
+def test_state_needs_its_records_by_key(by: Any) -> None:
+    job = Job("job")
+    source, count, sink = (
+        job.source("source", NoSource()),
+        job.task("count", Count()),
+        job.sink("sink", NoSink()),
+    )
+    job.connect(source, count, by=by)
+    count >> sink
+    assert [(problem.code, problem.vertex) for problem in find_problems(job)] == [
+        ("bad-partitioning", "count")
+    ]
+
+
+def test_a_loop_needs_a_limit() -> None:
+    problems = find_problems(file_types(max_iterations=None))
+    assert [(problem.code, problem.vertex) for problem in problems] == [("cycle-without-limit", "V0")]
+    assert "the cycle V0 -> V4 -> V5 -> V0 has no limit" in problems[0].message
+
+
+def test_the_limit_may_be_the_entry_vertex_s_own() -> None:
+    job = file_types(max_iterations=None)
+    job.vertex("V4").max_iterations = 1
+    assert codes(job) == ["cycle-without-limit"]
+    job.vertex("V0").max_iterations = 0
+    assert codes(job) == []
+
+
+def test_each_entry_is_reported_once() -> None:
+    job = file_types(max_iterations=None)
+    v5 = job.vertex("V5")
+    v5 >> [v5, job.vertex("V4")]
+    assert [problem.vertex for problem in found(job, "cycle-without-limit")] == ["V0", "V4", "V5"]

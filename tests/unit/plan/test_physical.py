@@ -1,0 +1,147 @@
+"""The physical plan of small jobs, by hand."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from tests.unit.graph.samples import NoSink, NoSource, file_types, line_job, ranking, same, wordcount
+
+from penstock.errors import GraphError
+from penstock.graph.job import Job
+from penstock.graph.partitioning import BROADCAST, SAME_KEY
+from penstock.graph.tasks import Count
+from penstock.plan.physical import Channel, Closing, Exchange, Hop, Loop, PhysicalPlan, Region, compile_plan
+
+
+def test_the_word_count() -> None:
+    plan = compile_plan(wordcount())
+    assert plan == PhysicalPlan(
+        job="wordcount",
+        regions=(Region(0, (0, 1), ("source lines",)), Region(1, (2, 3), ("exchange split->count",))),
+        loops=(),
+        exchanges=(Exchange(1, "out", 2, "in", feedback=False),),
+        hops={
+            (0, "out"): (Hop(1, "in", Channel.MEMORY, None, 1),),
+            (1, "out"): (Hop(2, "in", Channel.EXCHANGE, None, 1),),
+            (2, "out"): (Hop(3, "in", Channel.MEMORY, None, 1),),
+        },
+        live=((), (), (), ()),
+        direct=(0, 1),
+        keyed=(2, 3),
+    )
+    assert (plan.needs_exchange, plan.needs_feedback) == (True, False)
+
+
+def test_the_loops_of_fig_9_share_one_counter() -> None:
+    job = file_types(max_iterations=3)
+    plan = compile_plan(job)
+    assert plan.loops == (Loop(slot=0, entry=1, limit=3, members=("V0", "V4", "V5", "V6")),)
+    assert plan.regions == (Region(0, tuple(range(9)), ("source files",)),)
+    closings = {
+        (job.vertices[start].name, hop.closing)
+        for (start, _), hops in plan.hops.items()
+        for hop in hops
+        if hop.closing
+    }
+    assert closings == {
+        ("V5", Closing(0, 3, "V0", ("V0", "V4", "V5"))),
+        ("V6", Closing(0, 3, "V0", ("V0", "V4", "V6"))),
+    }
+    live = [vertex.name for vertex in job.vertices if plan.live[vertex.index][0]]
+    assert live == ["files", "V0", "V4", "V5", "V6"]
+    assert (plan.needs_exchange, plan.needs_feedback, plan.keyed) == (False, False, ())
+
+
+def test_hops_are_by_port_in_edge_order() -> None:
+    job = file_types()
+    hops = compile_plan(job).hops
+    assert [job.vertices[hop.target].name for hop in hops[1, "unknown"]] == ["V4"]
+    assert [job.vertices[hop.target].name for hop in hops[5, "out"]] == ["V5", "V6"]
+
+
+def test_the_limit_of_the_entry_goes_before_the_limit_of_the_job() -> None:
+    job = file_types(max_iterations=3)
+    job.vertex("V0").max_iterations = 0
+    plan = compile_plan(job)
+    assert plan.loops[0].limit == 0
+    assert plan.hops[6, "out"][0].closing == Closing(0, 0, "V0", ("V0", "V4", "V5"))
+
+
+def test_a_loop_through_keyed_stages() -> None:
+    job = ranking()
+    plan = compile_plan(job)
+    names = [vertex.name for vertex in job.vertices]
+    assert [(names[item.source], names[item.target], item.feedback) for item in plan.exchanges] == [
+        ("join", "total", False),
+        ("total", "rank", True),
+        ("rank", "total", True),
+    ]
+    assert [(names[loop.entry], loop.slot, loop.limit) for loop in plan.loops] == [
+        ("total", 0, 5),
+        ("settle", 1, 5),
+    ]
+    assert [names[vertex] for vertex in plan.direct] == ["left", "right", "join", "rest"]
+    assert [names[vertex] for vertex in plan.keyed] == ["total", "rank", "settle", "results", "copy"]
+    assert [region.entered_by for region in plan.regions] == [
+        ("source left", "source right"),
+        ("exchange join->total", "exchange rank->total"),
+        ("exchange total->rank",),
+    ]
+    assert plan.live[5] == (False, True), "behind the keyed loop only the loop in memory still counts"
+    assert plan.needs_feedback
+
+
+def test_a_keyed_edge_into_a_sink_stays_in_memory() -> None:
+    job = Job("job")
+    source, sink = job.source("source", NoSource()), job.sink("sink", NoSink())
+    job.connect(source, sink, by=SAME_KEY)
+    plan = compile_plan(job)
+    assert plan.hops[0, "out"] == (Hop(1, "in", Channel.MEMORY, None, 1),)
+    assert not plan.needs_exchange
+
+
+def test_a_keyed_edge_into_a_task_without_state_is_an_exchange() -> None:
+    job = Job("job")
+    source, task, sink = job.source("source", NoSource()), job.task("task", same), job.sink("sink", NoSink())
+    job.connect(source, task, by=SAME_KEY)
+    task >> sink
+    assert compile_plan(job).hops[0, "out"][0].channel is Channel.EXCHANGE
+
+
+def test_broadcast_makes_a_copy_for_each_instance_of_a_task() -> None:
+    job = Job("job")
+    source, sink = job.source("source", NoSource()), job.sink("sink", NoSink())
+    wide, plain = job.task("wide", same, parallelism=4), job.task("plain", same)
+    for target in (wide, plain, sink):
+        job.connect(source, target, by=BROADCAST)
+    [wide, plain] >> sink
+    assert [hop.copies for hop in compile_plan(job).hops[0, "out"]] == [4, 1, 1]
+
+
+def test_a_vertex_can_run_on_both_sides_of_the_shuffle() -> None:
+    job = Job("both", max_iterations=2)
+    source, count, again = (
+        job.source("source", NoSource()),
+        job.task("count", Count()),
+        job.task("again", same),
+    )
+    source >> again >> count >> again >> job.sink("sink", NoSink())
+    plan = compile_plan(job)
+    assert plan.direct == (0, 2, 3)
+    assert plan.keyed == (1, 2, 3)
+    assert plan.exchanges == (Exchange(2, "out", 1, "in", feedback=True),)
+    assert plan.regions == (Region(0, (0, 1, 2, 3), ("source source", "exchange again->count")),)
+
+
+def test_a_plan_is_plain_data() -> None:
+    for build in (wordcount, file_types, ranking):
+        plan = compile_plan(build())
+        assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+def test_only_a_valid_job_has_a_plan() -> None:
+    with pytest.raises(GraphError):
+        compile_plan(file_types(max_iterations=None))
+    with pytest.raises(GraphError):
+        line_job("a b").explain()
