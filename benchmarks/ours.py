@@ -2,7 +2,8 @@
 
 What is the same for all of them: the records of the folder are put into a log, one segment for each file,
 before the clock starts; the job reads that log in the same micro-batches as the competitors read the
-files. A run that is measured drops its results in the workers; a run that is checked keeps them.
+files. A run that is measured writes its results to another log, exactly once, where the hand-written
+jobs drop theirs; a run that is checked keeps them in memory.
 """
 
 from __future__ import annotations
@@ -35,27 +36,6 @@ class BatchedLog(LogSource):
     def latest(self, after: dict[str, int]) -> dict[str, int]:
         """Return the end of the next micro-batch."""
         return next((end for end in self.ends if end["0"] > after["0"]), after)
-
-
-class DroppedRecords(ps.SinkWriter):
-    """Takes records and forgets them."""
-
-    def write(self, records: list[ps.Record]) -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """There is nothing to commit."""
-
-
-class DropSink(ps.Sink):
-    """A sink that drops what it gets, as Spark's ``noop`` does."""
-
-    def writer(self, context: ps.WriteContext) -> ps.SinkWriter:  # noqa: ARG002
-        """Open a writer."""
-        return DroppedRecords()
-
-    def commit(self, batch: int, receipts: Sequence[Any]) -> None:
-        """Do nothing."""
 
 
 def per_record(folder: str, steps: int, check: bool) -> Measured:
@@ -107,13 +87,6 @@ def render(record: ps.Record) -> str:
 def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest) -> Measured:
     root = Path(folder) / "logs"
     ends = _fill_log(Path(folder), root)
-    sink = ps.MemorySink() if check else DropSink()
-    job = ps.Job("benchmark")
-    vertex = job.source("input", BatchedLog(root, ends))
-    for number, task in enumerate(tasks):
-        vertex = vertex >> job.task(f"task{number}", task)
-    vertex >> job.sink("output", sink)
-
     queries: list[Any] = []
 
     def remember(_: ps.Report) -> None:
@@ -124,6 +97,12 @@ def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest) -> Meas
             queries.extend(session.streams.active)
 
     with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
+        sink = ps.MemorySink() if check else ps.LogSink("output", root=place, partitions=PARTITIONS)
+        job = ps.Job("benchmark")
+        vertex = job.source("input", BatchedLog(root, ends))
+        for number, task in enumerate(tasks):
+            vertex = vertex >> job.task(f"task{number}", task)
+        vertex >> job.sink("output", sink)
         ps.run(job, until="drained", master=MASTER, conf=CONF, folder=place, on_progress=remember)
     outcome = None
     if isinstance(sink, ps.MemorySink):

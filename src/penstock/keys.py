@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Hashable
+from numbers import Number
 from zlib import crc32
 
 _MASK = 0xFFFFFFFF
@@ -24,8 +25,8 @@ def key_hash(key: Hashable) -> int:
         return crc32(key.encode("utf-8", "surrogatepass"))
     if key is None:
         return 0
-    if isinstance(key, int | float | complex):
-        # CPython defines the hash of numbers by their value alone.
+    if isinstance(key, Number):
+        # Decimal and Fraction among them: CPython defines the hash of numbers by their value alone.
         mixed = (hash(key) * _SPREAD) & _MASK
         return mixed ^ (mixed >> 16)
     if isinstance(key, str):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import penstock as ps
@@ -73,7 +74,7 @@ def _build(seed: int, looped: frozenset[str]) -> RandomJob:
     job = ps.Job(f"random-{seed}", max_iterations=dice.choice([0, 1, 2]), parallelism=dice.choice([1, 2, 3]))
     sources = [job.source(f"source{n}", ps.MemorySource()) for n in range(dice.choice([1, 1, 2]))]
     keyed = dice.random() < 0.7
-    operators = [add_one, rekey, spread, Parity(), *([Running(), Running()] if keyed else [])]
+    operators: list[Any] = [add_one, rekey, spread, Parity(), *([Running(), Running()] if keyed else [])]
     tasks = []
     for n in range(dice.randint(1, 5)):
         kind = dice.choice(operators)
@@ -94,7 +95,7 @@ def _build(seed: int, looped: frozenset[str]) -> RandomJob:
     # A backbone makes everything reachable; extra edges, forward and backward, make it interesting.
     for source in sources:
         join(source, "out", tasks[0])
-    for before, after in zip(tasks, tasks[1:], strict=False):
+    for before, after in pairwise(tasks):
         for port in before.outputs:
             join(before, port, after)
     for sink in sinks:
@@ -161,7 +162,7 @@ def _call(vertex: ps.Vertex, key: Any, value: Any, state: dict[Any, int]) -> lis
         return [("out", key, value + 1)]
     if isinstance(operator, Parity):
         return [("odd" if value % 2 else "even", key, value)]
-    result = operator.function(ps.Record(key, value))  # type: ignore[union-attr]
+    result = operator.function(ps.Record(key, value))
     if result is None:
         return []
     if isinstance(result, tuple):
@@ -169,4 +170,3 @@ def _call(vertex: ps.Vertex, key: Any, value: Any, state: dict[Any, int]) -> lis
     if isinstance(result, list):
         return [("out", *pair) for pair in result]
     return [("out", key, result)]
-

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from penstock.cli.failing import user_errors
 from penstock.cli.loading import load_job
-
-
-class Form(StrEnum):
-    """What to print."""
-
-    TEXT = "text"
-    JSON = "json"
+from penstock.cli.output import Output
 
 
 @user_errors
 def explain(
     target: Annotated[str, typer.Argument(metavar="FILE[:JOB]", help="The file that defines the job.")],
-    output: Annotated[Form, typer.Option("-o", "--output", help="What to print.")] = Form.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
 ) -> None:
     """Show how a job runs: its regions, where Spark shuffles, where loops are."""
     job = load_job(target)
     job.validate()
-    typer.echo(job.to_json() if output is Form.JSON else job.explain())
+    typer.echo(job.to_json() if output is Output.JSON else job.explain())

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict
-from enum import StrEnum
 from io import UnsupportedOperation
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, ParamSpec
+from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.failing import fail, user_errors
+from penstock.cli.output import Output
 from penstock.errors import PenstockError, UnstorableValueError
 from penstock.log import Log, LogStat, log_folder, tagged
 from penstock.log.lines import batches, json_record, text_record
@@ -29,15 +28,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-P = ParamSpec("P")
-
-
-class Output(StrEnum):
-    """What a command prints."""
-
-    TEXT = "text"
-    JSON = "json"
-
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The log's name.")]
 Root = Annotated[
@@ -45,33 +35,6 @@ Root = Annotated[
     typer.Option("--root", metavar="DIR", help="Where logs live, instead of $PENSTOCK_HOME or ~/.penstock."),
 ]
 Form = Annotated[Output, typer.Option("-o", "--output", help="What to print.")]
-
-
-def user_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn what a user can do wrong into one line and an exit code; a closed pipe is no error."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except PenstockError as error:
-            _fail(str(error))
-        except BrokenPipeError:
-            # Python flushes standard output once more when it exits, and would complain then.
-            with suppress(UnsupportedOperation):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
-        except OSError as error:
-            _fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
-
-    return run
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(1)
 
 
 @app.command()
@@ -117,7 +80,7 @@ def append(
             log.append(_parse(lines, appended + 1, parse))
             appended += len(lines)
     except UnstorableValueError as error:
-        _fail(f"in the batch that begins with line {appended + 1}: {error}; none of it was appended")
+        fail(f"in the batch that begins with line {appended + 1}: {error}; none of it was appended")
     finally:
         typer.echo(f"appended {appended} record{'' if appended == 1 else 's'}", err=True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from enum import StrEnum
 from types import FrameType
 from typing import Annotated, Any
 
@@ -14,15 +13,9 @@ import typer
 from penstock.cli.durations import read_duration
 from penstock.cli.failing import INTERRUPTED, user_errors
 from penstock.cli.loading import load_job
+from penstock.cli.output import Output
 from penstock.cli.progress import Progress
 from penstock.errors import SettingError, TaskError
-
-
-class Form(StrEnum):
-    """How to print the report."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @user_errors
@@ -39,7 +32,7 @@ def run(
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget where the last run ended.")] = False,
-    output: Annotated[Form, typer.Option("-o", "--output", help="How to print the report.")] = Form.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the report.")] = Output.TEXT,
 ) -> None:
     """Run a job until Ctrl-C, for a time, or until it is drained.
 
@@ -73,7 +66,7 @@ def run(
         except TaskError as error:
             progress.note(error.trace)
             raise
-    if output is Form.JSON:
+    if output is Output.JSON:
         typer.echo(json.dumps(report.to_dict()))
     else:
         progress.conclude(report, stop.asked)

@@ -9,11 +9,14 @@ from typing import Any
 from penstock.errors import UnstorableValueError, shorten
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.keys import key_hash
-from penstock.log import Log, StagedSegment, log_folder
+from penstock.log import Log, StagedSegment, home, log_folder
 from penstock.record import Record
 
 _SEGMENT = 200_000
 """How many records a writer holds before it seals a segment."""
+
+_ABANDONED = 24 * 3600.0
+"""Seconds after which a segment that nobody has published is the leftover of a crash."""
 
 
 class LogSource(Source):
@@ -78,7 +81,7 @@ class LogSource(Source):
         return {"log": self.name, "max_records_per_batch": self.max_records_per_batch}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_log": None}
+        return _travelling(self.__dict__)
 
 
 class LogSink(Sink):
@@ -90,7 +93,12 @@ class LogSink(Sink):
     transactional = True
 
     def __init__(
-        self, name: str, *, root: str | Path | None = None, partitions: int = 1, lenient: bool = False
+        self,
+        name: str,
+        *,
+        root: str | Path | None = None,
+        partitions: int | None = None,
+        lenient: bool = False,
     ) -> None:
         self.name = name
         self.root = None if root is None else str(root)
@@ -103,13 +111,13 @@ class LogSink(Sink):
     def log(self) -> Log:
         """The log, opened when it is needed first."""
         if self._log is None:
-            self.prepare()
             self._log = Log.open(log_folder(self.name, self.root))
         return self._log
 
     def prepare(self) -> None:
         """Create the log unless there is one."""
-        Log.create(log_folder(self.name, self.root), partitions=self.partitions, exist_ok=True)
+        log = Log.create(log_folder(self.name, self.root), partitions=self.partitions, exist_ok=True)
+        log.discard_staged(_ABANDONED)
 
     def writer(self, context: WriteContext) -> SinkWriter:  # noqa: ARG002
         """Write segments that nobody sees yet."""
@@ -126,7 +134,12 @@ class LogSink(Sink):
         return {"log": self.name}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_log": None}
+        return _travelling(self.__dict__)
+
+
+def _travelling(fields: dict[str, Any]) -> dict[str, Any]:
+    # A worker's environment need not be the driver's: where the logs are is settled here.
+    return {**fields, "_log": None, "root": fields["root"] or str(home())}
 
 
 class _LogWriter(SinkWriter):

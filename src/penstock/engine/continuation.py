@@ -93,12 +93,23 @@ def deal_parcel(parcel: bytes, buckets: int) -> list[tuple[int, bytes]]:
     return dealt
 
 
+def remove_leftovers(folders: Folders, last: Entry | None) -> None:
+    """Remove what attempts have written that were never committed. Only for a job that does not run."""
+    done = last.batch if last is not None else -1
+    for bucket in os.listdir(folders.state):
+        for file in os.listdir(folders.state / bucket):
+            if int(file.partition("-")[0]) > done:
+                (folders.state / bucket / file).unlink()
+    for file in os.listdir(folders.feedback):
+        if last is None or file not in last.feedback:
+            (folders.feedback / file).unlink()
+
+
 def _remove_others(folders: Folders, entry: Entry) -> None:
+    """Remove all state but the heads, where each of them is a base."""
     kept = {str(Path(f"{bucket:05d}") / head.file) for bucket, head in entry.state.items()}
     for bucket in os.listdir(folders.state):
         for file in os.listdir(folders.state / bucket):
             if str(Path(bucket) / file) not in kept:
-                (folders.state / bucket / file).unlink(missing_ok=True)
-    for file in os.listdir(folders.feedback):
-        if file not in entry.feedback:
-            (folders.feedback / file).unlink(missing_ok=True)
+                (folders.state / bucket / file).unlink()
+    remove_leftovers(folders, entry)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FORMAT = "penstock.job"
 VERSION = 1
 
+# Python refuses to write very large numbers in decimal, and no reader of JSON would take them.
+_LARGEST_BITS = 1024
+
 # Spark hides the values of the same settings in its own user interface.
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
@@ -102,8 +105,10 @@ def plain(value: Any) -> Any:
         value = asdict(value)
     elif isinstance(value, Partitioning):
         value = value.value
-    if value is None or isinstance(value, str | bool | int):
+    if value is None or isinstance(value, str):
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= _LARGEST_BITS else shown(value)
     if isinstance(value, float):
         return value if isfinite(value) else repr(value)
     if isinstance(value, Mapping):

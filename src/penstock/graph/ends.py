@@ -53,7 +53,7 @@ class Source(ABC):
         """Return what a worker needs of this source in order to read."""
         return self
 
-    def lag(self, after: Position) -> int | None:
+    def lag(self, after: Position) -> int | None:  # noqa: ARG002
         """Return how many records wait behind a position, or None when that is not known."""
         return None
 
@@ -100,7 +100,7 @@ class Sink(ABC):
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
         """Make a batch visible, on the driver."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027
         """Make the sink ready to be written to, on the driver, before the first batch."""
 
     def describe(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from penstock.graph.rules.operators import operators
 from penstock.graph.rules.ports import unconnected_ports, unknown_ports
 from penstock.graph.rules.reach import reach
 from penstock.graph.rules.settings import settings
-from penstock.graph.wording import shown
+from penstock.graph.wording import label
 
 if TYPE_CHECKING:
     from penstock.graph.job import Job
@@ -47,4 +47,4 @@ def validate(job: Job) -> None:
     """Raise one error with everything that is wrong with a job, if anything is."""
     problems = find_problems(job)
     if problems:
-        raise GraphError(job.name if isinstance(job.name, str) else shown(job.name), problems)
+        raise GraphError(label(job.name), problems)

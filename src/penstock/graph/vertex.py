@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from penstock.graph.operators import Fault
 from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT, StatefulTask
-from penstock.graph.wording import shown
+from penstock.graph.wording import label, shown
 
 if TYPE_CHECKING:
     from penstock.graph.job import Job
@@ -90,11 +90,11 @@ class Vertex(Joint):
     @property
     def label(self) -> str:
         """The name, or a text for whatever was given in place of a name."""
-        return self.name if isinstance(self.name, str) else shown(self.name)
+        return label(self.name)
 
     def __getitem__(self, port: str) -> PortRef:
         """Name a port: an output port on the left side of ``>>``, an input port on the right."""
-        return PortRef(self, port if isinstance(port, str) else shown(port))
+        return PortRef(self, label(port))
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.label!r}>"

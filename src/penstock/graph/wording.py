@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _LONGEST = 60
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), list, tuple, dict, set, frozenset)
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), list, tuple, dict)
 
 
 def shown(value: Any) -> str:
@@ -26,6 +26,15 @@ def shown(value: Any) -> str:
     if " at 0x" in text:
         return kind
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def label(name: Any) -> str:
+    """Return a name as plain text, or a text for whatever was given in place of a name.
+
+    >>> label("split"), label(None)
+    ('split', 'None')
+    """
+    return str.__str__(name) if isinstance(name, str) else shown(name)
 
 
 def choices(names: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.connect.log_ends import LogSink
 from penstock.engine.blueprint import Blueprint, Folders, draw
-from penstock.engine.continuation import change_buckets, obstacles
+from penstock.engine.continuation import change_buckets, obstacles, remove_leftovers
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.report import Report
 from penstock.errors import IncompatibleJobError, JobFailedError, SettingError
@@ -73,6 +73,7 @@ def follow(
         source.begin()  # A source that is not there is the user's mistake: say so before Spark starts.
     last = Ledger(blueprint.folders.ledger).latest()
     _check_continuation(job, blueprint.folders, last)
+    remove_leftovers(blueprint.folders, last)
     for sink in blueprint.sinks.values():
         sink.prepare()
     session = open_session(master, job.spark, conf)

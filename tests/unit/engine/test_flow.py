@@ -79,7 +79,7 @@ def test_cycles_with_one_entry_share_a_counter_and_others_do_not(tmp_path: Path)
     inner >> out
     run = LocalRun(nested, tmp_path / "nested").drain([""])
     expected = {"oi", "oii", "oioi", "oiioi", "oioii"}
-    assert set(value for _, value in run.out("out")) == expected, "the inner count is not reset by the outer"
+    assert {value for _, value in run.out("out")} == expected, "the inner count is not reset by the outer"
 
 
 def test_records_at_different_depths_of_a_loop_are_not_mixed(tmp_path: Path) -> None:

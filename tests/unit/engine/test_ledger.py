@@ -44,9 +44,7 @@ def test_replace_and_trim(tmp_path: Path) -> None:
         ledger.commit(_entry(batch))
     ledger.replace(_entry(9, "other"))
     ledger.trim(3)
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        f"{batch:012d}.json" for batch in (7, 8, 9)
-    ]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [f"{batch:012d}.json" for batch in (7, 8, 9)]
     latest = ledger.latest()
     assert latest is not None
     assert latest.feedback == ["other"]

@@ -66,7 +66,7 @@ def test_deltas_that_outweigh_the_base_become_a_base(tmp_path: Path, monkeypatch
     assert "base" in kinds
     assert kinds.count("delta") > kinds.count("base")
     remove_before(tmp_path, 0, head.base_batch)
-    expected = {**{n: n for n in range(50)}, **{n: -n for n in range(1, 20)}, "extra": 19}
+    expected: dict[Any, int] = {**{n: n for n in range(50)}, **{n: -n for n in range(1, 20)}, "extra": 19}
     assert read_bucket(tmp_path, 0, head) == {"count": expected}
 
 

@@ -29,7 +29,8 @@ def test_the_whole_document() -> None:
     )
     lines >> count >> job.sink("counts", NoSink())
     samples = NoSource.__module__
-    vertex = {"parallelism": None, "max_iterations": None, "qos": None, "stateful": False, "options": {}}
+    plain: dict[str, Any] = dict.fromkeys(("parallelism", "max_iterations", "qos"))
+    vertex = plain | {"stateful": False, "options": {}}
     assert job.to_dict() == {
         "format": "penstock.job",
         "version": 1,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -423,3 +425,14 @@ def test_each_entry_is_reported_once() -> None:
     v5 = job.vertex("V5")
     v5 >> [v5, job.vertex("V4")]
     assert [problem.vertex for problem in found(job, "cycle-without-limit")] == ["V0", "V4", "V5"]
+
+
+def test_the_reference_lists_every_code() -> None:
+    root = Path(__file__).parents[3]
+    table = (root / "docs/reference/graph.md").read_text(encoding="utf-8").partition("## Problems")[2]
+    documented = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
+    rules = [*(root / "src/penstock/graph/rules").glob("*.py"), root / "src/penstock/graph/operators.py"]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in rules)
+    used = set(re.findall(r'(?:Problem|Fault)\(\s*"([a-z-]+)"', source)) | {"bad-source", "bad-sink"}
+    used |= {"bad-mode", "bad-guarantee", "bad-on-error"}
+    assert sorted(documented) == sorted(used)

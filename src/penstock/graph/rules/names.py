@@ -22,7 +22,7 @@ def names(job: Job) -> Iterator[Problem]:
         reason = name_fault(vertex.name)
         if reason is not None:
             yield Problem("bad-name", f"vertex name {reason}", vertex.label)
-    counts = Counter(vertex.name for vertex in job.vertices if isinstance(vertex.name, str))
+    counts = Counter(vertex.label for vertex in job.vertices if isinstance(vertex.name, str))
     for name, count in counts.items():
         if count > 1:
             yield Problem("duplicate-name", f"{count} vertices are named {name!r}: rename all but one", name)

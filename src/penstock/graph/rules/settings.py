@@ -37,7 +37,9 @@ def _choice(
     if isinstance(given, str) and given in supported:
         return
     if isinstance(given, str) and given in planned:
-        yield Problem("unsupported", f"{setting}={given!r} is not supported yet: use {choices(supported)}")
+        yield Problem(
+            "unsupported", f"{setting}={shown(given)} is not supported yet: use {choices(supported)}"
+        )
     else:
         code = f"bad-{setting.replace('_', '-')}"
         yield Problem(code, f"{setting} must be one of {choices(supported)}, not {shown(given)}")

@@ -1,0 +1,170 @@
+"""Jobs that stop and go on: state, positions and records under way survive; what cannot go on says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.log import Log, log_folder
+
+MASTER = "local[2]"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    return tmp_path
+
+
+def _append(name: str, *items: Any) -> None:
+    log = Log.create(log_folder(name), exist_ok=True)
+    log.append([ps.Record(key, value) for key, value in items])
+
+
+def _read(name: str) -> Counter[tuple[Any, Any]]:
+    log = Log.open(log_folder(name))
+    return Counter(
+        (r.key, r.value) for p in range(log.partitions) for records in log.read(p, 0) for r in records
+    )
+
+
+def _counting(**options: Any) -> ps.Job:
+    job = ps.Job("counting", **options)
+    count = job.task("count", ps.Count())
+    job.source("in", ps.LogSource("in")) >> count >> job.sink("out", ps.LogSink("out"))
+    return job
+
+
+def test_a_job_goes_on_where_it_ended(home: Path) -> None:
+    _append("in", ("a", 1), ("b", 1))
+    assert ps.run(_counting(), master=MASTER).records_in == 2
+    assert ps.run(_counting(), master=MASTER).batches == 0, "nothing new, nothing done"
+    _append("in", ("a", 1))
+    report = ps.run(_counting(), master=MASTER)
+    assert (report.records_in, report.batches) == (1, 1)
+    assert _read("out") == Counter([("a", 1), ("b", 1), ("a", 2)])
+
+
+def test_another_number_of_buckets_takes_the_state_along(home: Path) -> None:
+    _append("in", *((n, 1) for n in range(20)))
+    ps.run(_counting(parallelism=2), master=MASTER)
+    _append("in", *((n, 1) for n in range(20)))
+    ps.run(_counting(parallelism=5), master=MASTER)
+    _append("in", *((n, 1) for n in range(20)))
+    ps.run(_counting(parallelism=1), master=MASTER)
+    assert _read("out") == Counter((n, count) for n in range(20) for count in (1, 2, 3))
+
+
+def test_a_fresh_run_starts_over(home: Path) -> None:
+    _append("in", ("a", 1))
+    ps.run(_counting(), master=MASTER)
+    ps.run(_counting(), master=MASTER, fresh=True)
+    assert _read("out") == Counter({("a", 1): 2})
+
+
+def test_a_job_that_cannot_go_on_is_refused_and_harmed_in_nothing(home: Path) -> None:
+    _append("in", ("a", 1))
+    ps.run(_counting(), master=MASTER)
+    other = ps.Job("counting")
+    other.source("in", ps.LogSource("in")) >> other.sink("out", ps.LogSink("out"))
+    with pytest.raises(ps.IncompatibleJobError, match=r"'count'.*\n.*fresh"):
+        ps.run(other, master=MASTER)
+    _append("in", ("a", 1))
+    ps.run(_counting(), master=MASTER)
+    assert _read("out") == Counter([("a", 1), ("a", 2)])
+
+
+def test_a_job_whose_code_raises_goes_on_after_it_is_mended(home: Path) -> None:
+    def job(function: Any) -> ps.Job:
+        job = ps.Job("mended")
+        source = job.source("in", ps.LogSource("in", max_records_per_batch=2))
+        source >> job.task("map", function) >> job.task("sum", ps.Sum()) >> job.sink("out", ps.LogSink("out"))
+        return job
+
+    _append("in", *(("k", n) for n in (1, 1, 1, 0, 1, 1)))
+    with pytest.raises(ps.TaskError, match="'map'"):
+        ps.run(job(lambda r: (r.key, 1 // r.value)), master=MASTER)
+    with pytest.raises(ps.TaskError, match="'map'"):
+        ps.run(job(lambda r: (r.key, 1 // r.value)), master=MASTER)
+    ps.run(job(lambda r: (r.key, r.value)), master=MASTER)
+    assert _read("out") == Counter([("k", 2), ("k", 3), ("k", 5)])
+
+
+def test_records_under_way_survive_a_stop(home: Path) -> None:
+    job = ps.Job("looping", max_iterations=5)
+    source = job.source("in", ps.LogSource("in"))
+    keyed = job.task("keyed", ps.Sum())
+    source >> keyed >> keyed
+    keyed >> job.sink("out", ps.LogSink("out"))
+    _append("in", ("k", 1))
+    stopping: list[bool] = []
+
+    def after_one_batch(report: ps.Report) -> None:
+        if report.batches:
+            stopping.append(True)
+
+    first = ps.run(job, None, master=MASTER, on_progress=after_one_batch, stop=lambda: bool(stopping))
+    assert first.batches < 6, "stopped with a record in the loop"
+    ps.run(job, master=MASTER)
+    assert _read("out") == Counter(("k", 2**n) for n in range(6))
+    discarded = Log.open(log_folder("looping.discarded"))
+    [entries] = list(discarded.read(0, 0))
+    assert [(r.value["vertex"], r.value["count"], r.value["value"]) for r in entries] == [("keyed", 6, 32)]
+
+
+def test_two_runs_of_one_job_exclude_each_other(home: Path) -> None:
+    _append("in", ("a", 1))
+    tried: list[Exception] = []
+
+    def try_again(report: ps.Report) -> None:
+        if not tried:
+            with pytest.raises(ps.JobFailedError, match="running already") as caught:
+                ps.run(_counting(), master=MASTER)
+            tried.append(caught.value)
+
+    ps.run(_counting(), master=MASTER, on_progress=try_again)
+    assert tried
+
+
+def test_wrong_settings_are_refused(home: Path) -> None:
+    with pytest.raises(ps.LogError, match="penstock log create in"):
+        ps.run(_counting(), master=MASTER)
+    for until in ("later", -1, True):
+        with pytest.raises(ps.SettingError, match="until"):
+            ps.run(_counting(), until=until)
+
+
+def test_a_damaged_segment_ends_the_job_and_is_named(home: Path) -> None:
+    _append("in", ("a", 1))
+    _append("in", ("b", 1))
+    ps.run(_counting(), master=MASTER)
+    _append("in", ("c", 1), ("d", 1))
+    [*_, last] = sorted((log_folder("in") / "p00000").iterdir())
+    content = bytearray(last.read_bytes())
+    content[-9] ^= 1
+    last.chmod(0o600)
+    last.write_bytes(content)
+    with pytest.raises(ps.LogCorruptionError, match=last.name):
+        ps.run(_counting(), master=MASTER)
+    assert _read("out") == Counter([("a", 1), ("b", 1)])
+
+
+def test_a_value_that_no_log_can_hold_is_named(home: Path) -> None:
+    job = ps.Job("unstorable")
+    source = job.source("in", ps.MemorySource([1]))
+    source >> job.task("odd", lambda r: object()) >> job.sink("out", ps.LogSink("out"))
+    with pytest.raises(ps.TaskError, match="object") as caught:
+        ps.run(job, master=MASTER)
+    assert caught.value.vertex == "out"
+
+
+def test_a_run_for_a_time_and_the_console(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ps.Job("console")
+    job.source("in", ps.MemorySource([("k", 1), "bare"])) >> job.sink("out", ps.ConsoleSink())
+    report = ps.run(job, until=2.0, master=MASTER)
+    assert report.seconds >= 2.0
+    assert capsys.readouterr().out == "k\t1\nbare\n"
