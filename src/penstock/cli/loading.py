@@ -66,7 +66,11 @@ def _import(path: Path) -> ModuleType:
     except SyntaxError as error:
         raise SettingError(f"{path}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if Path(frame.filename).resolve() == path.resolve()
+        ]
         where = f"{path}, line {frames[-1].lineno}" if frames else str(path)
         raise SettingError(f"{where}: {type(error).__name__}: {error}") from error
     return module
