@@ -141,8 +141,13 @@ class JobQuery:
         """Raise what ended the query, if anything has."""
         if self._failure is not None:
             raise self._named(self._failure)
-        if self._query.isActive:
-            return
+        try:
+            if self._query.isActive:
+                return
+        except Exception as lost:
+            raise JobFailedError(
+                f"job {self._blueprint.job!r} failed: Spark's Java process does not answer any more"
+            ) from lost
         planning = self._blueprint.folders.failure
         if planning.exists():
             raise pickle.loads(planning.read_bytes())  # noqa: S301 - written by our own planner
@@ -161,9 +166,9 @@ class JobQuery:
             return
         folders.stop_request.touch()
         deadline = time.monotonic() + _STOP_SECONDS
-        while self._query.isActive and not folders.stop_answer.exists() and time.monotonic() < deadline:
-            time.sleep(0.002)
-        with suppress(Exception):
+        with suppress(Exception):  # Java may have died; then there is nothing to stop.
+            while self._query.isActive and not folders.stop_answer.exists() and time.monotonic() < deadline:
+                time.sleep(0.002)
             self._query.stop()
         folders.stop_request.unlink(missing_ok=True)
         folders.stop_answer.unlink(missing_ok=True)

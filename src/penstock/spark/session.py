@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.errors import SettingError
 from penstock.spark.settings import DEFAULT_MASTER, merged
+from penstock.spark.stderr import filtered_stderr
 
 _ours: tuple[str, dict[str, str]] | None = None
 """Master and settings of the session that this module has started."""
@@ -29,13 +30,14 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     global _ours  # noqa: PLW0603
     from pyspark.sql import SparkSession
 
+    _forget_dead_java()
     settings = merged(*overrides)
     wanted = (master or settings.get("spark.master") or DEFAULT_MASTER, settings)
     active = SparkSession.getActiveSession()
     if active is not None:
         if _ours is None or _ours == wanted:
             return active
-        active.stop()
+        close_session()
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -43,7 +45,8 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     for name, value in settings.items():
         builder = builder.config(name, value)
     handler = signal.getsignal(signal.SIGINT)
-    session = builder.getOrCreate()
+    with filtered_stderr():
+        session = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
         # PySpark lets Ctrl-C cancel what runs; here it is for whoever runs the job to decide.
         signal.signal(signal.SIGINT, handler)
@@ -79,6 +82,22 @@ def close_session() -> None:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _forget_dead_java() -> None:
+    """Let a new session start after Java has died: PySpark itself would go on asking the dead one."""
+    global _ours  # noqa: PLW0603
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None or process.poll() is None:
+        return
+    _ours = None
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
 
 
 def check_java() -> None:

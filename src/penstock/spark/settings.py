@@ -42,6 +42,12 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.cleaner.periodicGC.interval": "5min",
+    # A stream runs for months: what Spark remembers of past batches must not grow with them.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.log.structuredLogging.enabled": "false",
 }
 

@@ -1,0 +1,50 @@
+"""The Spark session: shared, replaced when its settings differ, replaced when Java has died."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = '''
+import os, sys
+import penstock as ps
+from pyspark import SparkContext
+
+def job(**options):
+    job = ps.Job("session", **options)
+    sink = ps.MemorySink()
+    job.source("in", ps.MemorySource([1])) >> job.task("say", lambda r: print("said", file=sys.stderr) or r) >> (
+        job.sink("out", sink)
+    )
+    return job
+
+def java():
+    return SparkContext._gateway.proc.pid
+
+assert ps.run(job(), master="local[1]").records_out == 1
+first = java()
+assert ps.run(job(), master="local[1]").records_out == 1
+assert java() == first, "the same settings share a session"
+assert ps.run(job(spark={"spark.driver.memory": "1g"}), master="local[1]").records_out == 1
+assert java() != first, "other settings get another Java"
+assert SparkContext._active_spark_context.getConf().get("spark.driver.memory") == "1g"
+
+def kill(report):
+    SparkContext._gateway.proc.kill()
+
+try:
+    ps.run(job(), None, master="local[1]", on_progress=kill)
+except ps.JobFailedError as error:
+    print("failed:", error)
+assert ps.run(job(), master="local[1]").records_out == 1
+'''
+
+
+def test_sessions_are_shared_and_replaced() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    assert "failed: job 'session' failed: Spark's Java process does not answer" in done.stdout
+    assert "incubator" not in done.stderr
+    assert "said\n" in done.stderr, "what users print in their tasks is not lost"
