@@ -18,8 +18,8 @@ PROBE = "benchmarks.memory_probe:run"
 OURS = "benchmarks.ours:small_batch"
 HAND = "benchmarks.hand.small_batch:run"
 FLAT = {"Python, resident": 5.0, "JVM, live objects": 5.0, "JVM, resident": 40.0}
-"""MiB that a part may grow in a hundred batches and still count as flat. What is resident of the JVM is mostly
-heap that it has reserved and not given back, so that its live objects tell more."""
+"""MiB that a part may grow in a hundred batches and still count as flat. What is resident of the JVM is
+mostly heap that it has reserved and not given back, so that its live objects tell more."""
 PARTS = {
     "Python, resident": "python",
     "JVM, live objects": "heap",

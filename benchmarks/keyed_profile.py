@@ -11,11 +11,11 @@ from typing import TypeVar
 import penstock as ps
 from benchmarks.events import keyed_batches
 from penstock.engine.blueprint import draw
-from penstock.engine.flow import Program
 from penstock.engine.packing import unpack
 from penstock.engine.stages import DirectPart, run_direct, run_keyed
 from penstock.engine.summary import StateHead
 from penstock.log import Log, log_folder
+from penstock.spark.shipping import pack_blueprint, program_of
 
 T = TypeVar("T")
 ROUNDS = 3
@@ -34,7 +34,7 @@ def profile(records: int, keys: int) -> str:
         blueprint = draw(job, folder=Path(place) / "job", buckets=1, discarded=ps.MemorySink())
         blueprint.folders.create()
         sink.prepare()
-        program = Program(blueprint)
+        program = program_of(pack_blueprint(blueprint))
         heads: dict[int, StateHead] = {}
         reading = direct = keyed = float("inf")
         for batch in range(ROUNDS):
@@ -50,10 +50,10 @@ def profile(records: int, keys: int) -> str:
         parcels = sum(len(row[2]) for row in rows)
     each = [1e9 * seconds / records for seconds in (reading, direct - reading, keyed)]
     return (
-        f"Profile, a record on one core: {each[0]:.0f} ns reading and decoding, {each[1]:.0f} ns counting and "
-        f"packing, {each[2]:.0f} ns merging into the state, storing it and the results. A batch of {records:,} "
-        f"records sends {parcels / 1e6:.2f} MB through the shuffle. The rest of a batch's time is its fixed "
-        "cost (see small batch), which Bytewax, not being fault-tolerant here, does not have."
+        f"Profile, a record on one core: {each[0]:.0f} ns reading and decoding, {each[1]:.0f} ns counting "
+        f"and packing, {each[2]:.0f} ns merging into the state, storing it and the results. A batch of "
+        f"{records:,} records sends {parcels / 1e6:.2f} MB through the shuffle. The rest of the time is "
+        "a batch's fixed cost (see small batch), which Bytewax, not being fault-tolerant here, does not have."
     )
 
 

@@ -138,7 +138,7 @@ def test_a_second_signal_stops_at_once(shell: Shell) -> None:
     )
     shell.fill(100)
     process = shell.start("run", "job.py", "--master", "local[2]")
-    _wait(lambda: (shell.home / "jobs" / "counting" / "checkpoint" / "offsets" / "0").exists())
+    _wait((shell.home / "jobs" / "counting" / "checkpoint" / "offsets" / "0").exists)
     family = _family(process)
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):

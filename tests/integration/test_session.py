@@ -5,17 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-CODE = '''
+CODE = """
 import os, sys
 import penstock as ps
 from pyspark import SparkContext
 
 def job(**options):
     job = ps.Job("session", **options)
-    sink = ps.MemorySink()
-    job.source("in", ps.MemorySource([1])) >> job.task("say", lambda r: print("said", file=sys.stderr) or r) >> (
-        job.sink("out", sink)
-    )
+    say = job.task("say", lambda r: print("said", file=sys.stderr) or r)
+    job.source("in", ps.MemorySource([1])) >> say >> job.sink("out", ps.MemorySink())
     return job
 
 def java():
@@ -37,7 +35,7 @@ try:
 except ps.JobFailedError as error:
     print("failed:", error)
 assert ps.run(job(), master="local[1]").records_out == 1
-'''
+"""
 
 
 def test_sessions_are_shared_and_replaced() -> None:

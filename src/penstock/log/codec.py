@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK = 2048
-"""The most records that one list of a read holds: few enough to stay in the processor's cache on their way."""
+"""The most records that one list of a read holds: few enough to stay in the processor's cache."""
 
 _CODEC = b"codec"
 _JSON = b"json"

@@ -1,0 +1,55 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import penstock as ps
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_word_count_is_the_ten_lines_of_the_readme() -> None:
+    result = ps.testing.run(_load("wordcount").job, {"lines": ["to be or not", "to be"]})
+    assert {r.key: r.value for r in result["counts"]} == {"to": 2, "be": 2, "or": 1, "not": 1}
+
+
+def test_file_types_recognises_and_discards_exactly_what_it_should() -> None:
+    """Seed of the example: loop limit 3, files nested up to 5 deep, unknown ones among them."""
+    example = _load("file_types")
+    made = example.samples()
+    files = [sample.file for sample in made]
+    job, _ = example.build(files)
+    assert job.cycles() == [["V0", "V4", "V5"], ["V0", "V4", "V6"]]
+    result = ps.testing.run(job, {job.sources[0]: files})
+    recognised, discarded = example.expected(made)
+    assert Counter(record.value for record in result[job.sinks[0]]) == Counter(recognised)
+    assert Counter(d.record.value["name"] for d in result.discarded) == Counter(discarded)
+    assert {(d.vertex, d.count) for d in result.discarded} == {("V0", 4)}
+
+
+def test_file_types_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "file_types.py")],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "exactly as expected" in done.stdout
