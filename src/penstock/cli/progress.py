@@ -58,9 +58,10 @@ class Progress:
     def conclude(self, report: Report, asked: bool) -> None:
         """Print what the run has done."""
         how = "stopped" if asked else "done"
+        batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
         self._shown_at = 0.0
         lines = [
-            f"{self._job}: {how} after {report.batches:,} batches in {report.seconds:.1f} s, "
+            f"{self._job}: {how} after {batches} in {report.seconds:.1f} s, "
             f"{report.records_in:,} records in, {report.records_out:,} out, {report.discarded:,} discarded"
         ]
         width = max(map(len, report.vertices))
