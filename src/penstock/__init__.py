@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import (
+    ConnectorError,
     CycleLimitError,
     GraphError,
     IncompatibleJobError,
@@ -77,6 +78,7 @@ __all__ = [
     "ROUND_ROBIN",
     "SAME_KEY",
     "CombiningTask",
+    "ConnectorError",
     "ConsoleSink",
     "Count",
     "CycleLimitError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,8 +60,34 @@ class TaskError(PenstockError):
         return (TaskError, (self.job, self.vertex, self.record, self.cause, self.trace))
 
 
+class ConnectorError(PenstockError):
+    """A source or a sink raised. The batch was not committed: start the job again and it goes on."""
+
+    def __init__(self, job: str, vertex: str, cause: str, trace: str = "") -> None:
+        self.job = job
+        self.vertex = vertex
+        self.cause = cause
+        self.trace = trace
+        super().__init__(f"job {job!r}, vertex {vertex!r}: {cause}")
+
+    @classmethod
+    def of(cls, job: str, vertex: str, error: BaseException) -> ConnectorError:
+        """Name the job and the vertex of what a connector raised."""
+        return cls(job, vertex, cause_of(error), trace_of(error))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ConnectorError, (self.job, self.vertex, self.cause, self.trace))
+
+
 class JobFailedError(PenstockError):
-    """A job ended by something other than its user's code."""
+    """A job ended by something other than its user's code; ``trace`` has what Spark said of it."""
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        self.trace = trace
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (JobFailedError, (str(self), self.trace))
 
 
 class IncompatibleJobError(PenstockError):
@@ -102,6 +129,22 @@ class LogCorruptionError(LogError):
 
 class UnstorableValueError(LogError):
     """A value has no form in a log: it is neither plain data nor built of plain data."""
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the type and the message of an error, whatever its ``__str__`` does."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__} (whose message cannot be shown)"
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the traceback of an error as text, whatever its ``__str__`` does."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:
+        return "".join(traceback.format_tb(error.__traceback__))
 
 
 def shorten(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -209,6 +210,79 @@ def test_values_that_cannot_travel_are_named() -> None:
     source >> job.task("open", lambda r: (1, threading.Lock())) >> job.task("last", ps.Reduce(max)) >> out
     with pytest.raises(ps.TaskError, match="last"):
         ps.testing.run(job, {"in": [5]})
+
+
+class _Unprepared(ps.Task):
+    def prepare(self, config: Any) -> None:
+        raise OSError("no model")
+
+    def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
+        raise AssertionError("not prepared")
+
+
+class _Locked:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, record: ps.Record) -> Any:
+        return record
+
+
+class _BrokenSource(ps.MemorySource):
+    def __init__(self, where: str) -> None:
+        super().__init__([1])
+        self.where = where
+
+    def on_worker(self) -> ps.MemorySource:
+        return self
+
+    def latest(self, after: dict[str, int]) -> dict[str, int]:
+        if self.where == "latest":
+            raise OSError("the shop is closed")
+        return super().latest(after)
+
+    def read(self, split: Any) -> Any:
+        if self.where == "read":
+            raise OSError("the shop is closed")
+        return super().read(split)
+
+
+class _BrokenSink(ps.MemorySink):
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def writer(self, context: ps.WriteContext) -> ps.SinkWriter:
+        if self.where == "writer":
+            raise OSError("the shop is closed")
+        return super().writer(context)
+
+    def commit(self, batch: int, receipts: Any) -> None:
+        if self.where == "commit":
+            raise OSError("the shop is closed")
+        super().commit(batch, receipts)
+
+
+@pytest.mark.parametrize(
+    "task", [_Unprepared(), _Locked(), lambda r: os._exit(1)], ids=["prepare", "lock", "exit"]
+)
+def test_code_that_cannot_run_is_an_error_of_ours(task: Any) -> None:
+    job = ps.Job("cannot")
+    source, out = _ends(job)
+    source >> job.task("guilty", task) >> out
+    with pytest.raises((ps.TaskError, ps.JobFailedError), match=r"'guilty'|worker process died") as caught:
+        ps.testing.run(job, {"in": [1]})
+    assert len(str(caught.value).splitlines()) <= 3
+
+
+@pytest.mark.parametrize("where", ["latest", "read", "writer", "commit"])
+def test_connectors_that_fail_are_named(where: str) -> None:
+    job = ps.Job("shop")
+    source = job.source("from", _BrokenSource(where))
+    source >> job.sink("to", _BrokenSink(where))
+    with pytest.raises(ps.ConnectorError, match="the shop is closed") as caught:
+        ps.run(job, master="local[2]")
+    assert caught.value.vertex == ("from" if where in ("latest", "read") else "to")
 
 
 def test_wrong_feeds_and_wrong_graphs() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.log import Log, log_folder
+from penstock.engine.ledger import Ledger
+from penstock.log import Log, StagedSegment, log_folder
 
 MASTER = "local[2]"
 
@@ -168,3 +172,113 @@ def test_a_run_for_a_time_and_the_console(home: Path, capsys: pytest.CaptureFixt
     report = ps.run(job, until=2.0, master=MASTER)
     assert report.seconds >= 2.0
     assert capsys.readouterr().out == "k\t1\nbare\n"
+
+
+def _job_folder(home: Path) -> Path:
+    return home / "jobs" / "counting"
+
+
+def test_a_lost_checkpoint_heals_from_the_ledger(home: Path) -> None:
+    """The ledger alone says what has happened: Spark's own files may be gone, and batches be cut anew."""
+    _append("in", *((n % 3, 1) for n in range(30)))
+
+    def job(size: int) -> ps.Job:
+        job = ps.Job("counting")
+        source = job.source("in", ps.LogSource("in", max_records_per_batch=size))
+        source >> job.task("count", ps.Count()) >> job.sink("out", ps.LogSink("out"))
+        return job
+
+    ps.run(job(10), master=MASTER)
+    checkpoint = _job_folder(home) / "checkpoint"
+    (checkpoint / "commits" / "2").unlink()
+    (checkpoint / "offsets" / "2").unlink()
+    _append("in", *((n % 3, 1) for n in range(30)))
+    ps.run(job(25), master=MASTER)
+    shutil.rmtree(checkpoint)
+    _append("in", *((n % 3, 1) for n in range(30)))
+    ps.run(job(7), master=MASTER)
+    counts: dict[Any, int] = {}
+    for key, count in _read("out"):
+        counts[key] = max(counts.get(key, 0), count)
+    assert counts == {0: 30, 1: 30, 2: 30}
+    assert max(_read("out").values()) == 1, "no count was written twice"
+
+
+def test_a_ledger_that_is_behind_is_refused(home: Path) -> None:
+    _append("in", ("a", 1))
+    ps.run(_counting(), master=MASTER)
+    _append("in", ("a", 1))
+    ps.run(_counting(), master=MASTER)
+    newest = max((_job_folder(home) / "ledger").glob("*.json"))
+    content = newest.read_bytes()
+    newest.unlink()
+    with pytest.raises(ps.IncompatibleJobError, match="files were altered"):
+        ps.run(_counting(), master=MASTER)
+    newest.write_bytes(content)
+    _append("in", ("a", 1))
+    ps.run(_counting(), master=MASTER)
+    assert _read("out") == Counter([("a", 1), ("a", 2), ("a", 3)])
+
+
+def test_a_batch_that_was_committed_and_not_published_is_published(home: Path) -> None:
+    """A crash between the ledger's entry and the sink: however long ago it was, nothing is lost."""
+    _append("in", ("a", 1), ("b", 1))
+    ps.run(_counting(), master=MASTER)
+    out = log_folder("out")
+    ledger = Ledger(_job_folder(home) / "ledger")
+    last = ledger.latest()
+    assert last is not None
+    # As it was before the publishing: the segments are staged, and the log does not have them.
+    for receipt in last.receipts["out"]:
+        for text in receipt["segments"]:
+            segment = StagedSegment.from_json(text)
+            [published] = (
+                path
+                for path in (out / "p00000").glob("*.seg")
+                if bytes.fromhex(segment.id) in path.read_bytes()[:64]
+            )
+            staged = out / "staging" / segment.file
+            published.rename(staged)
+            os.utime(staged, (0, time.time() - 2 * 24 * 3600))
+    (_job_folder(home) / "checkpoint" / "commits" / "0").unlink()
+    assert not _read("out")
+    ps.run(_counting(), master=MASTER)
+    assert _read("out") == Counter([("a", 1), ("b", 1)])
+
+
+def test_another_log_under_an_old_position_is_refused(home: Path) -> None:
+    _append("in", ("a", 1), ("b", 1))
+    ps.run(_counting(), master=MASTER)
+    shutil.rmtree(log_folder("in"))
+    _append("in", ("a", 1))
+    with pytest.raises(ps.LogError, match="not the log that it was"):
+        ps.run(_counting(), master=MASTER)
+    _append("elsewhere", ("a", 1))
+    other = ps.Job("counting")
+    source = other.source("in", ps.LogSource("elsewhere"))
+    source >> other.task("count", ps.Count()) >> other.sink("out", ps.LogSink("out"))
+    with pytest.raises(ps.IncompatibleJobError, match="'elsewhere'"):
+        ps.run(other, master=MASTER)
+
+
+def test_a_source_that_joins_begins_at_its_beginning(home: Path) -> None:
+    _append("in", ("a", 1))
+    ps.run(_counting(), master=MASTER)
+    _append("more", ("a", 1), ("a", 1))
+    job = _counting()
+    job.source("more", ps.LogSource("more")) >> job.vertex("count")
+    ps.run(job, master=MASTER)
+    assert _read("out") == Counter([("a", 1), ("a", 3)])
+
+
+def test_records_of_unstorable_values_are_discarded_in_words(home: Path) -> None:
+    job = ps.Job("wordy", max_iterations=0)
+    again = job.task("again", lambda r: (r.key, object() if r.value == "odd" else r.value))
+    job.source("in", ps.MemorySource([("k", "plain"), ("k", "odd")])) >> again >> again
+    again >> job.sink("out", ps.MemorySink())
+    ps.run(job, master=MASTER)
+    [entries] = list(Log.open(log_folder("wordy.discarded")).read(0, 0))
+    values = [entry.value["value"] for entry in entries]
+    assert values[0] == "plain"
+    assert values[1].startswith("<object object")
+    assert [entry.value["vertex"] for entry in entries] == ["again", "again"]

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +41,59 @@ def test_hash_is_32_bits_and_repeatable(key: object) -> None:
 def test_equal_numbers_have_equal_hashes(number: int) -> None:
     assert key_hash(number) == key_hash(complex(number)) or complex(number) != number
     assert key_hash(number) == key_hash(float(number)) or float(number) != number
+
+
+class Colour(str, Enum):  # noqa: UP042 - the old form, which many still have
+    """A string that is also an enum."""
+
+    RED = "red"
+
+
+class Shade(Enum):
+    """An enum of its own."""
+
+    DARK = 1
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A key of which one field does not count."""
+
+    name: str
+    note: str = field(compare=False)
+
+
+class Own:
+    """A class that says what its key is."""
+
+    def __penstock_key__(self) -> tuple[str, int]:
+        return ("own", 1)
+
+
+def test_equal_keys_have_equal_hashes_whatever_they_are_made_of() -> None:
+    one, other = "".join("ab"), "".join(["a", "b"])
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    pairs = [
+        (Colour.RED, "red"),
+        (Place(1, 2), Place(1, 2)),
+        ((one, one), (one, other)),
+        (Tagged("a", "x"), Tagged("a", "y")),
+        (noon, noon.astimezone(timezone(timedelta(hours=5)))),
+        (float("nan"), float("nan")),
+        (Decimal(1), 1),
+        (np.int64(7), 7),
+        (np.True_, True),
+        (frozenset([Shade.DARK, 1]), frozenset([1, Shade.DARK])),
+        (Own(), ("own", 1)),
+    ]
+    for left, right in pairs:
+        assert key_hash(left) == key_hash(right), (left, right)
+    assert key_hash(Shade.DARK) != key_hash(Place(1, 2))
+
+
+def test_what_has_no_lasting_hash_is_refused() -> None:
+    with pytest.raises(TypeError, match="__penstock_key__"):
+        key_hash(object())
 
 
 def test_the_hash_does_not_depend_on_the_process() -> None:

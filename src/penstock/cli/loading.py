@@ -7,6 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from zlib import crc32
 
 from penstock.errors import SettingError
 from penstock.graph.job import Job
@@ -55,7 +56,7 @@ def _import(path: Path) -> ModuleType:
         sys.path.insert(0, folder)
     name = path.stem
     if name in sys.modules or not name.isidentifier():
-        name = f"penstock_job_{abs(hash(path.resolve()))}"
+        name = f"penstock_job_{crc32(str(path.resolve()).encode())}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SettingError(f"{path} is not a Python file")
@@ -63,6 +64,8 @@ def _import(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except SystemExit as error:
+        raise SettingError(f"{path} ends the program (exit code {error.code}) when it is imported") from error
     except SyntaxError as error:
         raise SettingError(f"{path}, line {error.lineno}: {error.msg}") from error
     except Exception as error:

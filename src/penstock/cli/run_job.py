@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -15,7 +16,11 @@ from penstock.cli.failing import INTERRUPTED, user_errors
 from penstock.cli.loading import load_job
 from penstock.cli.output import Output
 from penstock.cli.progress import Progress
-from penstock.errors import SettingError, TaskError
+from penstock.errors import ConnectorError, JobFailedError, SettingError, TaskError
+from penstock.spark.settings import read_conf
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 @user_errors
@@ -40,17 +45,16 @@ def run(
     asked, 1 the job failed or is wrong, 2 wrong usage, 130 stopped at once.
     """
     if for_ is not None and until is not None:
-        raise SettingError("--for and --until exclude each other")
+        raise typer.BadParameter("--for and --until exclude each other")
     if until not in (None, "drained"):
-        raise SettingError(f"--until takes 'drained', not {until!r}")
-    limit = read_duration(for_) if for_ is not None else until
+        raise typer.BadParameter(f"--until takes 'drained', not {until!r}")
+    limit = _usage(read_duration, for_) if for_ is not None else until
+    settings = _usage(read_conf, conf or [])
     job = load_job(target)
     job.validate()
 
     from penstock.spark.run import run as run_job
-    from penstock.spark.settings import read_conf
 
-    settings = read_conf(conf or [])
     stop = _StopOnSignal()
     with Progress(job.name) as progress:
         try:
@@ -63,13 +67,21 @@ def run(
                 on_progress=progress.show,
                 stop=stop,
             )
-        except TaskError as error:
+        except (TaskError, ConnectorError, JobFailedError) as error:
             progress.note(error.trace)
             raise
     if output is Output.JSON:
         typer.echo(json.dumps(report.to_dict()))
     else:
         progress.conclude(report, stop.asked)
+
+
+def _usage(read: Callable[[T], U], given: T) -> U:
+    """Read an option; what cannot be read is wrong usage."""
+    try:
+        return read(given)
+    except SettingError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 class _StopOnSignal:

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import UnstorableValueError, shorten
+from penstock.errors import LogError, UnstorableValueError, shorten
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.keys import key_hash
-from penstock.log import Log, StagedSegment, home, log_folder
+from penstock.log import Log, StagedSegment, home, log_folder, tagged
 from penstock.record import Record
 
 _SEGMENT = 200_000
 """How many records a writer holds before it seals a segment."""
 
-_ABANDONED = 24 * 3600.0
+_ABANDONED = 30 * 24 * 3600.0
 """Seconds after which a segment that nobody has published is the leftover of a crash."""
 
 
@@ -48,6 +48,13 @@ class LogSource(Source):
     def latest(self, after: Position) -> Position:
         """Read to the end of each partition, or as far as each one's share of the limit allows."""
         ends = {p: self.log.end(int(p)) for p in self.begin_of_missing(after)}
+        for p, end in ends.items():
+            if end < after.get(p, 0):
+                raise LogError(
+                    f"log {self.name!r}, partition {p} ends at {end}, and the job has read up to {after[p]}:"
+                    " it is not the log that it was. Put the old one back, or start the job from scratch"
+                    " with fresh=True (--fresh)"
+                )
         if self.max_records_per_batch is None:
             return ends
         waiting = {p: ends[p] - after.get(p, 0) for p in ends}
@@ -78,7 +85,7 @@ class LogSource(Source):
 
     def describe(self) -> dict[str, Any]:
         """Return the options."""
-        return {"log": self.name, "max_records_per_batch": self.max_records_per_batch}
+        return {"log": self.name}
 
     def __getstate__(self) -> dict[str, Any]:
         return _travelling(self.__dict__)
@@ -142,6 +149,17 @@ def _travelling(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "_log": None, "root": fields["root"] or str(home())}
 
 
+def _storable(value: Any) -> Any:
+    """Return a value with what has no form in a log replaced by how it is shown."""
+    try:
+        tagged.dumps(value)
+    except UnstorableValueError:
+        if type(value) is dict:
+            return {key: _storable(part) for key, part in value.items()}
+        return shorten(value)
+    return value
+
+
 class _LogWriter(SinkWriter):
     def __init__(self, log: Log, lenient: bool) -> None:
         self._log = log
@@ -176,6 +194,6 @@ class _LogWriter(SinkWriter):
         except UnstorableValueError:
             if not self._lenient:
                 raise
-            shown = [Record(shorten(key), shorten(value), ts) for key, value, ts in records]
+            shown = [Record(_storable(key), _storable(value), ts) for key, value, ts in records]
             staged = self._log.stage(partition, shown)
         self._staged.append(staged)

@@ -53,10 +53,6 @@ class MemorySource(Source):
         """Return how many items are left."""
         return len(self.records) - after["0"]
 
-    def describe(self) -> dict[str, Any]:
-        """Return the options; the items are not part of the job's structure."""
-        return {"partitions": self.partitions}
-
     def on_worker(self) -> MemorySource:
         """Leave the list behind: workers get their records with their split."""
         return MemorySource()

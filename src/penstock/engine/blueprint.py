@@ -89,6 +89,8 @@ class Blueprint:
     buckets: int
     folders: Folders
     discarded: Sink
+    lasting: bool = False
+    """Whether the job's folder outlives the run, so that another process will read its state."""
 
     @property
     def sources(self) -> dict[str, Source]:
@@ -118,6 +120,10 @@ class Blueprint:
     def for_workers(self) -> Blueprint:
         """Return the blueprint without what only the driver needs."""
         return self.with_ends({name: source.on_worker() for name, source in self.sources.items()})
+
+    def for_planner(self) -> Blueprint:
+        """Return the blueprint with the sources alone: who plans batches runs no code of the job."""
+        return replace(self, vertices=tuple(v for v in self.vertices if v.kind == "source"))
 
 
 def draw(job: Job, *, folder: Path, buckets: int, discarded: Sink) -> Blueprint:

@@ -25,15 +25,24 @@ def obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str
         now = after.get(name)
         if vertex["kind"] == "source" and (now is None or now["kind"] != "source"):
             found.append(f"source {name!r} is gone, and with it how far it had been read")
+        elif vertex["kind"] == "source" and now is not None and vertex["options"] != now["options"]:
+            found.append(
+                f"source {name!r} reads {now['options']} now, and its position is one of {vertex['options']}"
+            )
         elif vertex["stateful"] and last.state and (now is None or not now["stateful"]):
             found.append(f"the state of vertex {name!r} would be lost")
-        elif vertex["stateful"] and now is not None and vertex["operator"] != now["operator"] and last.state:
+        elif vertex["stateful"] and now is not None and _class(vertex) != _class(now) and last.state:
             found.append(
-                f"vertex {name!r} has the state of {vertex['operator']}, which {now['operator']} cannot read"
+                f"vertex {name!r} has the state of {_class(vertex)}, which {_class(now)} cannot read"
             )
     if last.feedback and (old["edges"], list(before)) != (new["edges"], list(after)):
         found.append("records are on their way through the old graph: run it until it is drained first")
     return found
+
+
+def _class(vertex: dict[str, Any]) -> str:
+    """The name of a vertex's class, without its module: a file may be run in more than one way."""
+    return str(vertex["operator"]).rpartition(".")[2]
 
 
 def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:

@@ -81,24 +81,25 @@ class Outbox:
                     groups[key] = [record[1]]
                 else:
                     values.append(record[1])
-        except Exception as error:
+            record = None
+            _latest(stamps, records)
+        except BaseException as error:
             raise VertexFailureError(address[0], record, error) from error
-        _latest(stamps, records)
 
     def drain(self) -> Iterator[tuple[int, bytes]]:
         """Yield parcels with their buckets, and be empty again."""
         for address, partials in self._partials.items():
-            for bucket, keys in self._split(list(partials)):
+            for bucket, keys in self._split(address[0], list(partials)):
                 yield bucket, self._seal("partials", address, keys, [partials[key] for key in keys])
         for address, (groups, stamps) in self._groups.items():
-            for bucket, keys in self._split(list(groups)):
+            for bucket, keys in self._split(address[0], list(groups)):
                 lists = [groups[key] for key in keys]
                 sizes = [len(values) for values in lists]
                 times = [stamps.get(key) for key in keys] if stamps else None
                 flat = list(chain.from_iterable(lists))
                 yield bucket, self._seal("groups", address, keys, sizes, flat, times)
         for address, records in self._plain.items():
-            for bucket, chosen in self._split_records(records):
+            for bucket, chosen in self._split_records(address[0], records):
                 keys, values, times = (list(column) for column in zip(*chosen, strict=True))
                 yield bucket, self._seal("records", address, keys, values, times)
         self._partials.clear()
@@ -110,24 +111,29 @@ class Outbox:
         vertex, port, counters = address
         try:
             return pack((form, self._vertices[vertex].name, port, counters, *columns))
-        except Exception as error:
+        except BaseException as error:
             raise VertexFailureError(vertex, None, error) from error
 
-    def _split(self, keys: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-        if self._buckets == 1:
-            yield 0, keys
-            return
+    def _split(self, vertex: int, keys: list[Any]) -> Iterator[tuple[int, list[Any]]]:
         chosen: list[list[Any]] = [[] for _ in range(self._buckets)]
-        for key in keys:
-            chosen[key_hash(key) % self._buckets].append(key)
+        key = None
+        try:
+            for key in keys:
+                chosen[key_hash(key) % self._buckets].append(key)
+        except TypeError as error:
+            raise VertexFailureError(vertex, Record(key), error) from error
         for bucket, its_keys in enumerate(chosen):
             if its_keys:
                 yield bucket, its_keys
 
-    def _split_records(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+    def _split_records(self, vertex: int, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
         chosen: dict[int, list[Record]] = {}
-        for record in records:
-            chosen.setdefault(key_hash(record[0]) % self._buckets, []).append(record)
+        record: Record | None = None
+        try:
+            for record in records:
+                chosen.setdefault(key_hash(record[0]) % self._buckets, []).append(record)
+        except TypeError as error:
+            raise VertexFailureError(vertex, record, error) from error
         yield from sorted(chosen.items())
 
 
@@ -168,7 +174,7 @@ class Inbox:
         try:
             for key, value in zip(keys, values, strict=True):
                 known[key] = merge(known[key], value) if key in known else value
-        except Exception as error:
+        except BaseException as error:
             raise VertexFailureError(address[0], Record(key, value), error) from error
 
     def _take_groups(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
-
-from penstock.errors import TaskError, shorten
+from penstock.errors import TaskError, cause_of, shorten, trace_of
 from penstock.record import Record
 
 
@@ -12,7 +10,7 @@ class VertexFailureError(Exception):
     """Raised inside a worker where a vertex failed; the cause is chained."""
 
     def __init__(self, vertex: int, record: Record | None, cause: BaseException) -> None:
-        super().__init__(str(cause))
+        super().__init__(f"vertex {vertex}")
         self.vertex = vertex
         self.record = record
         self.cause = cause
@@ -20,6 +18,4 @@ class VertexFailureError(Exception):
     def explain(self, job: str, vertex: str) -> TaskError:
         """Return the error that the user sees: plain text, so that it travels anywhere."""
         record = "its input" if self.record is None else shorten(self.record)
-        cause = f"{type(self.cause).__name__}: {self.cause}"
-        trace = "".join(traceback.format_exception(self.cause))
-        return TaskError(job, vertex, record, cause, trace)
+        return TaskError(job, vertex, record, cause_of(self.cause), trace_of(self.cause))

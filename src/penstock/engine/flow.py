@@ -14,7 +14,7 @@ from penstock.engine.exchange import Counters, Outbox
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.steps import Emitted, Step, compile_step
 from penstock.engine.summary import SAMPLE, Discarded, TaskSummary
-from penstock.errors import UnstorableValueError
+from penstock.errors import ConnectorError, PenstockError, TaskError, UnstorableValueError
 from penstock.graph.ends import SinkWriter, WriteContext
 from penstock.plan.physical import Channel, Closing
 from penstock.record import Record
@@ -65,8 +65,8 @@ class Flow:
         for sink, writer in self._writers.items():
             try:
                 receipt = writer.finish()
-            except UnstorableValueError as error:
-                raise VertexFailureError(self._program.blueprint.index_of(sink), None, error) from error
+            except Exception as error:
+                raise self._sink_failure(sink, error) from error
             if receipt is not None:
                 self.summary.receipts[sink] = [receipt]
         return self.summary
@@ -102,7 +102,7 @@ class Flow:
         taken = self.summary.records_in
         taken[target] = taken.get(target, 0) + len(records)
         if spec.kind == "sink":
-            self._write(spec.name, target, records)
+            self._write(spec.name, records)
         elif channel is Channel.EXCHANGE:
             self.outbox.add((target, port, self._still_counted(target, counters)), records)
         else:
@@ -115,15 +115,22 @@ class Flow:
         live = self._plan.live[target]
         return tuple(count if alive else 0 for count, alive in zip(counters, live, strict=True))
 
-    def _write(self, sink: str, vertex: int, records: list[Record]) -> None:
+    def _write(self, sink: str, records: list[Record]) -> None:
         writer = self._writers.get(sink)
         try:
             if writer is None:
                 context = WriteContext(self._program.blueprint.job, sink, self._batch, self._task)
                 writer = self._writers[sink] = self._sinks[sink].writer(context)
             writer.write(records)
-        except UnstorableValueError as error:
-            raise VertexFailureError(vertex, None, error) from error
+        except Exception as error:
+            raise self._sink_failure(sink, error) from error
+
+    def _sink_failure(self, sink: str, error: Exception) -> Exception:
+        """A value that has no form in a sink is the job's mistake; all else is the sink's own trouble."""
+        job = self._program.blueprint.job
+        if isinstance(error, UnstorableValueError):
+            return TaskError(job, sink, "its input", f"{type(error).__name__}: {error}")
+        return error if isinstance(error, PenstockError) else ConnectorError.of(job, sink, error)
 
     def _discard(self, closing: Closing, count: int, records: list[Record]) -> None:
         job = self._program.blueprint.job
@@ -134,7 +141,7 @@ class Flow:
         counted[closing.entry] = counted.get(closing.entry, 0) + len(entries)
         sample = self.summary.discarded_sample
         sample.extend(entries[: SAMPLE - len(sample)])
-        self._write(DISCARDED, -1, [entry.to_record() for entry in entries])
+        self._write(DISCARDED, [entry.to_record() for entry in entries])
 
 
 def _bump(counters: Counters, slot: int) -> Counters:

@@ -52,13 +52,13 @@ def _combine(
             new = partial if old is None else merge(old, partial)
             held[key] = new
             append(_new(Record, (key, new, None)))
-    except Exception as error:
+    except BaseException as error:
         raise VertexFailureError(address[0], Record(key, partial), error) from error
     for record in out:
         if record[1] is None:
             del held[record[0]]
     state.changed(name, list(partials))
-    flow.leave(address[0], address[2], [("out", out)])
+    flow.leave(address[0], address[2], [(task.outputs[0], out)])
 
 
 def _update(
@@ -91,7 +91,7 @@ def _update(
                 held[key] = new
             if items is not None:
                 emit(items, key, stamps.get(key), append)
-    except Exception as error:
+    except BaseException as error:
         raise VertexFailureError(address[0], Record(key, values), error) from error
     state.changed(name, list(groups))
     flow.leave(address[0], address[2], [(task.outputs[0], out)])

@@ -18,9 +18,10 @@ from penstock.engine.flow import Flow, Program
 from penstock.engine.keyed import run_bucket
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
-from penstock.engine.state import BucketState
+from penstock.engine.state import BucketState, UnkeepableStateError
 from penstock.engine.summary import StateHead, TaskSummary
-from penstock.errors import PenstockError
+from penstock.errors import ConnectorError, PenstockError, TaskError, cause_of, trace_of
+from penstock.record import Record
 
 PARCEL, HEADS, SUMMARY = 0, 1, 2
 Row = tuple[int, int, bytes]
@@ -52,8 +53,7 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
             yield from _read_feedback(program, part.feedback)
         if part.source is not None:
             vertex = blueprint.index_of(part.source)
-            source = blueprint.vertices[vertex].operator
-            for records in source.read(part.split):
+            for records in _read_source(program, vertex, part.split):
                 flow.leave(vertex, program.no_counters, [("out", records)])
                 if flow.outbox.full:
                     yield from _parcels(flow)
@@ -62,7 +62,7 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
     except Exception as error:
         summary = failed(program, part.batch, error)
     summary.end = part.end
-    yield part.number % blueprint.buckets, SUMMARY, pack((summary,))
+    yield part.number % blueprint.buckets, SUMMARY, _seal(program, summary)
 
 
 def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
@@ -88,27 +88,68 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
         operators = [vertex.operator for vertex in blueprint.vertices]
         names = [vertex.name for vertex in blueprint.vertices]
         for bucket in sorted(inboxes):
-            state = BucketState(blueprint.folders.state, bucket, heads[bucket])
+            state = BucketState(blueprint.folders.state, bucket, heads[bucket], lasting=blueprint.lasting)
             run_bucket(flow, operators, names, inboxes.pop(bucket), state)
-            head = state.save(batch, task)
+            try:
+                head = state.save(batch, task)
+            except UnkeepableStateError as error:
+                cause = error.__cause__ or error
+                raise VertexFailureError(blueprint.index_of(error.vertex), None, cause) from error
             if head is not None:
                 flow.summary.state[bucket] = head
         _write_feedback(program, flow, f"{batch:012d}-{task}")
         summary = flow.finish()
     except Exception as error:
         summary = failed(program, batch, error)
-    yield 0, SUMMARY, pack((summary,))
+    yield 0, SUMMARY, _seal(program, summary)
 
 
 def failed(program: Program, batch: int, error: Exception) -> TaskSummary:
     """Return the summary of a task that failed; an error that is nobody's known mistake is raised."""
     blueprint = program.blueprint
     if isinstance(error, VertexFailureError):
-        name = blueprint.vertices[error.vertex].name if error.vertex >= 0 else "discarded"
-        return TaskSummary(batch, failure=error.explain(blueprint.job, name))
+        return TaskSummary(batch, failure=error.explain(blueprint.job, blueprint.vertices[error.vertex].name))
     if isinstance(error, PenstockError):
         return TaskSummary(batch, failure=error)
     raise error
+
+
+def failure_row(batch: int, error: PenstockError) -> Row:
+    """Return what a task says that could not even begin."""
+    return 0, SUMMARY, pack((TaskSummary(batch, failure=error),))
+
+
+def _seal(program: Program, summary: TaskSummary) -> bytes:
+    """Pack a summary; a receipt that cannot travel is the fault of the records in it."""
+    try:
+        return pack((summary,))
+    except Exception:
+        for sink, receipts in summary.receipts.items():
+            try:
+                pack((receipts,))
+            except Exception as cause:
+                failure = TaskError(
+                    program.blueprint.job, sink, "its input", cause_of(cause), trace_of(cause)
+                )
+                return pack((TaskSummary(summary.batch, failure=failure),))
+        raise
+
+
+def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Record]]:
+    """Read a part of a source. Only what the source itself raises is given its name."""
+    blueprint = program.blueprint
+    chunks: Iterator[list[Record]] | None = None
+    while True:
+        try:
+            chunks = chunks or iter(blueprint.vertices[vertex].operator.read(split))
+            records = next(chunks, None)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise ConnectorError.of(blueprint.job, blueprint.vertices[vertex].name, error) from error
+        if records is None:
+            return
+        yield records
 
 
 def _parcels(flow: Flow) -> Iterator[Row]:

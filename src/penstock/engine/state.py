@@ -38,10 +38,19 @@ _cache: dict[tuple[str, int], _Cached] = {}
 any of them may get any bucket, so what is cached is used only as far as the chain confirms it."""
 
 
+class UnkeepableStateError(Exception):
+    """A key or a state of a vertex cannot be stored; the cause is chained."""
+
+    def __init__(self, vertex: str) -> None:
+        super().__init__(vertex)
+        self.vertex = vertex
+
+
 class BucketState:
     """The state of one bucket during one batch."""
 
-    def __init__(self, folder: Path, bucket: int, head: StateHead | None) -> None:
+    def __init__(self, folder: Path, bucket: int, head: StateHead | None, *, lasting: bool = False) -> None:
+        self._lasting = lasting
         self._folder = folder / f"{bucket:05d}"
         self._place = (str(folder), bucket)
         self._head = head
@@ -69,9 +78,11 @@ class BucketState:
         kind = "base" if whole else "delta"
         name = f"{batch:012d}-{attempt}.{kind}"
         if whole:
-            data = _encode(None, {v: (list(held), list(held.values())) for v, held in self.states.items()})
+            content = {v: (list(held), list(held.values())) for v, held in self.states.items()}
+            data = _encode(None, content, self._lasting)
         else:
-            data = _encode(head.file if head else None, {v: self._delta(v) for v in self._changed})
+            content = {v: self._delta(v) for v in self._changed}
+            data = _encode(head.file if head else None, content, self._lasting)
         write_sealed(self._folder / name, data)
         _cache[self._place] = _Cached(name, self.states)
         if whole or head is None:
@@ -131,9 +142,17 @@ def _catch_up(folder: Path, newest: str | None, cached: _Cached | None) -> State
     return states
 
 
-def _encode(parent: str | None, content: dict[str, tuple[list[Any], list[Any]]]) -> bytes:
+def _encode(
+    parent: str | None, content: dict[str, tuple[list[Any], list[Any]]], lasting: bool = False
+) -> bytes:
     # Each vertex is packed for itself: plain keys and states of one are then written the fast way.
-    return pack((parent, list(content), [pack(columns) for columns in content.values()]))
+    sections = []
+    for vertex, columns in content.items():
+        try:
+            sections.append(pack(columns, lasting=lasting))
+        except Exception as error:
+            raise UnkeepableStateError(vertex) from error
+    return pack((parent, list(content), sections))
 
 
 def _decode(data: bytes) -> tuple[str | None, dict[str, tuple[list[Any], list[Any]]]]:

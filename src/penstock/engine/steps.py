@@ -58,7 +58,7 @@ def _function_step(index: int, task: FunctionTask, output: str) -> Step:
                     # Asking whether a type is an iterator costs more than the rest of this loop.
                     plain.add(kind)
                     append(_new(Record, (record[0], result, record[2])))
-        except Exception as error:
+        except BaseException as error:
             raise VertexFailureError(index, record, error) from error
         return [(output, out)]
 
@@ -78,7 +78,7 @@ def _task_step(index: int, task: Task, vertex: VertexSpec) -> Step:
                 by_port: dict[str, list[Record]] = {name: [] for name in inputs}
                 by_port[port] = [record]
                 task.execute(Inputs(by_port), outputs)
-        except Exception as error:
+        except BaseException as error:
             raise VertexFailureError(index, record, error) from error
         return [(name, out) for name, out in outputs._emitted.items() if out]
 

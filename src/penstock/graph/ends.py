@@ -58,7 +58,10 @@ class Source(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return the options of this source, as plain JSON data, the same from run to run."""
+        """Return what this source reads, as plain JSON data, the same from run to run.
+
+        A job goes on from a position only with a source that describes itself as the one before did.
+        """
         return {}
 
 

@@ -11,11 +11,12 @@ from typing import Any
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.packing import unpack
+from penstock.engine.positions import Positions
 from penstock.engine.report import Report, VertexReport
-from penstock.engine.stages import SUMMARY, run_keyed
+from penstock.engine.stages import SUMMARY, failure_row, run_keyed
 from penstock.engine.state import remove_before
 from penstock.engine.summary import TaskSummary
-from penstock.errors import JobFailedError, PenstockError
+from penstock.errors import ConnectorError, JobFailedError, PenstockError
 from penstock.spark.rows import SCHEMA, from_batches, to_batches
 from penstock.spark.shipping import pack_blueprint, program_of
 from penstock.spark.source import PenstockSource
@@ -31,6 +32,7 @@ class JobQuery:
         self._session = session
         self._blueprint = blueprint
         self._ledger = Ledger(blueprint.folders.ledger)
+        self._positions = Positions(blueprint)
         self._last = last
         self._query: Any = None
         self._failure: Exception | None = None
@@ -44,7 +46,7 @@ class JobQuery:
         folders = self._blueprint.folders
         for leftover in (folders.stop_request, folders.stop_answer, folders.failure):
             leftover.unlink(missing_ok=True)
-        packed = pack_blueprint(self._blueprint)
+        packed = pack_blueprint(self._blueprint.for_planner())
         worker = pack_blueprint(self._blueprint.for_workers())
         place = folders.checkpoint.with_name("blueprint")
         place.write_bytes(pickle.dumps((packed, worker)))
@@ -115,27 +117,17 @@ class JobQuery:
     @property
     def drained(self) -> bool:
         """Whether everything that the sources have is processed, loops included."""
-        if self._last is None:
-            positions = {name: source.begin() for name, source in self._blueprint.sources.items()}
-        else:
-            if self._last.feedback:
-                return False
-            positions = self._last.end["sources"]
-        return all(
-            source.latest(positions.get(name) or source.begin()) == (positions.get(name) or source.begin())
-            for name, source in self._blueprint.sources.items()
-        )
+        if self._last is not None and self._last.feedback:
+            return False
+        return self._positions.exhausted(self._reached())
 
     @property
     def lag(self) -> int | None:
         """How many records wait in the sources, as far as they can tell."""
-        positions = self._last.end["sources"] if self._last else {}
-        waiting = [
-            source.lag(positions.get(name) or source.begin())
-            for name, source in self._blueprint.sources.items()
-        ]
-        known = [count for count in waiting if count is not None]
-        return sum(known) if known else None
+        return self._positions.lag(self._reached())
+
+    def _reached(self) -> dict[str, Any]:
+        return self._last.end["sources"] if self._last is not None else {}
 
     def check(self) -> None:
         """Raise what ended the query, if anything has."""
@@ -148,6 +140,8 @@ class JobQuery:
             raise JobFailedError(
                 f"job {self._blueprint.job!r} failed: Spark's Java process does not answer any more"
             ) from lost
+        if self._failure is not None:  # It failed between the two questions.
+            raise self._named(self._failure)
         planning = self._blueprint.folders.failure
         if planning.exists():
             raise pickle.loads(planning.read_bytes())  # noqa: S301 - written by our own planner
@@ -155,9 +149,13 @@ class JobQuery:
         raise self._named(error or JobFailedError("the query has stopped"))
 
     def _named(self, error: Exception) -> Exception:
-        if isinstance(error, PenstockError):
+        if isinstance(error, PenstockError | BrokenPipeError):
             return error
-        return JobFailedError(f"job {self._blueprint.job!r} failed: {error}")
+        text = str(error).strip() or type(error).__name__
+        reason = text.splitlines()[0]
+        if "Python worker exited unexpectedly" in text:
+            reason = "a Python worker process died while it ran the job's code"
+        return JobFailedError(f"job {self._blueprint.job!r} failed: {reason}", text)
 
     def stop(self) -> None:
         """Let the batch that runs end, start no other, and stop."""
@@ -178,11 +176,20 @@ def publish(blueprint: Blueprint, batch: int, receipts: dict[str, list[Any]]) ->
     """Make a batch visible in its sinks."""
     for name, sink in blueprint.sinks.items():
         if receipts.get(name):
-            sink.commit(batch, receipts[name])
+            try:
+                sink.commit(batch, receipts[name])
+            except (PenstockError, BrokenPipeError):
+                raise
+            except Exception as error:
+                raise ConnectorError.of(blueprint.job, name, error) from error
 
 
 def _keyed_half(packed: bytes) -> Any:
     def run(batches: Any) -> Any:
-        return to_batches(run_keyed(program_of(packed), from_batches(batches)))
+        try:
+            program = program_of(packed)
+        except PenstockError as error:
+            return to_batches([failure_row(-1, error)])
+        return to_batches(run_keyed(program, from_batches(batches)))
 
     return run

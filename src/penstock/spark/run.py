@@ -18,6 +18,7 @@ from penstock.connect.log_ends import LogSink
 from penstock.engine.blueprint import Blueprint, Folders, draw
 from penstock.engine.continuation import change_buckets, obstacles, remove_leftovers
 from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.positions import Positions
 from penstock.engine.report import Report
 from penstock.errors import IncompatibleJobError, JobFailedError, SettingError
 from penstock.graph.ends import Source
@@ -51,9 +52,9 @@ def run(
     if not (until is None or until == "drained" or _is_duration(until)):
         raise SettingError(f"until takes 'drained', a number of seconds or None, not {until!r}")
     job.validate()
-    with _job_folder(job, folder, fresh) as place:
+    with _job_folder(job, folder, fresh) as (place, lasting):
         discarded = LogSink(f"{job.name}.discarded", lenient=True)
-        blueprint = draw(job, folder=place, buckets=1, discarded=discarded)
+        blueprint = replace(draw(job, folder=place, buckets=1, discarded=discarded), lasting=lasting)
         return follow(job, blueprint, until, master=master, conf=conf, on_progress=on_progress, stop=stop)
 
 
@@ -69,19 +70,18 @@ def follow(
 ) -> Report:
     """Run a blueprint in the folder it names, which must be this process's own."""
     blueprint.folders.create()
-    for source in blueprint.sources.values():
-        source.begin()  # A source that is not there is the user's mistake: say so before Spark starts.
+    Positions(blueprint).begin()  # A source that is not there is the user's mistake: say so at once.
     last = Ledger(blueprint.folders.ledger).latest()
     _check_continuation(job, blueprint.folders, last)
     remove_leftovers(blueprint.folders, last)
+    if last is not None:
+        publish(blueprint, last.batch, last.receipts)
     for sink in blueprint.sinks.values():
         sink.prepare()
     session = open_session(master, job.spark, conf)
     buckets = job.parallelism or (last.buckets if last else session.sparkContext.defaultParallelism)
-    if last is not None:
-        if last.buckets != buckets:
-            last = change_buckets(blueprint.folders, last, buckets)
-        publish(blueprint, last.batch, last.receipts)
+    if last is not None and last.buckets != buckets:
+        last = change_buckets(blueprint.folders, last, buckets)
     _write_structure(job, blueprint.folders)
     query = JobQuery(session, replace(blueprint, buckets=buckets), last)
     query.start()
@@ -123,13 +123,13 @@ def _wait(
 
 
 @contextmanager
-def _job_folder(job: Job, folder: str | Path | None, fresh: bool) -> Iterator[Path]:
-    """Give a run its folder, which no other run has at the same time."""
+def _job_folder(job: Job, folder: str | Path | None, fresh: bool) -> Iterator[tuple[Path, bool]]:
+    """Give a run its folder, which no other run has at the same time; say whether it will last."""
     lasting = all(vertex.operator.durable for vertex in job.vertices if isinstance(vertex.operator, Source))
     if folder is None and not lasting:
         place = Path(tempfile.mkdtemp(prefix="penstock-"))
         try:
-            yield place
+            yield place, False
         finally:
             shutil.rmtree(place, ignore_errors=True)
         return
@@ -148,22 +148,21 @@ def _job_folder(job: Job, folder: str | Path | None, fresh: bool) -> Iterator[Pa
                 if name != "lock":
                     path = place / name
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-        yield place
+        yield place, True
     finally:
         os.close(descriptor)
 
 
 def _check_continuation(job: Job, folders: Folders, last: Entry | None) -> None:
-    if last is None:
-        if folders.checkpoint.exists() and (folders.checkpoint / "commits").exists():
-            committed = [name for name in os.listdir(folders.checkpoint / "commits") if name.isdigit()]
-            if committed:
-                raise IncompatibleJobError(
-                    f"job {job.name!r}: {folders.root} has a checkpoint but no ledger: its files have been"
-                    " altered. Put the ledger back, or start from scratch with fresh=True (--fresh)"
-                )
-        return
-    if not folders.structure.exists():
+    commits = folders.checkpoint / "commits"
+    names = os.listdir(commits) if commits.exists() else []
+    committed = max((int(name) for name in names if name.isdigit()), default=-1)
+    if committed > (last.batch if last is not None else -1):
+        raise IncompatibleJobError(
+            f"job {job.name!r}: Spark's checkpoint in {folders.root} has batch {committed}, and the ledger has"
+            " not: files were altered. Put them back, or start from scratch with fresh=True (--fresh)"
+        )
+    if last is None or not folders.structure.exists():
         return
     found = obstacles(json.loads(folders.structure.read_text()), job.to_dict(), last)
     if found:

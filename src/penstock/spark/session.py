@@ -8,12 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import SettingError
+from penstock.errors import SettingError, cause_of
 from penstock.spark.settings import DEFAULT_MASTER, merged
 from penstock.spark.stderr import filtered_stderr
 
@@ -44,12 +44,16 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     builder = SparkSession.builder.master(wanted[0]).appName("penstock")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    handler = signal.getsignal(signal.SIGINT)
-    with filtered_stderr():
-        session = builder.getOrCreate()
-    if threading.current_thread() is threading.main_thread():
-        # PySpark lets Ctrl-C cancel what runs; here it is for whoever runs the job to decide.
-        signal.signal(signal.SIGINT, handler)
+    try:
+        with filtered_stderr(), _signals_left_alone():
+            session = builder.getOrCreate()
+    except Exception as error:
+        with suppress(Exception):
+            _end_java()
+        reason = next((line for line in str(error).splitlines() if "Exception:" in line), cause_of(error))
+        raise SettingError(
+            f"Spark does not start with master {wanted[0]!r} and these settings: {reason.strip()}"
+        ) from error
     if _ours is None:
         atexit.register(close_session)
     _ours = wanted
@@ -62,16 +66,40 @@ def close_session() -> None:
     if _ours is None:
         return
     _ours = None
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()
+    with suppress(Exception):  # Java may have died before.
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            active.stop()
+    _end_java()
+
+
+@contextmanager
+def _signals_left_alone() -> Iterator[None]:
+    """Keep PySpark from taking Ctrl-C over: it would cancel what runs, and that is not for it to decide."""
+    install = signal.signal
+
+    def install_others(number: int, handler: Any) -> Any:
+        # Java, which is started with Ctrl-C ignored, shall go on to ignore it.
+        taken_over = number == signal.SIGINT and handler is not signal.SIG_IGN
+        return signal.getsignal(number) if taken_over else install(number, handler)
+
+    signal.signal = install_others  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        signal.signal = install
+
+
+def _end_java() -> None:
+    from pyspark import SparkContext
+
     gateway = SparkContext._gateway
     if gateway is not None:
         process = getattr(gateway, "proc", None)
-        gateway.shutdown()
+        with suppress(Exception):
+            gateway.shutdown()
         SparkContext._gateway = None
         SparkContext._jvm = None
         if process is not None:

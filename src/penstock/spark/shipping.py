@@ -14,6 +14,7 @@ import cloudpickle
 
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.flow import Program
+from penstock.errors import JobFailedError, PenstockError, TaskError, cause_of
 from penstock.graph.tasks import FunctionTask
 
 _programs: dict[str, Program] = {}
@@ -28,7 +29,22 @@ def pack_blueprint(blueprint: Blueprint) -> bytes:
             if module is not None and not _importable(module):
                 cloudpickle.register_pickle_by_value(module)
                 stack.callback(cloudpickle.unregister_pickle_by_value, module)
-        return cast(bytes, cloudpickle.dumps((list(sys.path), cloudpickle.dumps(blueprint))))
+        try:
+            packed = cloudpickle.dumps(blueprint)
+        except Exception as error:
+            raise _blame(blueprint, error) from error
+        return cast(bytes, cloudpickle.dumps((list(sys.path), packed)))
+
+
+def _blame(blueprint: Blueprint, error: Exception) -> PenstockError:
+    """Find the vertex whose code cannot be sent to the workers."""
+    for vertex in blueprint.vertices:
+        try:
+            cloudpickle.dumps(vertex)
+        except Exception as cause:
+            nothing = "nothing yet: its code cannot be sent to the workers"
+            return TaskError(blueprint.job, vertex.name, nothing, cause_of(cause))
+    return JobFailedError(f"job {blueprint.job!r} cannot be sent to the workers: {cause_of(error)}")
 
 
 def unpack_blueprint(data: bytes) -> Blueprint:

@@ -7,8 +7,11 @@ read by the next one, always and whole, so it needs no position of its own.
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.packing import pack, unpack
-from penstock.engine.stages import DirectPart, run_direct
-from penstock.errors import PenstockError
+from penstock.engine.positions import Positions
+from penstock.engine.stages import DirectPart, failure_row, run_direct
+from penstock.errors import IncompatibleJobError, PenstockError
 from penstock.spark.rows import SCHEMA, to_batches
 from penstock.spark.shipping import program_of, unpack_blueprint
 
@@ -75,9 +79,17 @@ class PenstockReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Run one part, on a worker."""
-        program = program_of(self._worker)
+        try:
+            program = program_of(self._worker)
+        except PenstockError as error:
+            return to_batches([failure_row(-1, error)])
         (part,) = unpack(partition.value)
         return to_batches(run_direct(program, part))
+
+    def stop(self) -> None:
+        """Leave without a word when Spark has hung up: PySpark would print a traceback for it."""
+        if isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            os._exit(0)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the ledger has it."""
@@ -92,28 +104,28 @@ class Planner:
     def __init__(self, packed: bytes) -> None:
         blueprint = unpack_blueprint(packed)
         self._folders = blueprint.folders
-        self._sources = blueprint.sources
+        self._job = blueprint.job
+        self._positions = Positions(blueprint)
         self._ledger = Ledger(blueprint.folders.ledger)
         self._last: Entry | None = None
 
     def begin(self) -> dict[str, Any]:
         """Return the offset before the first batch."""
-        return {"batch": 0, "sources": {name: source.begin() for name, source in self._sources.items()}}
+        with self._reported():
+            return {"batch": 0, "sources": self._positions.begin()}
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset after the next batch."""
         if self._folders.stop_request.exists():
             self._folders.stop_answer.touch()
             return start
-        try:
-            positions = {
-                name: source.latest(start["sources"].get(name) or source.begin())
-                for name, source in self._sources.items()
-            }
+        with self._reported():
+            done = self._ledger.read(start["batch"])
+            if done is not None:
+                # Spark has forgotten a batch that has happened. It ends where it ended.
+                return done.end
+            positions = self._positions.latest(start["sources"])
             pending = self._before(start["batch"])
-        except PenstockError as error:
-            self._folders.failure.write_bytes(pickle.dumps(error))
-            raise
         waiting = pending is not None and bool(pending.feedback)
         if positions == start["sources"] and not waiting:
             return start
@@ -122,21 +134,47 @@ class Planner:
     def parts(self, start: dict[str, Any], end: dict[str, Any]) -> list[DirectPart]:
         """Return the parts of a batch; a single empty one when the batch has happened already."""
         batch = start["batch"]
-        if self._ledger.has(batch):
+        with self._reported():
+            done = self._ledger.read(batch)
+            if done is not None and done.end != end:
+                raise IncompatibleJobError(
+                    f"batch {batch} of job {self._job!r} happened and ended at {done.end}, and Spark's"
+                    f" checkpoint says {end}: one of them has been altered. Put it back, or start from"
+                    " scratch with fresh=True (--fresh)"
+                )
+            before = self._before(batch)
+        if done is not None:
             return [DirectPart(batch, 0, end)]
-        before = self._before(batch)
         heads = before.state if before is not None else {}
         work: list[dict[str, Any]] = [{"feedback": name} for name in (before.feedback if before else [])]
-        for name, source in self._sources.items():
-            first = start["sources"].get(name) or source.begin()
-            work += [{"source": name, "split": split} for split in source.splits(first, end["sources"][name])]
+        with self._reported():
+            work += [
+                {"source": name, "split": split}
+                for name, split in self._positions.splits(start["sources"], end["sources"])
+            ]
         return [
             DirectPart(batch, number, end, heads=heads if number == 0 else None, **task)
             for number, task in enumerate(work or [{}])
         ]
 
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Leave word of a failure for the driver: Spark would tell it only the text of a traceback."""
+        try:
+            yield
+        except PenstockError as error:
+            self._folders.failure.write_bytes(pickle.dumps(error))
+            raise
+
     def _before(self, batch: int) -> Entry | None:
         """Return the entry of the batch before, which holds its feedback and where the state is."""
+        if batch == 0:
+            return None
         if self._last is None or self._last.batch != batch - 1:
-            self._last = self._ledger.read(batch - 1) if batch > 0 else None
+            self._last = self._ledger.read(batch - 1)
+        if self._last is None:
+            raise IncompatibleJobError(
+                f"the ledger of job {self._job!r} has no batch {batch - 1}, and Spark's checkpoint has: files"
+                " have been altered. Put them back, or start from scratch with fresh=True (--fresh)"
+            )
         return self._last

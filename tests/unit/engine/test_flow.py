@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,20 @@ class _BadUpdate(ps.StatefulTask):
         return 5
 
 
+class _UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def _raise_unspeakable(record: ps.Record) -> None:
+    raise _UnspeakableError
+
+
+class _Keep(ps.StatefulTask):
+    def update(self, key: Any, values: list[Any], state: Any) -> Any:
+        return values, []
+
+
 class _BadPort(ps.Task):
     def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
         outputs.emit(1, 2, port="nowhere")
@@ -202,6 +217,10 @@ class _BadPort(ps.Task):
         (_BadPort(), 1, "no output port 'nowhere'"),
         (ps.Sum(), [("k", 1), ("k", "x")], "TypeError"),
         (ps.Count(), ([1], 1), "unhashable"),
+        (ps.Count(), (object(), 1), "cannot be a key"),
+        (lambda r: sys.exit(3), 1, "SystemExit"),
+        (_raise_unspeakable, 1, "Unspeakable"),
+        (_Keep(), ps.Record("k", 1, "noon"), "TypeError"),  # type: ignore[arg-type]
     ],
 )
 def test_user_code_that_fails_is_named(tmp_path: Path, task: Any, item: Any, cause: str) -> None:
@@ -223,6 +242,16 @@ def test_prepare_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(ps.TaskError, match="no model") as caught:
         LocalRun(job, tmp_path)
     assert caught.value.vertex == "guilty"
+
+
+def test_a_combining_task_with_a_port_of_its_own(tmp_path: Path) -> None:
+    class Named(ps.Sum):
+        outputs = ("totals",)
+
+    job = ps.Job("named")
+    source, out = _ends(job)
+    source >> job.task("sum", Named()) >> out
+    assert LocalRun(job, tmp_path).drain([("k", 2), ("k", 3)]).out("out") == records(("k", 5))
 
 
 def test_config_reaches_prepare(tmp_path: Path) -> None:

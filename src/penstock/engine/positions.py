@@ -1,0 +1,64 @@
+"""How far the sources of a job have been read, and how far they could be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from penstock.engine.blueprint import Blueprint
+from penstock.errors import ConnectorError, PenstockError
+from penstock.graph.ends import Position, Source
+
+T = TypeVar("T")
+
+
+class Positions:
+    """Asks all sources of a job; what one of them raises is given its name."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self._job = blueprint.job
+        self._sources = blueprint.sources
+
+    def begin(self) -> dict[str, Position]:
+        """Return where each source begins."""
+        return {name: self._ask(name, source.begin) for name, source in self._sources.items()}
+
+    def latest(self, after: Mapping[str, Position]) -> dict[str, Position]:
+        """Return how far the next batch could read."""
+        return {name: self._ask(name, source.latest, self._from(name, after)) for name, source in self._all()}
+
+    def splits(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> list[tuple[str, Any]]:
+        """Return the parts of a range, each with the name of its source."""
+        # A batch that was planned before a source joined the job has no end for it.
+        return [
+            (name, split)
+            for name, source in self._all()
+            if name in end
+            for split in self._ask(name, source.splits, self._from(name, start), end[name])
+        ]
+
+    def lag(self, after: Mapping[str, Position]) -> int | None:
+        """Return how many records wait, as far as the sources can tell."""
+        counts = [self._ask(name, source.lag, self._from(name, after)) for name, source in self._all()]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    def exhausted(self, after: Mapping[str, Position]) -> bool:
+        """Whether there is nothing to read behind a position."""
+        reached = {name: self._from(name, after) for name in self._sources}
+        return self.latest(reached) == reached
+
+    def _all(self) -> list[tuple[str, Source]]:
+        return list(self._sources.items())
+
+    def _from(self, name: str, after: Mapping[str, Position]) -> Position:
+        """A source that has joined the job since begins at its beginning."""
+        return after.get(name) or self._ask(name, self._sources[name].begin)
+
+    def _ask(self, name: str, question: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return question(*arguments)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise ConnectorError.of(self._job, name, error) from error
