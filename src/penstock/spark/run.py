@@ -159,7 +159,7 @@ def _check_continuation(job: Job, folders: Folders, last: Entry | None) -> None:
     committed = max((int(name) for name in names if name.isdigit()), default=-1)
     if committed > (last.batch if last is not None else -1):
         raise IncompatibleJobError(
-            f"job {job.name!r}: Spark's checkpoint in {folders.root} has batch {committed}, and the ledger has"
+            f"job {job.name!r}: Spark's checkpoint in {folders.root} has batch {committed}, the ledger has"
             " not: files were altered. Put them back, or start from scratch with fresh=True (--fresh)"
         )
     if last is None or not folders.structure.exists():
