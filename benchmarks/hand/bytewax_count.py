@@ -106,7 +106,7 @@ def run(folder: str, operator: str, check: bool) -> Measured:
     else:
         counts = op.stateful_batch("count", keyed, RunningCount)
     op.output("out", counts, Collect(collected))
-    run_main(flow)  # type: ignore[no-untyped-call]
+    run_main(flow)
     ends = [start for start, _ in started[1:]] + [time.time()]
     batches = tuple(Batch(start, end, n) for (start, n), end in zip(started, ends, strict=True))
     return Measured(batches, last_counts(collected) if collected is not None else None)

@@ -61,16 +61,17 @@ class JobQuery:
             .start()
         )
 
-    def _run_batch(self, frame: Any, batch: int) -> None:
+    def _run_batch(self, frame: Any, spark_batch: int) -> None:
         started = time.monotonic()
         try:
-            summary = TaskSummary(batch)
+            summary = TaskSummary(spark_batch)
             for _, kind, data in frame.collect():
                 assert kind == SUMMARY, "only summaries leave a batch"
                 summary.absorb(unpack(bytes(data))[0])
             if summary.failure is not None:
                 raise summary.failure
-            self._commit(batch, summary)
+            # Spark counts anew when its checkpoint is lost; the ledger goes on counting.
+            self._commit(summary.end["batch"] - 1, summary)
         except Exception as error:
             self._failure = error
             raise

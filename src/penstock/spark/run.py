@@ -154,9 +154,7 @@ def _job_folder(job: Job, folder: str | Path | None, fresh: bool) -> Iterator[tu
 
 
 def _check_continuation(job: Job, folders: Folders, last: Entry | None) -> None:
-    commits = folders.checkpoint / "commits"
-    names = os.listdir(commits) if commits.exists() else []
-    committed = max((int(name) for name in names if name.isdigit()), default=-1)
+    committed = _committed_by_spark(folders)
     if committed > (last.batch if last is not None else -1):
         raise IncompatibleJobError(
             f"job {job.name!r}: Spark's checkpoint in {folders.root} has batch {committed}, the ledger has"
@@ -171,6 +169,19 @@ def _check_continuation(job: Job, folders: Folders, last: Entry | None) -> None:
             f"job {job.name!r} cannot go on from {folders.root}:{reasons}\n"
             "Undo the change, give the job another name, or start from scratch with fresh=True (--fresh)"
         )
+
+
+def _committed_by_spark(folders: Folders) -> int:
+    """Return the last batch that Spark's checkpoint has, by the ledger's way of counting; -1 if none."""
+    commits = folders.checkpoint / "commits"
+    names = [int(name) for name in os.listdir(commits) if name.isdigit()] if commits.exists() else []
+    if not names:
+        return -1
+    try:
+        lines = (folders.checkpoint / "offsets" / str(max(names))).read_text().splitlines()
+        return int(json.loads(lines[-1])["batch"]) - 1
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return max(names)
 
 
 def _write_structure(job: Job, folders: Folders) -> None:

@@ -110,9 +110,10 @@ class Planner:
         self._last: Entry | None = None
 
     def begin(self) -> dict[str, Any]:
-        """Return the offset before the first batch."""
+        """Return the offset before Spark's first batch: after the last one that has happened."""
         with self._reported():
-            return {"batch": 0, "sources": self._positions.begin()}
+            last = self._ledger.latest()
+            return last.end if last is not None else {"batch": 0, "sources": self._positions.begin()}
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset after the next batch."""
