@@ -19,7 +19,36 @@ _ABANDONED = 30 * 24 * 3600.0
 """Seconds after which a segment that nobody has published is the leftover of a crash."""
 
 
-class LogSource(Source):
+class _NamedLog:
+    """What a source and a sink have in common: a log by its name, opened when it is needed first."""
+
+    def __init__(self, name: str, root: str | Path | None) -> None:
+        self.name = name
+        self.root = None if root is None else str(root)
+        self._log: Log | None = None
+
+    @property
+    def log(self) -> Log:
+        """The log."""
+        if self._log is None:
+            self._log = Log.open(self.folder)
+        return self._log
+
+    @property
+    def folder(self) -> Path:
+        """Where the log is."""
+        return log_folder(self.name, self.root)
+
+    def describe(self) -> dict[str, Any]:
+        """Return which log it is."""
+        return {"log": self.name}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker's environment need not be the driver's: where the logs are is settled here.
+        return {**self.__dict__, "_log": None, "root": self.root or str(home())}
+
+
+class LogSource(_NamedLog, Source):
     """Reads a log from its beginning.
 
     ``max_records_per_batch`` bounds how much a batch takes from all partitions together, so that
@@ -29,17 +58,8 @@ class LogSource(Source):
     def __init__(
         self, name: str, *, root: str | Path | None = None, max_records_per_batch: int | None = 1_000_000
     ) -> None:
-        self.name = name
-        self.root = None if root is None else str(root)
+        super().__init__(name, root)
         self.max_records_per_batch = max_records_per_batch
-        self._log: Log | None = None
-
-    @property
-    def log(self) -> Log:
-        """The log, opened when it is needed first."""
-        if self._log is None:
-            self._log = Log.open(log_folder(self.name, self.root))
-        return self._log
 
     def begin(self) -> Position:
         """Start with the oldest record that the log still has."""
@@ -83,15 +103,8 @@ class LogSource(Source):
         begin = self.begin_of_missing(after)
         return sum(self.log.end(int(p)) - begin[p] for p in begin)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the options."""
-        return {"log": self.name}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return _travelling(self.__dict__)
-
-
-class LogSink(Sink):
+class LogSink(_NamedLog, Sink):
     """Appends to a log, exactly once. A log that does not exist is created.
 
     Records go to the partition of their key, as they do when they are appended by hand.
@@ -107,23 +120,14 @@ class LogSink(Sink):
         partitions: int | None = None,
         lenient: bool = False,
     ) -> None:
-        self.name = name
-        self.root = None if root is None else str(root)
+        super().__init__(name, root)
         self.partitions = partitions
         self.lenient = lenient
         """Store the representation of a value that has no form in a log, instead of failing."""
-        self._log: Log | None = None
-
-    @property
-    def log(self) -> Log:
-        """The log, opened when it is needed first."""
-        if self._log is None:
-            self._log = Log.open(log_folder(self.name, self.root))
-        return self._log
 
     def prepare(self) -> None:
         """Create the log unless there is one."""
-        log = Log.create(log_folder(self.name, self.root), partitions=self.partitions, exist_ok=True)
+        log = Log.create(self.folder, partitions=self.partitions, exist_ok=True)
         log.discard_staged(_ABANDONED)
 
     def writer(self, context: WriteContext) -> SinkWriter:  # noqa: ARG002
@@ -135,18 +139,6 @@ class LogSink(Sink):
         for receipt in receipts:
             staged = [StagedSegment.from_json(segment) for segment in receipt["segments"]]
             self.log.publish(staged, receipt["since"])
-
-    def describe(self) -> dict[str, Any]:
-        """Return the options."""
-        return {"log": self.name}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return _travelling(self.__dict__)
-
-
-def _travelling(fields: dict[str, Any]) -> dict[str, Any]:
-    # A worker's environment need not be the driver's: where the logs are is settled here.
-    return {**fields, "_log": None, "root": fields["root"] or str(home())}
 
 
 def _storable(value: Any) -> Any:
