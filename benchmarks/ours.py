@@ -118,7 +118,7 @@ def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest, store: 
             queries.extend(session.streams.active)
 
     with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
-        stored = ps.LogSink("output", root=place, partitions=PARTITIONS) if store else DropSink()
+        stored = ps.LogSink("output", root=place) if store else DropSink()
         sink = ps.MemorySink() if check else stored
         job = ps.Job("benchmark")
         vertex = job.source("input", BatchedLog(root, ends))
