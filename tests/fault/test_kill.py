@@ -28,7 +28,7 @@ def _fill(home: Path) -> None:
         log.append([Record(None, number) for number in range(start, start + 20_000)])
 
 
-def _start(home: Path) -> subprocess.Popen[str]:
+def _start(home: Path, kills: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             sys.executable,
@@ -41,7 +41,8 @@ def _start(home: Path) -> subprocess.Popen[str]:
             "--master",
             "local[2]",
         ],
-        env={**os.environ, "PENSTOCK_HOME": str(home)},
+        # The more kills, the more batches: there must be work left for the last of them.
+        env={**os.environ, "PENSTOCK_HOME": str(home), "KILL_BATCH": str(240_000 // kills)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,11 +86,11 @@ def test_output_is_exact_whenever_the_job_is_killed(tmp_path: Path, kills: int) 
     dice = random.Random(kills)
     killed = 0
     while killed < kills:
-        process = _start(tmp_path)
+        process = _start(tmp_path, kills)
         _kill_within(tmp_path, process, dice)
         assert process.returncode == -signal.SIGKILL, "the job ended before it was killed: give it more to do"
         killed += 1
-    process = _start(tmp_path)
+    process = _start(tmp_path, kills)
     _, said = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, said
 
