@@ -37,7 +37,6 @@ class Outbox:
         self._groups: dict[Address, tuple[dict[Any, list[Any]], dict[Any, float]]] = {}
         self._plain: dict[Address, list[Record]] = {}
         self._waiting = 0
-        self.records = 0
 
     @property
     def full(self) -> bool:
@@ -46,7 +45,6 @@ class Outbox:
 
     def add(self, address: Address, records: list[Record]) -> None:
         """Take records for a vertex behind a keyed edge."""
-        self.records += len(records)
         operator = self._vertices[address[0]].operator
         record: Record | None = None
         try:

@@ -162,7 +162,6 @@ def _write_feedback(program: Program, flow: Flow, name: str) -> None:
     if parcels:
         write_sealed(program.blueprint.folders.feedback / name, pack((parcels,)))
         flow.summary.feedback.append(name)
-        flow.summary.feedback_records = flow.outbox.records
 
 
 def _read_feedback(program: Program, name: str) -> Iterator[Row]:

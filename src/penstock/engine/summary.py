@@ -68,7 +68,6 @@ class TaskSummary:
     receipts: dict[str, list[Any]] = field(default_factory=dict)
     state: dict[int, StateHead] = field(default_factory=dict)
     feedback: list[str] = field(default_factory=list)
-    feedback_records: int = 0
     failure: Exception | None = None
 
     def absorb(self, other: TaskSummary) -> None:
@@ -85,7 +84,6 @@ class TaskSummary:
             self.receipts.setdefault(sink, []).extend(receipts)
         self.state.update(other.state)
         self.feedback.extend(other.feedback)
-        self.feedback_records += other.feedback_records
         self.failure = self.failure or other.failure
 
 
