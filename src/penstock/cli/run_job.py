@@ -11,11 +11,11 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from penstock.cli.durations import read_duration
 from penstock.cli.failing import INTERRUPTED, user_errors
 from penstock.cli.loading import load_job
 from penstock.cli.output import Output
 from penstock.cli.progress import Progress
+from penstock.durations import read_duration
 from penstock.errors import ConnectorError, JobFailedError, SettingError, TaskError
 from penstock.spark.settings import read_conf
 

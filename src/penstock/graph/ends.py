@@ -8,11 +8,14 @@ once follows from these two properties and from nothing else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.record import Record
+
+if TYPE_CHECKING:
+    from penstock.columns import Columns
 
 Position = dict[str, int]
 """How far a source has been read, by partition. It is stored as JSON."""
@@ -24,11 +27,27 @@ Receipt = Any
 """What a writer hands to its sink's commit; plain JSON data where the sink is transactional."""
 
 
+@dataclass(frozen=True)
+class Rejected:
+    """What a source could not read as records: each piece as it was found, with the reason.
+
+    A source gives it between its lists of records. With ``on_error="fail"`` it ends the job; otherwise
+    the pieces go into the job's ``errors`` stream, and the rest goes on.
+    """
+
+    pieces: Sequence[tuple[Any, str]]
+
+
 class Source(ABC):
     """A replayable stream of records.
 
-    ``begin``, ``latest``, ``splits`` and ``lag`` are called on the driver, ``read`` on the workers.
+    ``begin``, ``latest``, ``splits``, ``lag`` and ``committed`` are called on the driver, ``read`` on
+    the workers.
     """
+
+    bounded: bool = False
+    """Whether the stream ends: what is there when the job starts is all that will ever come. At the end
+    of its sources a job closes the windows that are still open."""
 
     durable: bool = True
     """Whether what was read can be read again after the program has ended."""
@@ -46,8 +65,19 @@ class Source(ABC):
         """Divide the range into parts that can be read side by side."""
 
     @abstractmethod
-    def read(self, split: Split) -> Iterator[list[Record]]:
-        """Read one part, in order, as lists of a few thousand records."""
+    def read(self, split: Split) -> Iterator[list[Record] | Columns | Rejected]:
+        """Read one part, in order, as lists of a few thousand records, or as typed columns."""
+
+    def lane(self, split: Split) -> str:  # noqa: ARG002
+        """Return the name of the ordered stream that a part belongs to, such as a partition.
+
+        Records of one lane come in order from part to part, and a batch has one part of a lane at the
+        most. Windows are cut, and late records told, by the order within a lane.
+        """
+        return ""
+
+    def committed(self, position: Position, reader: str) -> None:  # noqa: B027
+        """Take note that a reader will never again ask for what lies before a position."""
 
     def on_worker(self) -> Source:
         """Return what a worker needs of this source in order to read."""
@@ -74,6 +104,8 @@ class WriteContext:
     batch: int
     task: str
     """Different for each attempt of each Spark task, so that no two attempts write the same file."""
+    reject: Callable[[Record, str], None] | None = None
+    """Takes a record that the sink cannot store, with the reason; None when such a record ends the job."""
 
 
 class SinkWriter(ABC):

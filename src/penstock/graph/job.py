@@ -8,11 +8,13 @@ from typing import Any, cast
 from penstock.graph import cycles as _cycles
 from penstock.graph.edge import Edge
 from penstock.graph.ends import Sink, Source
+from penstock.graph.on_error import Retry
 from penstock.graph.operators import Operator, read_sink, read_source, read_task
 from penstock.graph.partitioning import ROUND_ROBIN, SAME_KEY, Partitioning
 from penstock.graph.qos import QoS, read_qos
 from penstock.graph.tasks import FunctionTask, StatefulTask, Task
 from penstock.graph.vertex import Joint, Kind, Vertex, ends_of
+from penstock.graph.windows import AnyWindow
 from penstock.graph.wording import choices, shown
 
 SparkValue = str | int | float | bool
@@ -42,14 +44,15 @@ class Job:
         qos: QoS | Mapping[str, Any] | None = None,
         max_iterations: int | None = None,
         parallelism: int | None = None,
-        on_error: str = "fail",
+        on_error: str | Retry = "fail",
         spark: Mapping[str, SparkValue] | None = None,
     ) -> None:
         self.name = name
         self.mode = mode
         """How Spark runs the job: "throughput" (micro-batches)."""
         self.guarantee = guarantee
-        """What a failure may do to the result: "exactly-once" (nothing)."""
+        """What a failure may do to the result: "exactly-once" (nothing), "at-least-once" (repeat some of
+        it), "at-most-once" (lose some of it)."""
         self.k = k
         """How many machines may die without a gap; k + 1 replicas run."""
         self.qos: QoS | None = read_qos(qos)
@@ -58,7 +61,8 @@ class Job:
         self.parallelism = parallelism
         """Into how many parts the keyed work is divided; None leaves it to Spark."""
         self.on_error = on_error
-        """What happens when user code raises: "fail" ends the job."""
+        """What happens when user code raises: "fail" ends the job, "discard" puts the record into the
+        ``errors`` stream and goes on, "retry" tries again first."""
         self.spark = cast("dict[str, SparkValue]", _copied(spark))
         """Spark settings, over Penstock's own."""
         self.foreign: list[tuple[Vertex, Vertex]] = []
@@ -66,9 +70,25 @@ class Job:
         self._vertices: tuple[Vertex, ...] = ()
         self._edges: list[Edge] = []
 
-    def source(self, name: str, source: Source) -> Vertex:
-        """Add a vertex that brings records in."""
-        return self._add(name, "source", read_source(source))
+    def source(
+        self,
+        name: str,
+        source: Source,
+        *,
+        window: AnyWindow | None = None,
+        schema: Any = None,
+        on_error: str | Retry | None = None,
+    ) -> Vertex:
+        """Add a vertex that brings records in.
+
+        With a ``window`` the vertices after it get a :class:`~penstock.graph.windows.Window` of records
+        at a time. ``schema`` declares what its values are (see :class:`~penstock.graph.schema.Schema`).
+        """
+        vertex = self._add(name, "source", read_source(source))
+        vertex.window = window
+        vertex.schema = schema
+        vertex.on_error = on_error
+        return vertex
 
     def task(
         self,
@@ -79,22 +99,37 @@ class Job:
         max_iterations: int | None = None,
         qos: QoS | Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
+        window: AnyWindow | None = None,
+        schema: Any = None,
+        input_schema: Any = None,
+        on_error: str | Retry | None = None,
     ) -> Vertex:
         """Add a vertex that works on records: a function of a record, a Task or a StatefulTask.
 
         ``max_iterations`` is the limit of the loops that this vertex is the entry of; ``config`` is
-        handed to the task's ``prepare``.
+        handed to the task's ``prepare``. A ``window`` makes a stateful task work on one window of a key
+        at a time. ``schema`` declares the values it emits, ``input_schema`` those it takes; ``on_error``
+        is the job's unless it is given here.
         """
         vertex = self._add(name, "task", read_task(task))
+        vertex.window = window
+        vertex.schema = schema
+        vertex.input_schema = input_schema
+        vertex.on_error = on_error
         vertex.parallelism = parallelism
         vertex.max_iterations = max_iterations
         vertex.qos = read_qos(qos)
         vertex.config = cast("dict[str, Any]", _copied(config))
         return vertex
 
-    def sink(self, name: str, sink: Sink) -> Vertex:
+    def sink(
+        self, name: str, sink: Sink, *, input_schema: Any = None, on_error: str | Retry | None = None
+    ) -> Vertex:
         """Add a vertex that takes records out."""
-        return self._add(name, "sink", read_sink(sink))
+        vertex = self._add(name, "sink", read_sink(sink))
+        vertex.input_schema = input_schema
+        vertex.on_error = on_error
+        return vertex
 
     def connect(self, source: Joint, target: Joint, by: Partitioning | None = None) -> None:
         """Add an edge between two vertices or ports of them.

@@ -126,11 +126,15 @@ class CombiningTask(StatefulTask):
         """Return the partial result of both."""
         raise NotImplementedError(f"{type(self).__name__} does not define merge(self, left, right)")
 
+    def result(self, state: Any) -> Any:
+        """Return what is emitted for a state: the state itself, unless a task says otherwise."""
+        return state
+
     def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, Iterable[Any]]:
-        """Merge partial results into the state and emit it."""
+        """Merge partial results into the state and emit what it stands for."""
         for partial in values:
             state = partial if state is None else self.merge(state, partial)
-        return state, [(key, state)]
+        return state, [(key, self.result(state))]
 
 
 class Count(CombiningTask):

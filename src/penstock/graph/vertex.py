@@ -79,6 +79,14 @@ class Vertex(Joint):
     qos: QoS | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     """Handed to the operator's ``prepare``."""
+    window: Any = None
+    """A TimeWindow or a CountWindow, or None."""
+    schema: Any = None
+    """What the values are that come out: whatever Schema.of reads, or None for any objects."""
+    input_schema: Any = None
+    """What the values must be that go in, or None."""
+    on_error: Any = None
+    """What happens when the vertex cannot work on a record; None leaves it to the job."""
     faults: tuple[Fault, ...] = ()
     """What was wrong with the operator when it was given; reported by validation."""
 

@@ -1,0 +1,175 @@
+"""Windows: how an endless stream is cut into pieces that end (seed 001 II.D).
+
+Event-time windows are cut by what records say of themselves, so a result does not depend on how records
+were gathered into batches. A record is *late* when, in the order of its own source partition, a record
+came before it that was newer than the end of its last window by the watermark's delay or more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import floor, isfinite
+from typing import Any
+
+from penstock.durations import read_duration
+from penstock.errors import SettingError
+from penstock.graph.wording import shown
+from penstock.record import Record
+
+EVENT_TIME = "event"
+PROCESSING_TIME = "processing"
+
+_LEAST = 0.001
+_MOST_PANES = 10_000
+
+
+class _Described:
+    """Making a window never raises: validation reports what is wrong with it, as ``faults``."""
+
+    faults: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the window as plain data, the same from run to run."""
+        names = [field.name for field in fields(self) if field.name != "faults"]  # type: ignore[arg-type]
+        return {"type": type(self).__name__, **{name: getattr(self, name) for name in names}}
+
+
+@dataclass(frozen=True, init=False)
+class TimeWindow(_Described):
+    """Windows of a length in time; with a ``slide`` shorter than it they overlap.
+
+    Windows begin at multiples of the slide since 1970, in seconds. ``watermark`` is how long a window
+    waits for records that come out of order. ``time`` is ``"event"``, the record's own time, or
+    ``"processing"``, when it is processed. A source partition that has been silent for ``idle`` no
+    longer holds windows open.
+
+    >>> TimeWindow("10s", slide="5s", watermark="2s").starts(12.0)
+    [5.0, 10.0]
+    """
+
+    size: float
+    slide: float
+    watermark: float
+    time: str
+    idle: float
+    faults: tuple[str, ...]
+
+    def __init__(
+        self,
+        size: str | float,
+        slide: str | float | None = None,
+        *,
+        watermark: str | float = 0.0,
+        time: str = EVENT_TIME,
+        idle: str | float = 30.0,
+    ) -> None:
+        faults: list[str] = []
+        length = _seconds("size", size, faults)
+        step = length if slide is None else _seconds("slide", slide, faults)
+        delay = _seconds("watermark", watermark, faults, least=0.0)
+        silence = _seconds("idle", idle, faults, least=0.0)
+        if not faults and step > length:
+            faults.append(f"slide must not be longer than size ({shown(slide)} > {shown(size)})")
+        if not faults and length / step > _MOST_PANES:
+            faults.append(f"a record would be in more than {_MOST_PANES} windows: take a longer slide")
+        if time not in (EVENT_TIME, PROCESSING_TIME):
+            faults.append(f"time must be 'event' or 'processing', not {shown(time)}")
+        for name, value in (
+            ("size", length),
+            ("slide", step),
+            ("watermark", delay),
+            ("time", time),
+            ("idle", silence),
+            ("faults", tuple(faults)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def starts(self, ts: float) -> list[float]:
+        """Return where the windows begin that a time lies in, earliest first."""
+        last = floor(ts / self.slide)
+        # Floating point may place a time that is just a multiple of the slide one window off.
+        if (last + 1) * self.slide <= ts:
+            last += 1
+        elif last * self.slide > ts:
+            last -= 1
+        starts = []
+        while last * self.slide + self.size > ts:
+            starts.append(last * self.slide)
+            last -= 1
+        starts.reverse()
+        return starts
+
+
+@dataclass(frozen=True, init=False)
+class CountWindow(_Described):
+    """Windows of a number of records; with a ``slide`` below it they overlap. Each is whole or not given.
+
+    >>> CountWindow(100, slide=10).slide
+    10
+    """
+
+    size: int
+    slide: int
+    faults: tuple[str, ...]
+
+    def __init__(self, size: int, slide: int | None = None) -> None:
+        faults = []
+        step = size if slide is None else slide
+        for name, value in (("size", size), ("slide", step)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                faults.append(f"{name} must be a whole number of records from 1 on, not {shown(value)}")
+        if not faults and step > size:
+            faults.append(f"slide must not be larger than size ({step} > {size})")
+        for name, found in (("size", size), ("slide", step), ("faults", tuple(faults))):
+            object.__setattr__(self, name, found)
+
+
+AnyWindow = TimeWindow | CountWindow
+
+
+@dataclass(frozen=True)
+class Window:
+    """The records of one window of a source: what the function after such a source is given.
+
+    ``start`` and ``end`` are seconds since 1970 for a time window, the end not included; for a count
+    window they are positions among the records of the source partition.
+    """
+
+    records: list[Record]
+    start: float
+    end: float
+
+    @property
+    def values(self) -> list[Any]:
+        """The values of the records."""
+        return [record.value for record in self.records]
+
+
+class WindowValues(list[Any]):
+    """The values of one key and window, as ``update`` of a stateful task gets them, oldest first."""
+
+    start: float
+    end: float
+
+    def __init__(self, values: list[Any], start: float, end: float) -> None:
+        super().__init__(values)
+        self.start = start
+        self.end = end
+
+
+def result_time(start: float, end: float) -> float:
+    """Return the time of what a time window gives: its last millisecond, so that it lies in the window."""
+    return max(start, end - _LEAST)
+
+
+def _seconds(name: str, given: Any, faults: list[str], least: float = _LEAST) -> float:
+    try:
+        value = read_duration(given) if isinstance(given, str) else given
+    except SettingError as error:
+        faults.append(f"{name}: {error}")
+        return 1.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < least:
+        limit = "0 seconds" if least == 0 else "a millisecond"
+        faults.append(f"{name} must be a duration of at least {limit}, not {shown(given)}")
+        return 1.0
+    return float(value)
