@@ -14,6 +14,7 @@ from penstock.engine.blueprint import draw
 from penstock.engine.packing import unpack
 from penstock.engine.stages import DirectPart, run_direct, run_keyed
 from penstock.engine.summary import StateHead
+from penstock.graph.vertex import SIDE_STREAMS
 from penstock.log import Log, log_folder
 from penstock.spark.shipping import pack_blueprint, program_of
 
@@ -31,7 +32,9 @@ def profile(records: int, keys: int) -> str:
         source = ps.LogSource("input", root=place)
         sink = ps.LogSink("output", root=place)
         job.source("input", source) >> job.task("count", ps.Count()) >> job.sink("output", sink)
-        blueprint = draw(job, folder=Path(place) / "job", buckets=1, discarded=ps.MemorySink())
+        blueprint = draw(
+            job, folder=Path(place) / "job", buckets=1, sides={s: ps.MemorySink() for s in SIDE_STREAMS}
+        )
         blueprint.folders.create()
         sink.prepare()
         program = program_of(pack_blueprint(blueprint))

@@ -295,7 +295,7 @@ def main() -> int:
     report = ps.run(job, until="drained")
 
     found: list[Finding] = [record.value for record in sink.records]
-    discarded: list[str] = [entry.record.value["name"] for entry in report.discarded_sample]
+    discarded: list[str] = [entry.record.value["name"] for entry in report.side_sample["discarded"]]
     print(table(found, discarded))
 
     expected_found, expected_discarded = expected(made)

@@ -31,12 +31,14 @@ from penstock.errors import (
     TaskError,
     UnstorableValueError,
 )
-from penstock.graph.ends import Sink, SinkWriter, Source, WriteContext
+from penstock.graph.ends import Rejected, Sink, SinkWriter, Source, WriteContext
 from penstock.graph.job import Job
+from penstock.graph.on_error import Retry
 from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY, Partitioning
 from penstock.graph.qos import QoS
 from penstock.graph.tasks import CombiningTask, Count, Inputs, Outputs, Reduce, StatefulTask, Sum, Task
 from penstock.graph.vertex import Vertex
+from penstock.graph.windows import CountWindow, TimeWindow, Window, WindowValues
 from penstock.record import Record
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from penstock.connect.log_ends import LogSink, LogSource
     from penstock.connect.memory import MemorySink, MemorySource
     from penstock.engine.report import Report
-    from penstock.engine.summary import Discarded
+    from penstock.engine.side import Discarded, Failed, Late
     from penstock.log import Log
     from penstock.spark.run import run
 
@@ -53,7 +55,9 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ConsoleSink": "penstock.connect.console",
-    "Discarded": "penstock.engine.summary",
+    "Discarded": "penstock.engine.side",
+    "Failed": "penstock.engine.side",
+    "Late": "penstock.engine.side",
     "Log": "penstock.log",
     "LogSink": "penstock.connect.log_ends",
     "LogSource": "penstock.connect.log_ends",
@@ -81,13 +85,16 @@ __all__ = [
     "ConnectorError",
     "ConsoleSink",
     "Count",
+    "CountWindow",
     "CycleLimitError",
     "Discarded",
+    "Failed",
     "GraphError",
     "IncompatibleJobError",
     "Inputs",
     "Job",
     "JobFailedError",
+    "Late",
     "Log",
     "LogCorruptionError",
     "LogError",
@@ -102,7 +109,9 @@ __all__ = [
     "QoS",
     "Record",
     "Reduce",
+    "Rejected",
     "Report",
+    "Retry",
     "SettingError",
     "Sink",
     "SinkWriter",
@@ -111,8 +120,11 @@ __all__ = [
     "Sum",
     "Task",
     "TaskError",
+    "TimeWindow",
     "UnstorableValueError",
     "Vertex",
+    "Window",
+    "WindowValues",
     "WriteContext",
     "__version__",
     "run",

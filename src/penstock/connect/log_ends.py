@@ -101,6 +101,14 @@ class LogSource(_NamedLog, Source):
         partition, start, end = split
         return self.log.read(partition, start, end)
 
+    def lane(self, split: Split) -> str:
+        """Return the partition."""
+        return str(split[0])
+
+    def lanes(self, end: Position) -> Sequence[str]:
+        """Return the partitions that are not empty."""
+        return [p for p, position in end.items() if p.isdigit() and position > 0]
+
     def lag(self, after: Position) -> int:
         """Return how many records lie between a position and the end of the log."""
         begin = self.begin_of_missing(after)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
@@ -19,6 +18,7 @@ class MemorySource(Source):
     """
 
     durable = False
+    bounded = True
 
     def __init__(
         self, items: Iterable[Any] = (), *, partitions: int = 1, max_records_per_batch: int | None = None
@@ -39,15 +39,27 @@ class MemorySource(Source):
         return {"0": end}
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Deal the range out in even parts."""
-        first, count = start["0"], end["0"] - start["0"]
-        cuts = [first + count * part // self.partitions for part in range(self.partitions + 1)]
-        return [self.records[low:high] for low, high in pairwise(cuts) if high > low]
+        """Deal the range out, always the same record to the same part."""
+        first, last = start["0"], end["0"]
+        parts = [
+            (part, self.records[first + (part - first) % self.partitions : last : self.partitions])
+            for part in range(self.partitions)
+        ]
+        return [(part, records) for part, records in parts if records]
 
     def read(self, split: Split) -> Iterator[list[Record]]:
         """Read the records of a part, which travel with it."""
-        for start in range(0, len(split), _CHUNK):
-            yield split[start : start + _CHUNK]
+        _, records = split
+        for start in range(0, len(records), _CHUNK):
+            yield records[start : start + _CHUNK]
+
+    def lane(self, split: Split) -> str:
+        """Return the number of the part."""
+        return str(split[0])
+
+    def lanes(self, end: Position) -> Sequence[str]:
+        """Return the parts that have any record."""
+        return [str(part) for part in range(min(self.partitions, end["0"]))]
 
     def lag(self, after: Position) -> int:
         """Return how many items are left."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.engine.side import SIDES
 from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
+from penstock.graph.on_error import Policy, read_on_error
+from penstock.graph.partitioning import ROUND_ROBIN, Partitioning
+from penstock.graph.tasks import FunctionTask
+from penstock.graph.vertex import DISCARDED, ERRORS, LATE, Vertex
+from penstock.graph.windows import AnyWindow
 from penstock.plan.physical import PhysicalPlan, compile_plan
-
-DISCARDED = "@discarded"
-"""The name under which the stream of discarded records is written like a sink."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,14 @@ class VertexSpec:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     config: Mapping[str, Any]
+    window: AnyWindow | None = None
+    policy: Policy = field(default_factory=Policy)
+    sync: bool = False
+    """Whether it runs for aligned sets of its inputs."""
+    in_order: bool = False
+    """Whether these are aligned by the order of coming, whatever the keys."""
+    takes_windows: bool = False
+    """Whether it is a function that is given windows of records instead of records."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,8 @@ class Blueprint:
     plan: PhysicalPlan
     buckets: int
     folders: Folders
-    discarded: Sink
+    sides: Mapping[str, Sink]
+    """By side stream, where it is written."""
     lasting: bool = False
     """Whether the job's folder outlives the run, so that another process will read its state."""
 
@@ -99,11 +111,14 @@ class Blueprint:
 
     @property
     def sinks(self) -> dict[str, Sink]:
-        """The sinks by vertex name, the stream of discarded records among them."""
+        """The sinks by vertex name, and behind them the side streams that can get anything."""
         found = {vertex.name: vertex.operator for vertex in self.vertices if vertex.kind == "sink"}
-        if self.plan.loops:
-            found[DISCARDED] = self.discarded
-        return found
+        used = {
+            DISCARDED: bool(self.plan.loops),
+            LATE: any(vertex.window is not None for vertex in self.vertices),
+            ERRORS: any(vertex.policy.discard for vertex in self.vertices),
+        }
+        return found | {SIDES[stream]: self.sides[stream] for stream, can in used.items() if can}
 
     def index_of(self, name: str) -> int:
         """Return the index of the vertex of that name."""
@@ -122,11 +137,12 @@ class Blueprint:
         return self.with_ends({name: source.on_worker() for name, source in self.sources.items()})
 
     def for_planner(self) -> Blueprint:
-        """Return the blueprint with the sources alone: who plans batches runs no code of the job."""
-        return replace(self, vertices=tuple(v for v in self.vertices if v.kind == "source"))
+        """Return the blueprint without the code of tasks and sinks: who plans batches runs none of it."""
+        vertices = tuple(v if v.kind == "source" else replace(v, operator=None) for v in self.vertices)
+        return replace(self, vertices=vertices, sides={})
 
 
-def draw(job: Job, *, folder: Path, buckets: int, discarded: Sink) -> Blueprint:
+def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> Blueprint:
     """Make the blueprint of a job; raises GraphError when the graph is wrong."""
     plan = compile_plan(job)
     vertices = tuple(
@@ -137,7 +153,25 @@ def draw(job: Job, *, folder: Path, buckets: int, discarded: Sink) -> Blueprint:
             inputs=tuple(vertex.inputs),
             outputs=tuple(vertex.outputs),
             config=dict(vertex.config or {}),
+            window=vertex.window,
+            policy=read_on_error(job.on_error if vertex.on_error is None else vertex.on_error),
+            sync=vertex.sync,
+            in_order=vertex.sync and _all_by(job, vertex, ROUND_ROBIN),
+            takes_windows=isinstance(vertex.operator, FunctionTask) and _behind_window(job, vertex),
         )
         for vertex in job.vertices
     )
-    return Blueprint(job.name, vertices, plan, buckets, Folders(str(folder)), discarded)
+    return Blueprint(job.name, vertices, plan, buckets, Folders(str(folder)), dict(sides))
+
+
+def _all_by(job: Job, vertex: Vertex, by: Partitioning) -> bool:
+    return all(edge.by is by for edge in job.edges if edge.target == vertex.index)
+
+
+def _behind_window(job: Job, vertex: Vertex) -> bool:
+    """Whether a vertex is fed by a source that gives windows; validation sees to it that all are, or none."""
+    return any(
+        job.vertices[edge.source].windowed_source
+        for edge in job.edges
+        if edge.target == vertex.index and not job.vertices[edge.source].is_side(edge.source_port)
+    )

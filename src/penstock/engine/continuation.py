@@ -12,7 +12,7 @@ from penstock.engine.blueprint import Folders
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
-from penstock.engine.state import States, read_bucket, write_base
+from penstock.engine.state import States, owner_of, read_bucket, write_base
 from penstock.keys import key_hash
 
 
@@ -55,7 +55,8 @@ def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
     for bucket, head in sorted(last.state.items()):
         for vertex, held in read_bucket(folders.state, bucket, head).items():
             for key, state in held.items():
-                dealt[key_hash(key) % buckets].setdefault(vertex, {})[key] = state
+                place = key_hash(owner_of(vertex, key)) % buckets
+                dealt[place].setdefault(vertex, {})[key] = state
     heads = {
         bucket: write_base(folders.state, bucket, states, last.batch, attempt)
         for bucket, states in enumerate(dealt)
@@ -80,7 +81,7 @@ def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
 
 def deal_parcel(parcel: bytes, buckets: int) -> list[tuple[int, bytes]]:
     """Divide a parcel by key into one for each bucket that it concerns."""
-    form, name, port, counters, keys, *columns = unpack(parcel)
+    form, name, port, counters, cell, lane, keys, *columns = unpack(parcel)
     if form == "groups":
         sizes, flat, times = columns
         values, start = [], 0
@@ -98,7 +99,7 @@ def deal_parcel(parcel: bytes, buckets: int) -> list[tuple[int, bytes]]:
             lists, times = its_columns
             flat = [value for values in lists for value in values]
             its_columns = [[len(values) for values in lists], flat, times]
-        dealt.append((bucket, pack((form, name, port, counters, its_keys, *its_columns))))
+        dealt.append((bucket, pack((form, name, port, counters, cell, lane, its_keys, *its_columns))))
     return dealt
 
 

@@ -1,97 +1,180 @@
-"""Vertices with keyed state: what a bucket does with the parcels that have come for it."""
+"""Vertices behind the shuffle: what a bucket does with the parcels that have come for it."""
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
+from penstock.engine.aligned import run_aligned
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.counted import run_counted
 from penstock.engine.exchange import Address, Inbox
-from penstock.engine.failure import VertexFailureError
 from penstock.engine.flow import Flow
-from penstock.engine.items import emit
+from penstock.engine.panes import Panes
 from penstock.engine.state import BucketState
-from penstock.graph.tasks import CombiningTask, StatefulTask
+from penstock.engine.updating import call_update, updated
+from penstock.graph.tasks import CombiningTask
+from penstock.graph.windows import CountWindow, TimeWindow
 from penstock.record import Record
 
 _new = tuple.__new__
 
 
-def run_bucket(flow: Flow, operators: list[Any], names: list[str], inbox: Inbox, state: BucketState) -> None:
-    """Bring every parcel of a bucket to its vertex, in an order that depends on nothing but the graph."""
-    for address in sorted({*inbox.partials, *inbox.groups, *inbox.records}):
-        vertex = address[0]
-        if address in inbox.partials:
-            _combine(flow, address, operators[vertex], names[vertex], inbox.partials[address], state)
-        elif address in inbox.groups:
+@dataclass(frozen=True)
+class BatchTime:
+    """What a bucket knows of time: the marks before this batch and those it closes windows by."""
+
+    now: float
+    before: dict[str, float]
+    marks: dict[int, float]
+
+
+class Bucket:
+    """One bucket during one batch."""
+
+    def __init__(self, flow: Flow, blueprint: Blueprint, batch: int, time: BatchTime) -> None:
+        self._flow = flow
+        self._vertices = blueprint.vertices
+        self._windowed = [timed.vertex for timed in blueprint.plan.timed if _in_time(blueprint, timed.vertex)]
+        self._batch = batch
+        self._time = time
+
+    def run(self, inbox: Inbox, state: BucketState) -> dict[str, float]:
+        """Bring every parcel to its vertex, then close windows; return the ends of those still open."""
+        panes: dict[int, Panes] = {
+            vertex: Panes(self._flow, vertex, self._vertices[vertex], state, self._batch)
+            for vertex in self._windowed
+        }
+        addresses = inbox.addresses()
+        for number, address in enumerate(addresses):
+            vertex = address[0]
+            spec = self._vertices[vertex]
+            if vertex in panes:
+                mark = self._time.before.get(spec.name, -inf)
+                panes[vertex].take(inbox, address, mark, self._time.now)
+            elif spec.sync or isinstance(spec.window, CountWindow):
+                # Its ports and counters belong together; they stand next to each other.
+                if number and addresses[number - 1][0] == vertex:
+                    continue
+                its = [one for one in addresses if one[0] == vertex]
+                if spec.sync:
+                    run_aligned(self._flow, vertex, spec, inbox, its, state, self._batch)
+                else:
+                    run_counted(self._flow, vertex, spec, inbox, its, state)
+            else:
+                self._bring(inbox, address, state)
+        ends = {self._vertices[v].name: pane.close(self._time.marks[v]) for v, pane in panes.items()}
+        return {name: end for name, end in ends.items() if end is not None}
+
+    def _bring(self, inbox: Inbox, address: Address, state: BucketState) -> None:
+        if (address, None) in inbox.partials:
+            self._combine(address, inbox.partials[address, None], state)
+        if address in inbox.groups:
             groups, stamps = inbox.groups[address]
-            _update(flow, address, operators[vertex], names[vertex], groups, stamps, state)
+            self._update(address, groups, stamps, state)
+        if address in inbox.records:
+            records = [record for _, _, part in inbox.in_order(address) for record in part]
+            self._flow.enter(address[0], address[1], address[2], records)
+
+    def _combine(self, address: Address, partials: dict[Any, Any], state: BucketState) -> None:
+        """Merge partial results into the states: the way of a count, so no call is made that can be saved."""
+        vertex = address[0]
+        spec = self._vertices[vertex]
+        task: CombiningTask = spec.operator
+        if type(task).update is not CombiningTask.update:
+            self._update(address, {key: [partial] for key, partial in partials.items()}, {}, state)
+            return
+        held = state.states.setdefault(spec.name, {})
+        merge, find = task.merge, held.get
+        out: list[Record] = []
+        append = out.append
+        rest = iter(partials.items())
+        while True:
+            key = partial = None
+            try:
+                for key, partial in rest:
+                    old = find(key)
+                    new = partial if old is None else merge(old, partial)
+                    held[key] = new
+                    append(_new(Record, (key, new, None)))
+            except BaseException as error:
+                self._flow.recovers(vertex, address[2])(Record(key, partial), error, None)
+            else:
+                break
+        for record in out:
+            if record[1] is None:
+                held.pop(record[0], None)
+        state.changed(spec.name, list(partials))
+        if type(task).result is not CombiningTask.result:
+            out = self._results(address, task, out)
+        self._flow.leave(vertex, address[2], [(spec.outputs[0], out)])
+
+    def _results(self, address: Address, task: CombiningTask, states: list[Record]) -> list[Record]:
+        out = []
+        for key, state, _ in states:
+            try:
+                out.append(Record(key, task.result(state)))
+            except BaseException as error:
+                self._flow.recovers(address[0], address[2])(Record(key, state), error, None)
+        return out
+
+    def _update(
+        self, address: Address, groups: dict[Any, list[Any]], stamps: dict[Any, float], state: BucketState
+    ) -> None:
+        vertex = address[0]
+        spec = self._vertices[vertex]
+        out: list[Record] = []
+        if spec.policy.discard or spec.policy.retries:
+            for key, values in groups.items():
+                self._update_carefully(vertex, key, values, stamps.get(key), state, out)
         else:
-            flow.enter(vertex, address[1], address[2], inbox.records[address])
+            held = state.states.setdefault(spec.name, {})
+            task, find = spec.operator, held.get
+            key, values = None, []
+            try:
+                for key, values in groups.items():
+                    new = updated(task, key, values, find(key), stamps.get(key), out)
+                    if new is None:
+                        held.pop(key, None)
+                    else:
+                        held[key] = new
+            except BaseException as error:
+                self._flow.recovers(vertex, address[2])(Record(key, values), error, None)
+            state.changed(spec.name, list(groups))
+        self._flow.leave(vertex, address[2], [(spec.outputs[0], out)])
 
-
-def _combine(
-    flow: Flow,
-    address: Address,
-    task: CombiningTask,
-    name: str,
-    partials: dict[Any, Any],
-    state: BucketState,
-) -> None:
-    """Merge partial results into the states; the way of a count, so there is no call that can be saved."""
-    if type(task).update is not CombiningTask.update:
-        groups = {key: [partial] for key, partial in partials.items()}
-        _update(flow, address, task, name, groups, {}, state)
-        return
-    held = state.states.setdefault(name, {})
-    merge, find = task.merge, held.get
-    out: list[Record] = []
-    append = out.append
-    key = partial = None
-    try:
-        for key, partial in partials.items():
-            old = find(key)
-            new = partial if old is None else merge(old, partial)
-            held[key] = new
-            append(_new(Record, (key, new, None)))
-    except BaseException as error:
-        raise VertexFailureError(address[0], Record(key, partial), error) from error
-    for record in out:
-        if record[1] is None:
-            del held[record[0]]
-    state.changed(name, list(partials))
-    flow.leave(address[0], address[2], [(task.outputs[0], out)])
-
-
-def _update(
-    flow: Flow,
-    address: Address,
-    task: StatefulTask,
-    name: str,
-    groups: dict[Any, list[Any]],
-    stamps: dict[Any, float],
-    state: BucketState,
-) -> None:
-    held = state.states.setdefault(name, {})
-    update, find = task.update, held.get
-    out: list[Record] = []
-    append = out.append
-    key = None
-    values: list[Any] = []
-    try:
-        for key, values in groups.items():
-            result = update(key, values, find(key))
-            if type(result) is not tuple or len(result) != 2:
-                raise TypeError(
-                    f"update() must return (new_state, items), not {type(result).__name__}"
-                    + (f" of {len(result)}" if type(result) is tuple else "")
-                )
-            new, items = result
+    def _update_carefully(
+        self,
+        vertex: int,
+        key: Any,
+        values: list[Any],
+        ts: float | None,
+        state: BucketState,
+        out: list[Record],
+    ) -> None:
+        """Call ``update`` with all values; if it raises, one by one, so that only the bad ones are lost."""
+        spec = self._vertices[vertex]
+        if len(values) > 1 and spec.policy.discard:
+            trial: list[Record] = []
+            try:
+                known = state.states.get(spec.name, {}).get(key)
+                new = updated(spec.operator, key, values, deepcopy(known), ts, trial)
+            except Exception:
+                for value in values:
+                    call_update(self._flow, vertex, spec, state, key, [value], ts, out)
+                return
+            out += trial
+            held = state.states.setdefault(spec.name, {})
             if new is None:
                 held.pop(key, None)
             else:
                 held[key] = new
-            if items is not None:
-                emit(items, key, stamps.get(key), append)
-    except BaseException as error:
-        raise VertexFailureError(address[0], Record(key, values), error) from error
-    state.changed(name, list(groups))
-    flow.leave(address[0], address[2], [(task.outputs[0], out)])
+            state.changed(spec.name, [key])
+            return
+        call_update(self._flow, vertex, spec, state, key, values, ts, out)
+
+
+def _in_time(blueprint: Blueprint, vertex: int) -> bool:
+    return isinstance(blueprint.vertices[vertex].window, TimeWindow)

@@ -33,6 +33,8 @@ class Entry:
     state: dict[int, StateHead] = field(default_factory=dict)
     """The heads of all buckets after this batch."""
     buckets: int = 1
+    times: dict[str, Any] = field(default_factory=dict)
+    """How far time has come, for windows."""
 
 
 class Ledger:

@@ -37,6 +37,23 @@ class Positions:
             for split in self._ask(name, source.splits, self._from(name, start), end[name])
         ]
 
+    def lanes(self, end: Mapping[str, Position]) -> dict[str, list[str]]:
+        """Return by source the lanes that have something to read up to a position."""
+        return {
+            name: list(self._ask(name, source.lanes, end[name]))
+            for name, source in self._all()
+            if name in end
+        }
+
+    def lane(self, name: str, split: Any) -> str:
+        """Return the ordered stream that a part belongs to."""
+        return f"{name}:{self._ask(name, self._sources[name].lane, split)}"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether all sources come to an end."""
+        return all(source.bounded for source in self._sources.values())
+
     def lag(self, after: Mapping[str, Position]) -> int | None:
         """Return how many records wait, as far as the sources can tell."""
         counts = [self._ask(name, source.lag, self._from(name, after)) for name, source in self._all()]

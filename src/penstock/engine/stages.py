@@ -9,21 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 from uuid import uuid4
 
+from penstock.columns import Columns
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.clock import Clock, Highs, Times, marks_of
 from penstock.engine.exchange import Inbox
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.flow import Flow, Program
-from penstock.engine.keyed import run_bucket
+from penstock.engine.gate import Gate
+from penstock.engine.keyed import BatchTime, Bucket
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import BucketState, UnkeepableStateError
 from penstock.engine.summary import StateHead, TaskSummary
 from penstock.errors import ConnectorError, PenstockError, TaskError, cause_of, trace_of
+from penstock.graph.ends import Rejected
 from penstock.record import Record
 
-PARCEL, HEADS, SUMMARY = 0, 1, 2
+PARCEL, HEADS, SUMMARY, HIGHS = 0, 1, 2, 3
 Row = tuple[int, int, bytes]
 
 
@@ -39,29 +45,39 @@ class DirectPart:
     feedback: str | None = None
     heads: dict[int, StateHead] | None = field(default=None)
     """Given to the first part only, which tells every bucket where its state is."""
+    clock: Clock = field(default_factory=lambda: Clock(0.0, False, Times()))
+    lane: str = ""
+    """The ordered stream that the part belongs to."""
 
 
 def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
     """Run a part of the direct half."""
     blueprint = program.blueprint
-    flow = Flow(program, part.batch, uuid4().hex)
+    gate = Gate(blueprint, part.clock, part.lane) if part.source is not None else None
+    flow = Flow(program, part.batch, uuid4().hex, gate)
     try:
         if part.heads is not None and blueprint.plan.needs_exchange:
             for bucket in range(blueprint.buckets):
-                yield bucket, HEADS, pack((part.batch, part.heads.get(bucket)))
+                yield bucket, HEADS, pack((part.batch, part.heads.get(bucket), part.clock))
         if part.feedback is not None:
             yield from _read_feedback(program, part.feedback)
         if part.source is not None:
             vertex = blueprint.index_of(part.source)
-            for records in _read_source(program, vertex, part.split):
-                flow.leave(vertex, program.no_counters, [("out", records)])
+            for chunk in _read_source(program, vertex, part.split):
+                flow.read(vertex, chunk)
                 if flow.outbox.full:
                     yield from _parcels(flow)
-        yield from _parcels(flow)
         summary = flow.finish()
+        yield from _parcels(flow)
+        # A key that cannot travel is found when parcels are made, and goes into a side stream.
+        summary = flow.finish()
+        if summary.highs:
+            for bucket in range(blueprint.buckets):
+                yield bucket, HIGHS, pack((summary.highs,))
     except Exception as error:
         summary = failed(program, part.batch, error)
     summary.end = part.end
+    summary.clock = part.clock if part.heads is not None else None
     yield part.number % blueprint.buckets, SUMMARY, _seal(program, summary)
 
 
@@ -69,27 +85,37 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
     """Run the keyed half for the buckets that one Spark task has been given."""
     blueprint = program.blueprint
     heads: dict[int, StateHead | None] = {}
-    inboxes: dict[int, Inbox] = {}
+    parcels: dict[int, list[bytes]] = {}
+    highs: Highs = {}
     batch = -1
+    clock: Clock | None = None
     try:
         for bucket, kind, data in rows:
             if kind == PARCEL:
-                if bucket not in inboxes:
-                    inboxes[bucket] = Inbox(blueprint)
-                inboxes[bucket].take(data)
+                parcels.setdefault(bucket, []).append(data)
             elif kind == HEADS:
-                batch, heads[bucket] = unpack(data)
+                batch, heads[bucket], clock = unpack(data)
+            elif kind == HIGHS:
+                _absorb(highs, unpack(data)[0])
             else:
                 yield bucket, kind, data
-        if not inboxes:
+        if clock is None:
             return
+        marks = marks_of(blueprint, clock, highs)
         task = uuid4().hex
         flow = Flow(program, batch, task)
-        operators = [vertex.operator for vertex in blueprint.vertices]
-        names = [vertex.name for vertex in blueprint.vertices]
-        for bucket in sorted(inboxes):
+        flow.summary.marks = marks
+        work = Bucket(flow, blueprint, batch, BatchTime(clock.now, clock.before.marks, marks))
+        for bucket in sorted(heads):
+            pending = clock.before.pending.get(str(bucket), {})
+            if bucket not in parcels and not _closing(blueprint, pending, marks):
+                flow.summary.pending[bucket] = pending
+                continue
+            inbox = Inbox(blueprint, flow.recovers)
+            for parcel in parcels.pop(bucket, ()):
+                inbox.take(parcel)
             state = BucketState(blueprint.folders.state, bucket, heads[bucket], lasting=blueprint.lasting)
-            run_bucket(flow, operators, names, inboxes.pop(bucket), state)
+            flow.summary.pending[bucket] = work.run(inbox, state)
             try:
                 head = state.save(batch, task)
             except UnkeepableStateError as error:
@@ -97,11 +123,24 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
                 raise VertexFailureError(blueprint.index_of(error.vertex), None, cause) from error
             if head is not None:
                 flow.summary.state[bucket] = head
+        flow.finish()
         _write_feedback(program, flow, f"{batch:012d}-{task}")
         summary = flow.finish()
     except Exception as error:
         summary = failed(program, batch, error)
     yield 0, SUMMARY, _seal(program, summary)
+
+
+def _closing(blueprint: Blueprint, pending: dict[str, float], marks: dict[int, float]) -> bool:
+    """Whether a bucket has a window that is closed by now."""
+    return any(pending.get(blueprint.vertices[v].name, inf) <= mark for v, mark in marks.items())
+
+
+def _absorb(highs: Highs, others: Highs) -> None:
+    for vertex, lanes in others.items():
+        known = highs.setdefault(vertex, {})
+        for lane, high in lanes.items():
+            known[lane] = max(high, known.get(lane, high))
 
 
 def failed(program: Program, batch: int, error: Exception) -> TaskSummary:
@@ -135,10 +174,10 @@ def _seal(program: Program, summary: TaskSummary) -> bytes:
         raise
 
 
-def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Record]]:
+def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Record] | Rejected]:
     """Read a part of a source. Only what the source itself raises is given its name."""
     blueprint = program.blueprint
-    chunks: Iterator[list[Record]] | None = None
+    chunks: Iterator[list[Record] | Columns | Rejected] | None = None
     while True:
         try:
             chunks = chunks or iter(blueprint.vertices[vertex].operator.read(split))
@@ -149,7 +188,7 @@ def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Rec
             raise ConnectorError.of(blueprint.job, blueprint.vertices[vertex].name, error) from error
         if records is None:
             return
-        yield records
+        yield records.records() if isinstance(records, Columns) else records
 
 
 def _parcels(flow: Flow) -> Iterator[Row]:

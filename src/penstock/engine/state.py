@@ -18,7 +18,30 @@ from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.summary import StateHead
 
 States = dict[str, dict[Any, Any]]
-"""By vertex name, by key."""
+"""By section, by key. A section is the name of a vertex or, for what waits there, a name made by
+:func:`waiting`."""
+
+_WAITING = "@waiting"
+
+
+def waiting(vertex: str) -> str:
+    """Return the section of what waits at a vertex: for the end of a window, or for a counterpart.
+
+    Its keys are tuples that begin with the record's key, so that a batch adds entries instead of
+    changing one that grows.
+    """
+    return f"{vertex}{_WAITING}"
+
+
+def owner_of(section: str, key: Any) -> Any:
+    """Return the record key that decides in which bucket an entry of a section is."""
+    return key[0] if section.endswith(_WAITING) else key
+
+
+def vertex_of(section: str) -> str:
+    """Return the vertex of a section."""
+    return section.removesuffix(_WAITING)
+
 
 _SMALLEST_BASE = 1 << 20
 """Below this size deltas may outweigh the base: a tiny base would be rewritten again and again."""
@@ -31,6 +54,7 @@ _MOST_DELTAS = 500
 class _Cached:
     file: str | None
     states: States
+    indexes: dict[str, Any]
 
 
 _cache: dict[tuple[str, int], _Cached] = {}
@@ -56,7 +80,11 @@ class BucketState:
         self._head = head
         # Out of the cache while it is changed: a failed attempt leaves nothing behind.
         cached = _cache.pop(self._place, None)
-        self.states = _catch_up(self._folder, head.file if head else None, cached)
+        newest = head.file if head else None
+        self.states = _catch_up(self._folder, newest, cached)
+        self.indexes: dict[str, Any] = cached.indexes if cached and cached.file == newest else {}
+        """By section, whatever makes it quick to find entries. Kept as long as the states are, made anew
+        when they are read anew."""
         self._changed: dict[str, list[Any]] = {}
 
     def changed(self, vertex: str, keys: list[Any]) -> None:
@@ -67,7 +95,7 @@ class BucketState:
         """Write what has changed and return the new head; None when nothing has."""
         head = self._head
         if not self._changed:
-            _cache[self._place] = _Cached(head.file if head else None, self.states)
+            _cache[self._place] = _Cached(head.file if head else None, self.states, self.indexes)
             return None
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         whole = (
@@ -84,7 +112,7 @@ class BucketState:
             content = {v: self._delta(v) for v in self._changed}
             data = _encode(head.file if head else None, content, self._lasting)
         write_sealed(self._folder / name, data)
-        _cache[self._place] = _Cached(name, self.states)
+        _cache[self._place] = _Cached(name, self.states, self.indexes)
         if whole or head is None:
             return StateHead(name, batch, len(data), 0, 0)
         return StateHead(name, head.base_batch, head.base_bytes, head.delta_bytes + len(data), head.depth + 1)
@@ -151,7 +179,7 @@ def _encode(
         try:
             sections.append(pack(columns, lasting=lasting))
         except Exception as error:
-            raise UnkeepableStateError(vertex) from error
+            raise UnkeepableStateError(vertex_of(vertex)) from error
     return pack((parent, list(content), sections))
 
 

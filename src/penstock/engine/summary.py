@@ -5,43 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.record import Record
+from penstock.engine.side import SideEntry
 
 SAMPLE = 1000
-"""How many discarded records a report carries; the stream of them has them all."""
-
-
-@dataclass(frozen=True)
-class Discarded:
-    """A record that did not enter a loop again, and why."""
-
-    job: str
-    vertex: str
-    """The entry of the loop, which the record did not reach."""
-    cycle: tuple[str, ...]
-    count: int
-    """How often the record would have come back with this time: more than ``limit``."""
-    limit: int
-    record: Record
-
-    def to_record(self) -> Record:
-        """Return the entry as it stands in the stream of discarded records."""
-        value = {
-            "job": self.job,
-            "vertex": self.vertex,
-            "cycle": list(self.cycle),
-            "count": self.count,
-            "limit": self.limit,
-            "value": self.record.value,
-        }
-        return Record(self.record.key, value, self.record.ts)
-
-    @classmethod
-    def from_record(cls, entry: Record) -> Discarded:
-        """Read an entry back from the stream of discarded records."""
-        fields = dict(entry.value)
-        record = Record(entry.key, fields.pop("value"), entry.ts)
-        return cls(**{**fields, "cycle": tuple(fields["cycle"])}, record=record)
+"""How many entries of a side stream a report carries; the stream itself has them all."""
 
 
 @dataclass
@@ -63,23 +30,49 @@ class TaskSummary:
     end: dict[str, Any] = field(default_factory=dict)
     records_in: dict[int, int] = field(default_factory=dict)
     records_out: dict[int, int] = field(default_factory=dict)
-    discarded: dict[str, int] = field(default_factory=dict)
-    discarded_sample: list[Discarded] = field(default_factory=list)
+    side: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By side stream and vertex, how many records went there."""
+    side_sample: dict[str, list[SideEntry]] = field(default_factory=dict)
+    clock: Any = None
+    """What the batch knew of time before it read anything; from one task only."""
+    highs: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By vertex and lane, the newest event time that has come."""
+    pending: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By bucket and vertex, the end of the earliest window that is open."""
+    marks: dict[int, float] = field(default_factory=dict)
+    """By vertex, the watermark that this batch has closed windows by."""
     receipts: dict[str, list[Any]] = field(default_factory=dict)
     state: dict[int, StateHead] = field(default_factory=dict)
     feedback: list[str] = field(default_factory=list)
     failure: Exception | None = None
 
+    def note(self, stream: str, entry: SideEntry) -> None:
+        """Count a record that went into a side stream."""
+        counts = self.side.setdefault(stream, {})
+        counts[entry.vertex] = counts.get(entry.vertex, 0) + 1
+        sample = self.side_sample.setdefault(stream, [])
+        if len(sample) < SAMPLE:
+            sample.append(entry)
+
     def absorb(self, other: TaskSummary) -> None:
         """Add what another task of the same batch has to tell."""
         self.end = self.end or other.end
+        self.clock = self.clock or other.clock
         for mine, theirs in (
             (self.records_in, other.records_in),
             (self.records_out, other.records_out),
-            (self.discarded, other.discarded),
         ):
             _add(mine, theirs)
-        self.discarded_sample = (self.discarded_sample + other.discarded_sample)[:SAMPLE]
+        for stream, counts in other.side.items():
+            _add(self.side.setdefault(stream, {}), counts)
+        for stream, sample in other.side_sample.items():
+            self.side_sample[stream] = (self.side_sample.get(stream, []) + sample)[:SAMPLE]
+        for vertex, highs in other.highs.items():
+            mine_highs = self.highs.setdefault(vertex, {})
+            for lane, high in highs.items():
+                mine_highs[lane] = max(high, mine_highs.get(lane, high))
+        self.pending.update(other.pending)
+        self.marks.update(other.marks)
         for sink, receipts in other.receipts.items():
             self.receipts.setdefault(sink, []).extend(receipts)
         self.state.update(other.state)

@@ -11,9 +11,11 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from penstock.graph.ends import Sink, Source
+from penstock.graph.on_error import Retry
 from penstock.graph.partitioning import Partitioning
 from penstock.graph.qos import QoS
 from penstock.graph.tasks import FunctionTask
+from penstock.graph.windows import CountWindow, TimeWindow
 from penstock.graph.wording import shown
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ def _vertex(vertex: Vertex) -> dict[str, Any]:
         "max_iterations": plain(vertex.max_iterations),
         "qos": plain(vertex.qos),
         "stateful": vertex.stateful,
+        "window": plain(vertex.window),
+        "on_error": plain(vertex.on_error),
         "options": plain(operator.describe()) if isinstance(operator, Source | Sink) else {},
     }
 
@@ -105,6 +109,10 @@ def plain(value: Any) -> Any:
         value = asdict(value)
     elif isinstance(value, Partitioning):
         value = value.value
+    elif isinstance(value, TimeWindow | CountWindow):
+        value = value.to_dict()
+    elif isinstance(value, Retry):
+        value = asdict(value)
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, int):

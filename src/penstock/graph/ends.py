@@ -76,6 +76,13 @@ class Source(ABC):
         """
         return ""
 
+    def lanes(self, end: Position) -> Sequence[str]:  # noqa: ARG002
+        """Return the lanes that have any record before a position.
+
+        No window is closed before each of them has sent one.
+        """
+        return ()
+
     def committed(self, position: Position, reader: str) -> None:  # noqa: B027
         """Take note that a reader will never again ask for what lies before a position."""
 

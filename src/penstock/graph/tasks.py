@@ -64,9 +64,19 @@ class Outputs:
             raise ValueError(f"no output port {name!r}: this task has {known}")
         self._emitted[name].append(Record(key, value, self._incoming.ts if ts is None else ts))
 
+    def _cut(self, marks: dict[str, int]) -> None:
+        """Take back what was emitted since each port had so many records."""
+        for port, mark in marks.items():
+            del self._emitted[port][mark:]
+
 
 class Task:
-    """User code with named ports. ``execute`` is called once for each record that comes in.
+    """User code with named ports.
+
+    ``execute`` is called once for each record that comes in, from whichever port. With ``sync = True`` and
+    several input ports it is called once for each aligned set: one record from every port, of the same key
+    where the edges are SAME_KEY (the default), in the order of coming where they are ROUND_ROBIN. What has
+    no counterpart yet waits in the job's state.
 
     >>> class Parity(Task):
     ...     outputs = ("even", "odd")

@@ -15,6 +15,7 @@ from penstock.graph.rules.operators import operators
 from penstock.graph.rules.ports import unconnected_ports, unknown_ports
 from penstock.graph.rules.reach import reach
 from penstock.graph.rules.settings import settings
+from penstock.graph.rules.windows import windows
 from penstock.graph.wording import label
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     partitionings,
     reach,
     cycle_limits,
+    windows,
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from penstock.graph.operators import Fault
-from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT, StatefulTask
+from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT, StatefulTask, Task
 from penstock.graph.wording import label, shown
 
 if TYPE_CHECKING:
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from penstock.graph.qos import QoS
 
 Kind = Literal["source", "task", "sink"]
+
+DISCARDED, LATE, ERRORS = "discarded", "late", "errors"
+SIDE_STREAMS = (DISCARDED, LATE, ERRORS)
+"""Output ports that every vertex has beside its own: what does not go the main way. They may be left
+unconnected: all of it can be found in the job's streams of these names."""
 
 
 class Joint:
@@ -91,9 +96,23 @@ class Vertex(Joint):
     """What was wrong with the operator when it was given; reported by validation."""
 
     @property
+    def sync(self) -> bool:
+        """True when the vertex runs for aligned sets of its inputs, so that records may have to wait."""
+        return isinstance(self.operator, Task) and self.operator.sync is True and len(self.inputs) > 1
+
+    @property
     def stateful(self) -> bool:
         """True when the vertex keeps state by key."""
-        return isinstance(self.operator, StatefulTask)
+        return isinstance(self.operator, StatefulTask) or self.sync
+
+    @property
+    def windowed_source(self) -> bool:
+        """True when the vertex is a source that gives windows of records."""
+        return self.kind == "source" and self.window is not None
+
+    def is_side(self, port: str) -> bool:
+        """Whether an output port is one of the side streams; a port that the vertex declares is not."""
+        return port in SIDE_STREAMS and port not in self.outputs
 
     @property
     def label(self) -> str:

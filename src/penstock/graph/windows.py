@@ -86,18 +86,26 @@ class TimeWindow(_Described):
 
     def starts(self, ts: float) -> list[float]:
         """Return where the windows begin that a time lies in, earliest first."""
-        last = floor(ts / self.slide)
-        # Floating point may place a time that is just a multiple of the slide one window off.
-        if (last + 1) * self.slide <= ts:
-            last += 1
-        elif last * self.slide > ts:
-            last -= 1
-        starts = []
-        while last * self.slide + self.size > ts:
-            starts.append(last * self.slide)
-            last -= 1
-        starts.reverse()
-        return starts
+        return [index * self.slide for index in range(self.first(ts), self.last(ts) + 1)]
+
+    def last(self, ts: float) -> int:
+        """Return the index of the last window that has begun at a time. Window i begins at i * slide."""
+        index = floor(ts / self.slide)
+        # A division may place a time that is just a multiple of the slide one window off.
+        if (index + 1) * self.slide <= ts:
+            return index + 1
+        return index - 1 if index * self.slide > ts else index
+
+    def first(self, ts: float) -> int:
+        """Return the index of the first window that has not ended at a time."""
+        index = floor((ts - self.size) / self.slide) + 1
+        if self.end(index - 1) > ts:
+            return index - 1
+        return index + 1 if self.end(index) <= ts else index
+
+    def end(self, index: int) -> float:
+        """Return where a window ends; that moment itself is not in it."""
+        return index * self.slide + self.size
 
 
 @dataclass(frozen=True, init=False)
@@ -115,7 +123,7 @@ class CountWindow(_Described):
     def __init__(self, size: int, slide: int | None = None) -> None:
         faults = []
         step = size if slide is None else slide
-        for name, value in (("size", size), ("slide", step)):
+        for name, value in (("size", size), ("slide", 1 if slide is None else slide)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 faults.append(f"{name} must be a whole number of records from 1 on, not {shown(value)}")
         if not faults and step > size:

@@ -24,9 +24,13 @@ class Channel(Enum):
     """Through the shuffle, by key."""
 
 
+GATHERED = "@window"
+"""The port through which a source with a window sends its records to where windows are gathered."""
+
+
 @dataclass(frozen=True)
 class Exchange:
-    """A keyed edge into a task."""
+    """A keyed edge into a task, or the way from a source to its own windows."""
 
     source: int
     source_port: str
@@ -46,7 +50,8 @@ class Sides:
 
 def channel_of(job: Job, edge: Edge) -> Channel:
     """Return the channel of an edge. A sink keeps no state by key, so no edge into one is shuffled."""
-    if edge.by is SAME_KEY and job.vertices[edge.target].kind == "task":
+    target = job.vertices[edge.target]
+    if target.sync or (edge.by is SAME_KEY and target.kind == "task"):
         return Channel.EXCHANGE
     return Channel.MEMORY
 
@@ -62,16 +67,25 @@ def memory_arcs(job: Job) -> list[list[int]]:
 def find_sides(job: Job) -> Sides:
     """Say which vertices can run before the shuffle and which after it."""
     arcs = memory_arcs(job)
-    sources = [vertex.index for vertex in job.vertices if vertex.kind == "source"]
-    targets = [edge.target for edge in job.edges if channel_of(job, edge) is Channel.EXCHANGE]
+    windowed = [vertex.index for vertex in job.vertices if vertex.windowed_source]
+    sources = [vertex.index for vertex in job.vertices if vertex.kind == "source" and not vertex.window]
+    targets = [edge.target for edge in job.edges if channel_of(job, edge) is Channel.EXCHANGE] + windowed
     return Sides(tuple(reachable(arcs, sources)), tuple(reachable(arcs, targets)))
 
 
 def find_exchanges(job: Job, sides: Sides) -> tuple[Exchange, ...]:
-    """Return the keyed edges in edge order."""
+    """Return the sources that gather windows behind the shuffle, then the keyed edges in edge order."""
     after = set(sides.keyed)
-    return tuple(
-        Exchange(edge.source, edge.source_port, edge.target, edge.target_port, edge.source in after)
-        for edge in job.edges
-        if channel_of(job, edge) is Channel.EXCHANGE
+    windowed = [
+        Exchange(vertex.index, GATHERED, vertex.index, GATHERED, False)
+        for vertex in job.vertices
+        if vertex.windowed_source
+    ]
+    return (
+        *windowed,
+        *(
+            Exchange(edge.source, edge.source_port, edge.target, edge.target_port, edge.source in after)
+            for edge in job.edges
+            if channel_of(job, edge) is Channel.EXCHANGE
+        ),
     )

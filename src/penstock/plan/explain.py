@@ -8,7 +8,8 @@ from penstock.graph.document import operator_name
 from penstock.graph.job import Job
 from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT
-from penstock.plan.exchanges import Channel, Exchange
+from penstock.graph.vertex import SIDE_STREAMS
+from penstock.plan.exchanges import GATHERED, Channel, Exchange
 from penstock.plan.loops import Loop
 from penstock.plan.physical import PhysicalPlan, compile_plan
 from penstock.plan.regions import Region
@@ -64,7 +65,8 @@ def _side(plan: PhysicalPlan, members: tuple[int, ...]) -> str:
 
 
 def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
-    for port in job.vertices[member].outputs:
+    vertex = job.vertices[member]
+    for port in (*vertex.outputs, *(side for side in SIDE_STREAMS if vertex.is_side(side))):
         for hop in plan.hops.get((member, port), ()):
             notes = [
                 *(["by key"] if hop.channel is Channel.EXCHANGE else []),
@@ -126,6 +128,8 @@ def _sinks(job: Job) -> Iterator[str]:
 
 
 def _arrow(job: Job, exchange: Exchange) -> str:
+    if exchange.target_port == GATHERED:
+        return f"{job.vertices[exchange.source].name} -> its windows"
     return f"{job.vertices[exchange.source].name} -> {job.vertices[exchange.target].name}"
 
 

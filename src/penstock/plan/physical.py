@@ -11,8 +11,9 @@ from penstock.graph.vertex import Vertex
 from penstock.plan.exchanges import Channel, Exchange, channel_of, find_exchanges, find_sides
 from penstock.plan.loops import Closing, Loop, find_live, find_loops
 from penstock.plan.regions import Region, find_regions
+from penstock.plan.timing import Timed, find_timed
 
-__all__ = ["Channel", "Closing", "Exchange", "Hop", "Loop", "PhysicalPlan", "Region", "compile_plan"]
+__all__ = ["Channel", "Closing", "Exchange", "Hop", "Loop", "PhysicalPlan", "Region", "Timed", "compile_plan"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class PhysicalPlan:
     """Vertices that can run before the exchange."""
     keyed: tuple[int, ...]
     """Vertices that can run after the exchange."""
+    timed: tuple[Timed, ...] = ()
+    """Vertices that need to know how far event time has come, in an order in which it flows."""
 
     @property
     def needs_exchange(self) -> bool:
@@ -70,6 +73,7 @@ def compile_plan(job: Job) -> PhysicalPlan:
         live=find_live(job, loops, closings),
         direct=sides.direct,
         keyed=sides.keyed,
+        timed=find_timed(job, exchanges, closings),
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
+from penstock.engine.clock import Times, advance, due
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.packing import unpack
 from penstock.engine.positions import Positions
@@ -91,6 +92,7 @@ class JobQuery:
             feedback=summary.feedback,
             state={**(before.state if before else {}), **summary.state},
             buckets=self._blueprint.buckets,
+            times=advance(self._blueprint, summary),
         )
         if not self._ledger.commit(entry):
             # The batch happened before a crash: what it did then stands, and is made visible now.
@@ -120,7 +122,11 @@ class JobQuery:
         """Whether everything that the sources have is processed, loops included."""
         if self._last is not None and self._last.feedback:
             return False
-        return self._positions.exhausted(self._reached())
+        if not self._positions.exhausted(self._reached()):
+            return False
+        if self._last is None or not self._positions.bounded:
+            return True
+        return not due(self._blueprint, Times.of(self._last.times), time.time(), at_end=True)
 
     @property
     def lag(self) -> int | None:

@@ -23,6 +23,7 @@ from penstock.engine.report import Report
 from penstock.errors import IncompatibleJobError, JobFailedError, SettingError
 from penstock.graph.ends import Source
 from penstock.graph.job import Job
+from penstock.graph.vertex import SIDE_STREAMS
 from penstock.log import home
 from penstock.spark.query import JobQuery, publish
 from penstock.spark.session import open_session
@@ -53,8 +54,8 @@ def run(
         raise SettingError(f"until takes 'drained', a number of seconds or None, not {until!r}")
     job.validate()
     with _job_folder(job, folder, fresh) as (place, lasting):
-        discarded = LogSink(f"{job.name}.discarded", lenient=True)
-        blueprint = replace(draw(job, folder=place, buckets=1, discarded=discarded), lasting=lasting)
+        sides = {stream: LogSink(f"{job.name}.{stream}", lenient=True) for stream in SIDE_STREAMS}
+        blueprint = replace(draw(job, folder=place, buckets=1, sides=sides), lasting=lasting)
         return follow(job, blueprint, until, master=master, conf=conf, on_progress=on_progress, stop=stop)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
+from penstock.engine.clock import Clock, Times, due, expect
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.packing import pack, unpack
 from penstock.engine.positions import Positions
@@ -105,6 +107,7 @@ class Planner:
         blueprint = unpack_blueprint(packed)
         self._folders = blueprint.folders
         self._job = blueprint.job
+        self._blueprint = blueprint
         self._positions = Positions(blueprint)
         self._ledger = Ledger(blueprint.folders.ledger)
         self._last: Entry | None = None
@@ -126,11 +129,19 @@ class Planner:
                 # Spark has forgotten a batch that has happened. It ends where it ended.
                 return done.end
             positions = self._positions.latest(start["sources"])
-            pending = self._before(start["batch"])
-        waiting = pending is not None and bool(pending.feedback)
-        if positions == start["sources"] and not waiting:
+            before = self._before(start["batch"])
+        times = Times.of(before.times if before is not None else None)
+        now = max(time.time(), times.now)
+        idle = positions == start["sources"] and not (before is not None and before.feedback)
+        at_end = idle and self._positions.bounded
+        if idle and not due(self._blueprint, times, now, at_end=at_end):
             return start
-        return {"batch": start["batch"] + 1, "sources": positions}
+        return {
+            "batch": start["batch"] + 1,
+            "sources": positions,
+            "now": now,
+            "flush": at_end or times.flushed,
+        }
 
     def parts(self, start: dict[str, Any], end: dict[str, Any]) -> list[DirectPart]:
         """Return the parts of a batch; a single empty one when the batch has happened already."""
@@ -147,16 +158,26 @@ class Planner:
         if done is not None:
             return [DirectPart(batch, 0, end)]
         heads = before.state if before is not None else {}
+        clock = self._clock(before, end)
         work: list[dict[str, Any]] = [{"feedback": name} for name in (before.feedback if before else [])]
         with self._reported():
             work += [
-                {"source": name, "split": split}
+                {"source": name, "split": split, "lane": self._positions.lane(name, split)}
                 for name, split in self._positions.splits(start["sources"], end["sources"])
             ]
         return [
-            DirectPart(batch, number, end, heads=heads if number == 0 else None, **task)
+            DirectPart(batch, number, end, heads=heads if number == 0 else None, clock=clock, **task)
             for number, task in enumerate(work or [{}])
         ]
+
+    def _clock(self, before: Entry | None, end: dict[str, Any]) -> Clock:
+        """Return what a batch knows of time. Its own moment is part of its offset, so it stays the same."""
+        now = end.get("now", 0.0)
+        times = Times.of(before.times if before is not None else None)
+        if self._blueprint.plan.timed:
+            with self._reported():
+                times = expect(self._blueprint, times, self._positions.lanes(end["sources"]), now)
+        return Clock(now, bool(end.get("flush")), times)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -10,21 +10,29 @@ from typing import Any
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.blueprint import draw
 from penstock.engine.report import Report
-from penstock.engine.summary import Discarded
+from penstock.engine.side import Discarded, Failed, Late
 from penstock.errors import SettingError
 from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
+from penstock.graph.vertex import DISCARDED, ERRORS, LATE, SIDE_STREAMS
 from penstock.record import Record
 
 
 class Result(Mapping[str, "list[Record]"]):
     """What came out of each sink, in order, and what did not."""
 
-    def __init__(self, sinks: dict[str, list[Record]], discarded: list[Discarded], report: Report) -> None:
+    def __init__(
+        self,
+        sinks: dict[str, list[Record]],
+        discarded: list[Discarded],
+        late: list[Late],
+        errors: list[Failed],
+        report: Report,
+    ) -> None:
         self._sinks = sinks
         self.discarded = discarded
-        self.late: list[Record] = []
-        self.errors: list[Record] = []
+        self.late = late
+        self.errors = errors
         self.report = report
 
     def __getitem__(self, sink: str) -> list[Record]:
@@ -38,7 +46,8 @@ class Result(Mapping[str, "list[Record]"]):
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{sink!r}: {len(records)} records" for sink, records in self._sinks.items())
-        return f"<Result {{{counts}}}, {len(self.discarded)} discarded>"
+        aside = f"{len(self.discarded)} discarded, {len(self.late)} late, {len(self.errors)} errors"
+        return f"<Result {{{counts}}}, {aside}>"
 
 
 def run(
@@ -67,12 +76,12 @@ def run(
         for name in job.sources
     }
     sinks = {name: MemorySink() for name in job.sinks}
-    discarded = MemorySink()
+    sides = {stream: MemorySink() for stream in SIDE_STREAMS}
 
     from penstock.spark.run import follow
 
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
-        blueprint = draw(job, folder=Path(folder) / job.name, buckets=1, discarded=discarded)
+        blueprint = draw(job, folder=Path(folder) / job.name, buckets=1, sides=sides)
         report = follow(
             job,
             blueprint.with_ends({**ends, **sinks}),
@@ -80,5 +89,10 @@ def run(
             master=master or "local[2]",
             conf=conf,
         )
-    entries = [Discarded.from_record(record) for record in discarded.records]
-    return Result({name: sink.records for name, sink in sinks.items()}, entries, report)
+    return Result(
+        {name: sink.records for name, sink in sinks.items()},
+        [Discarded.from_record(record) for record in sides[DISCARDED].records],
+        [Late.from_record(record) for record in sides[LATE].records],
+        [Failed.from_record(record) for record in sides[ERRORS].records],
+        report,
+    )

@@ -8,11 +8,13 @@ from typing import Any
 
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.blueprint import draw
+from penstock.engine.clock import Clock, Times, advance, due, expect
 from penstock.engine.flow import Program
 from penstock.engine.packing import unpack
 from penstock.engine.stages import PARCEL, DirectPart, run_direct, run_keyed
 from penstock.engine.summary import StateHead, TaskSummary
 from penstock.graph.job import Job
+from penstock.graph.vertex import SIDE_STREAMS
 from penstock.record import Record, as_record
 
 
@@ -21,9 +23,10 @@ class LocalRun:
 
     def __init__(self, job: Job, folder: Path, buckets: int = 2) -> None:
         self.sinks = {name: MemorySink() for name in job.sinks}
-        self.discarded = MemorySink()
+        self.sides = {stream: MemorySink() for stream in SIDE_STREAMS}
+        self.discarded = self.sides["discarded"]
         ends: dict[str, Any] = {name: MemorySource() for name in job.sources}
-        drawn = draw(job, folder=folder, buckets=buckets, discarded=self.discarded)
+        drawn = draw(job, folder=folder, buckets=buckets, sides=self.sides)
         self.blueprint = drawn.with_ends({**ends, **self.sinks})
         self.blueprint.folders.create()
         self.program = Program(self.blueprint)
@@ -31,16 +34,32 @@ class LocalRun:
         self.heads: dict[int, StateHead] = {}
         self.feedback: list[str] = []
         self.summaries: list[TaskSummary] = []
+        self.times = Times()
 
     def step(self, items: list[Any] = (), source: str | None = None) -> TaskSummary:  # type: ignore[assignment]
-        """Run one batch."""
-        name = source or next(iter(self.blueprint.sources))
+        """Run one batch of one lane of one source."""
+        return self.run({(source or next(iter(self.blueprint.sources)), "0"): list(items)})
+
+    def run(
+        self,
+        lanes: dict[tuple[str, str], list[Any]],
+        *,
+        now: float = 0.0,
+        flush: bool = False,
+        expected: dict[str, list[str]] | None = None,
+    ) -> TaskSummary:
+        """Run one batch: the items of each lane by source and lane."""
         work: list[dict[str, Any]] = [{"feedback": file} for file in self.feedback]
-        work.append({"source": name, "split": [as_record(item) for item in items]})
+        work += [
+            {"source": name, "lane": f"{name}:{lane}", "split": (0, [as_record(item) for item in items])}
+            for (name, lane), items in lanes.items()
+        ]
+        clock = Clock(now, flush, expect(self.blueprint, self.times, expected or {}, now))
         rows = []
-        for number, part in enumerate(work):
+        for number, part in enumerate(work or [{}]):
             heads = self.heads if number == 0 else None
-            rows += list(run_direct(self.program, DirectPart(self.batch, number, {}, heads=heads, **part)))
+            direct = DirectPart(self.batch, number, {}, heads=heads, clock=clock, **part)
+            rows += list(run_direct(self.program, direct))
         if self.blueprint.plan.needs_exchange:
             tasks: dict[int, list[Any]] = {}
             for row in rows:
@@ -56,6 +75,7 @@ class LocalRun:
             (self.blueprint.sinks[sink]).commit(self.batch, receipts)
         self.heads.update(summary.state)
         self.feedback = summary.feedback
+        self.times = Times.of(advance(self.blueprint, summary))
         self.batch += 1
         self.summaries.append(summary)
         return summary
@@ -65,6 +85,12 @@ class LocalRun:
         self.step(items)
         while self.feedback:
             self.step()
+        return self
+
+    def end(self) -> LocalRun:
+        """Run what follows from the end of all sources: open windows are closed."""
+        while self.feedback or due(self.blueprint, self.times, self.times.now, at_end=True):
+            self.run({}, now=self.times.now, flush=True)
         return self
 
     def out(self, sink: str) -> Counter[tuple[Any, Any]]:

@@ -30,7 +30,7 @@ def test_the_whole_document() -> None:
     lines >> count >> job.sink("counts", NoSink())
     samples = NoSource.__module__
     plain: dict[str, Any] = dict.fromkeys(("parallelism", "max_iterations", "qos"))
-    vertex = plain | {"stateful": False, "options": {}}
+    vertex = plain | {"stateful": False, "options": {}, "window": None, "on_error": None}
     assert job.to_dict() == {
         "format": "penstock.job",
         "version": 1,
@@ -53,7 +53,8 @@ def test_the_whole_document() -> None:
                 "outputs": ["out"],
                 "options": {"topic": "topic-1"},
             },
-            {
+            vertex
+            | {
                 "name": "count",
                 "kind": "task",
                 "operator": "penstock.graph.tasks.Count",

@@ -23,10 +23,12 @@ from tests.unit.graph.samples import (
 
 from penstock.errors import GraphError, Problem
 from penstock.graph.job import Job
-from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN
+from penstock.graph.on_error import Retry
+from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY
 from penstock.graph.qos import QoS
 from penstock.graph.tasks import CombiningTask, Count, FunctionTask, StatefulTask, Task
 from penstock.graph.validate import find_problems
+from penstock.graph.windows import CountWindow, TimeWindow
 
 
 def codes(job: Job) -> list[str]:
@@ -116,13 +118,15 @@ def test_duplicate_names_are_reported_once_a_name() -> None:
         ({"mode": "latency"}, "unsupported"),
         ({"guarantee": "maybe"}, "bad-guarantee"),
         ({"guarantee": 1}, "bad-guarantee"),
-        ({"guarantee": "at-least-once"}, "unsupported"),
         ({"k": -1}, "bad-k"),
         ({"k": True}, "bad-k"),
         ({"k": "1"}, "bad-k"),
         ({"k": 1}, "unsupported"),
         ({"on_error": "ignore"}, "bad-on-error"),
         ({"on_error": {}}, "bad-on-error"),
+        ({"on_error": Retry(times=-1)}, "bad-on-error"),
+        ({"on_error": Retry(delay="soon")}, "bad-on-error"),
+        ({"on_error": Retry(then="explode")}, "bad-on-error"),
         ({"spark": 5}, "bad-spark"),
         ({"spark": [("a", 1)]}, "bad-spark"),
         ({"spark": {1: "a"}}, "bad-spark"),
@@ -254,19 +258,71 @@ def test_ports_may_be_a_list() -> None:
     assert codes(line_with(Listed)) == []
 
 
-def test_synchronous_ports_are_not_supported_yet() -> None:
+def _aligned(left: Any, right: Any) -> Job:
     class Aligned(Join):
-        sync = True
-
-    class Single(Quiet):
         sync = True
 
     job = Job("job")
     source, sink, aligned = job.source("s", NoSource()), job.sink("t", NoSink()), job.task("aligned", Aligned)
-    source >> [aligned["left"], aligned["right"]]
+    job.connect(source, aligned["left"], by=left)
+    job.connect(source, aligned["right"], by=right)
     [aligned["matched"], aligned["rest"]] >> sink
-    assert [(problem.code, problem.vertex) for problem in find_problems(job)] == [("unsupported", "aligned")]
-    assert codes(line_with(Single)) == []
+    return job
+
+
+def test_synchronous_ports_are_aligned_in_one_way() -> None:
+    assert codes(_aligned(None, None)) == []
+    assert codes(_aligned(ROUND_ROBIN, ROUND_ROBIN)) == []
+    assert codes(_aligned(SAME_KEY, ROUND_ROBIN)) == ["bad-partitioning"]
+    assert codes(_aligned(BROADCAST, BROADCAST)) == ["bad-partitioning", "bad-partitioning"]
+
+
+def test_side_streams_can_be_connected() -> None:
+    job = Job("job", max_iterations=1)
+    source, task, sink = job.source("s", NoSource()), job.task("t", len), job.sink("out", NoSink())
+    aside = job.sink("aside", NoSink())
+    source >> task >> sink
+    [source["errors"], task["errors"], sink["errors"]] >> aside
+    assert codes(job) == []
+    task["late"] >> aside
+    task["discarded"] >> aside
+    assert codes(job) == ["unknown-port", "unknown-port"]
+    lonely = Job("lonely")
+    lonely.source("s", NoSource()) >> lonely.task("t", len)
+    lonely.vertex("t")["errors"] >> lonely.sink("out", NoSink())
+    assert codes(lonely) == ["unconnected-port"]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        5,
+        TimeWindow("soon"),
+        TimeWindow("10s", slide="20s"),
+        TimeWindow(0),
+        TimeWindow("1s", watermark="-1s"),
+        TimeWindow("1s", time="lunch"),
+        TimeWindow("1d", slide="1ms"),
+        CountWindow(0),
+        CountWindow(2, slide=3),
+        CountWindow(True),
+    ],
+)
+def test_bad_windows(window: Any) -> None:
+    job = Job("job")
+    job.source("s", NoSource()) >> job.task("t", Count(), window=window) >> job.sink("out", NoSink())
+    assert codes(job) == ["bad-window"]
+
+
+def test_a_window_needs_a_place() -> None:
+    job = Job("job", max_iterations=2)
+    source, sink = job.source("s", NoSource(), window=CountWindow(2)), job.sink("out", NoSink())
+    function, count = job.task("f", len, window=CountWindow(2)), job.task("c", Count(), window=CountWindow(2))
+    other = job.source("other", NoSource())
+    source >> function >> count >> sink
+    count >> function
+    other >> function
+    assert codes(job) == ["bad-window"] * 4
 
 
 def test_a_stateful_task_has_one_output() -> None:

@@ -21,7 +21,8 @@ def ends(job: Job) -> Iterator[Problem]:
     outgoing: dict[int, str] = {}
     for edge in job.edges:
         incoming.setdefault(edge.target, job.vertices[edge.source].label)
-        outgoing.setdefault(edge.source, job.vertices[edge.target].label)
+        if not job.vertices[edge.source].is_side(edge.source_port):
+            outgoing.setdefault(edge.source, job.vertices[edge.target].label)
     for vertex in job.vertices:
         if vertex.kind == "source" and vertex.index in incoming:
             reason = f"has an edge from {incoming[vertex.index]!r}: nothing can go into a source"

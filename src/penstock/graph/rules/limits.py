@@ -1,4 +1,4 @@
-"""bad-max-iterations, bad-parallelism, bad-qos: of the job and of each vertex."""
+"""bad-max-iterations, bad-parallelism, bad-qos of the job and of each vertex; bad-on-error of a vertex."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem
+from penstock.graph.on_error import on_error_fault
 from penstock.graph.qos import qos_faults
 from penstock.graph.wording import shown
 
@@ -21,6 +22,9 @@ def limits(job: Job) -> Iterator[Problem]:
     yield from _limits_of(job, "job", None)
     for vertex in job.vertices:
         yield from _limits_of(vertex, f"vertex {vertex.label!r}", vertex.label)
+        fault = on_error_fault(vertex.on_error) if vertex.on_error is not None else None
+        if fault:
+            yield Problem("bad-on-error", f"vertex {vertex.label!r}: {fault}", vertex.label)
 
 
 def _limits_of(owner: Job | Vertex, where: str, vertex: str | None) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.errors import Problem
-from penstock.graph.tasks import FunctionTask, StatefulTask, Task
+from penstock.graph.tasks import FunctionTask, StatefulTask
 from penstock.graph.wording import shown
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ def operators(job: Job) -> Iterator[Problem]:
 
 def _unsupported(vertex: Vertex) -> str:
     task = vertex.operator
-    if isinstance(task, Task) and task.sync is True and len(vertex.inputs) > 1:
-        return "sync=True over several input ports is not supported yet: leave it at False"
     if isinstance(task, StatefulTask | FunctionTask) and len(vertex.outputs) > 1:
         return "its items name no port, so it can have one output port only: use a Task for several"
     return ""

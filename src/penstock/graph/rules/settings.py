@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem
+from penstock.graph.on_error import on_error_fault
 from penstock.graph.wording import choices, shown
 
 if TYPE_CHECKING:
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
 
 _CHOICES = {
     "mode": (("throughput",), ("latency",)),
-    "guarantee": (("exactly-once",), ("at-least-once", "at-most-once")),
-    "on_error": (("fail",), ()),
+    "guarantee": (("exactly-once", "at-least-once", "at-most-once"), ()),
 }
 """For each setting of a job the values it may have, and those that are known but not supported yet."""
 
@@ -23,6 +23,9 @@ def settings(job: Job) -> Iterator[Problem]:
     """The settings of a job must be known and supported."""
     for setting, (supported, planned) in _CHOICES.items():
         yield from _choice(setting, getattr(job, setting), supported, planned)
+    fault = on_error_fault(job.on_error)
+    if fault:
+        yield Problem("bad-on-error", fault)
     k: Any = job.k
     if not isinstance(k, int) or isinstance(k, bool) or k < 0:
         yield Problem("bad-k", f"k must be a whole number from 0 on, not {shown(k)}")

@@ -1,0 +1,90 @@
+"""Windows of a number of records in a bucket: key by key, or lane by lane for a source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.engine.blueprint import VertexSpec
+from penstock.engine.exchange import Address, Inbox
+from penstock.engine.flow import Flow
+from penstock.engine.state import BucketState, waiting
+from penstock.engine.updating import call_update
+from penstock.graph.tasks import CombiningTask
+from penstock.graph.windows import CountWindow, Window, WindowValues
+from penstock.record import Record
+
+
+def run_counted(
+    flow: Flow, vertex: int, spec: VertexSpec, inbox: Inbox, addresses: list[Address], state: BucketState
+) -> None:
+    """Add what has come to what waits, and give every window that is whole."""
+    assert isinstance(spec.window, CountWindow)
+    section = waiting(spec.name)
+    held = state.states.setdefault(section, {})
+    touched: dict[tuple[Any], None] = {}
+    for address in addresses:
+        for _, _, records in inbox.in_order(address) if address in inbox.records else ():
+            for key, value, ts in records:
+                entry = (key,)
+                touched[entry] = None
+                held.setdefault(entry, (0, []))[1].append((ts, value))
+    for entry in touched:
+        start, stamped = held[entry]
+        size, slide = spec.window.size, spec.window.slide
+        out: list[Record] = []
+        given = 0
+        while len(stamped) - given >= size:
+            _give(flow, vertex, spec, state, entry[0], start, stamped[given : given + size], out)
+            given += slide
+            start += slide
+        held[entry] = (start, stamped[given:])
+        flow.leave(vertex, flow.no_counters, [(spec.outputs[0], out)])
+    state.changed(section, list(touched))
+
+
+def _give(
+    flow: Flow,
+    vertex: int,
+    spec: VertexSpec,
+    state: BucketState,
+    key: Any,
+    start: int,
+    stamped: list[tuple[Any, Any]],
+    out: list[Record],
+) -> None:
+    times = [ts for ts, _ in stamped if ts is not None]
+    newest = max(times) if times else None
+    values = [value for _, value in stamped]
+    end = start + len(values)
+    if spec.kind == "source":
+        out.append(Record(None, Window(values, start, end), newest))
+    elif isinstance(spec.operator, CombiningTask):
+        _combine(flow, vertex, spec.operator, key, values, newest, out)
+    else:
+        call_update(flow, vertex, spec, state, key, WindowValues(values, start, end), newest, out)
+
+
+def _combine(
+    flow: Flow,
+    vertex: int,
+    task: CombiningTask,
+    key: Any,
+    values: list[Any],
+    newest: float | None,
+    out: list[Record],
+) -> None:
+    recover = flow.recovers(vertex, flow.no_counters)
+    state = None
+    found = False
+    for value in values:
+        try:
+            partial = task.lift(value)
+            state = task.merge(state, partial) if found else partial
+            found = True
+        except BaseException as error:
+            recover(Record(key, value, newest), error, None)
+    if found:
+        try:
+            out.append(Record(key, task.result(state), newest))
+        except BaseException as error:
+            recover(Record(key, state, newest), error, None)

@@ -1,0 +1,65 @@
+"""The way into windows before the shuffle: one gate for the lane that a Spark task reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite
+
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.clock import Clock, Highs
+from penstock.engine.windowing import Assigner, Cell
+from penstock.graph.windows import PROCESSING_TIME, TimeWindow
+from penstock.record import Record
+
+
+class Gate:
+    """Puts records into windows in the order of their lane, and remembers how far the lane has come."""
+
+    def __init__(self, blueprint: Blueprint, clock: Clock, lane: str) -> None:
+        self._blueprint = blueprint
+        self._clock = clock
+        self.lane = lane
+        self._assigners: dict[int, Assigner] = {}
+        self._others: Highs = {}
+        """Newest times at vertices without windows that windows lie behind."""
+        self._timed = {timed.vertex for timed in blueprint.plan.timed}
+
+    @property
+    def highs(self) -> Highs:
+        """By vertex, how far this lane has come."""
+        found = {vertex: {self.lane: assigner.high} for vertex, assigner in self._assigners.items()}
+        return {v: lanes for v, lanes in {**found, **self._others}.items() if lanes[self.lane] > -inf}
+
+    def pass_through(
+        self,
+        vertex: int,
+        records: list[Record],
+        late: Callable[[Record, float], None],
+        wrong: Callable[[Record, Exception], None],
+    ) -> dict[Cell | None, list[Record]]:
+        """Return the records for a vertex by cell; the cell is None where it has no windows of time."""
+        window = self._blueprint.vertices[vertex].window
+        if isinstance(window, TimeWindow):
+            if window.time == PROCESSING_TIME:
+                now = self._clock.now
+                return {(window.first(now), window.last(now)): records}
+            return dict(self._assigner(vertex, window).assign(records, late, wrong))
+        if vertex in self._timed:
+            self._notice(vertex, records)
+        return {None: records}
+
+    def _assigner(self, vertex: int, window: TimeWindow) -> Assigner:
+        assigner = self._assigners.get(vertex)
+        if assigner is None:
+            name = self._blueprint.vertices[vertex].name
+            before = self._clock.before
+            high, _ = before.highs.get(name, {}).get(self.lane, (-inf, 0.0))
+            assigner = Assigner(window, high, before.marks.get(name, -inf))
+            self._assigners[vertex] = assigner
+        return assigner
+
+    def _notice(self, vertex: int, records: list[Record]) -> None:
+        times = [ts for _, _, ts in records if isinstance(ts, int | float) and isfinite(ts)]
+        if times:
+            lanes = self._others.setdefault(vertex, {self.lane: -inf})
+            lanes[self.lane] = max(lanes[self.lane], *times)

@@ -1,0 +1,229 @@
+"""Windows of time in a bucket: what waits for their end, and what they give when they are closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from math import inf
+from typing import Any
+
+from penstock.engine.blueprint import VertexSpec
+from penstock.engine.exchange import Address, Inbox, merge_one, merges
+from penstock.engine.flow import Flow
+from penstock.engine.items import emit
+from penstock.engine.state import BucketState, waiting
+from penstock.engine.updating import call_update
+from penstock.engine.windowing import Assigner, Cell
+from penstock.graph.tasks import CombiningTask
+from penstock.graph.windows import PROCESSING_TIME, TimeWindow, Window, WindowValues, result_time
+from penstock.record import Record
+
+_PLAIN = (int, float, str, bytes, bool)
+
+
+class Panes:
+    """The windows of one vertex in one bucket.
+
+    Entries are kept by key and cell. Merged results have one entry a key and cell; values that are kept
+    have one for each batch and lane too, so that a batch writes what it brings and nothing else.
+    """
+
+    def __init__(self, flow: Flow, vertex: int, spec: VertexSpec, state: BucketState, batch: int) -> None:
+        assert isinstance(spec.window, TimeWindow)
+        self._flow = flow
+        self._vertex = vertex
+        self._spec = spec
+        self._window = spec.window
+        self._state = state
+        self._batch = batch
+        self._section = waiting(spec.name)
+        self._held = state.states.setdefault(self._section, {})
+        index = state.indexes.get(self._section)
+        if index is None:
+            index = state.indexes[self._section] = _Index(self._held)
+        self._index: _Index = index
+        self._touched: dict[tuple[Any, ...], bool] = {}
+        """Entries that this batch has changed, and whether it has made them."""
+
+    def take(self, inbox: Inbox, address: Address, mark: float, now: float) -> None:
+        """Keep what has come. ``mark`` is how far windows were closed before this batch."""
+        for (to, cell), partials in inbox.partials.items():
+            if to == address and cell is not None:
+                self._merge(cell, partials)
+        for lane, cell, records in inbox.in_order(address) if address in inbox.records else ():
+            cells = {cell: records} if cell is not None else self._assign(records, mark, now)
+            for its_cell, its_records in cells.items():
+                self._keep(its_cell, lane, its_records)
+
+    def _assign(self, records: list[Record], mark: float, now: float) -> dict[Cell, list[Record]]:
+        """Find the windows of records that come from behind the shuffle, where there are no lanes."""
+        if self._window.time == PROCESSING_TIME:
+            return {(self._window.first(now), self._window.last(now)): records}
+        late = lambda record, watermark: self._flow.late(self._vertex, record, watermark)  # noqa: E731
+        recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        # Their order says nothing, so none of them makes another one late.
+        found: dict[Cell, list[Record]] = {}
+        for record in records:
+            wrong = lambda one, error: recover(one, error, None)  # noqa: E731
+            for cell, its in Assigner(self._window, -inf, mark).assign([record], late, wrong).items():
+                found.setdefault(cell, []).extend(its)
+        return found
+
+    def _keep(self, cell: Cell, lane: str, records: list[Record]) -> None:
+        if merges(self._spec):
+            task: CombiningTask = self._spec.operator
+            partials: dict[Any, Any] = {}
+            recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+            for record in records:
+                try:
+                    merge_one(task, partials, record[0], task.lift(record[1]))
+                except BaseException as error:
+                    again = lambda one=record: merge_one(task, partials, one[0], task.lift(one[1]))  # noqa: E731
+                    recover(record, error, again)
+            self._merge(cell, partials)
+            return
+        by_key: dict[Any, list[Record]] = {}
+        for record in records:
+            by_key.setdefault(record[0], []).append(record)
+        for key, its_records in by_key.items():
+            entry = (key, *cell, self._batch, lane)
+            stamped = [(record[2], record[1]) for record in its_records]
+            self._note(entry, new=entry not in self._held)
+            self._held.setdefault(entry, []).extend(stamped)
+
+    def _merge(self, cell: Cell, partials: dict[Any, Any]) -> None:
+        merge = self._spec.operator.merge
+        recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        held = self._held
+        for key, partial in partials.items():
+            entry = (key, *cell)
+            old = held.get(entry)
+            try:
+                held[entry] = partial if old is None else merge(old, partial)
+            except BaseException as error:
+                recover(Record(key, partial), error, None)
+                continue
+            self._note(entry, new=old is None)
+
+    def _note(self, entry: tuple[Any, ...], *, new: bool) -> None:
+        self._index.add(entry)
+        self._touched[entry] = self._touched.get(entry, new)
+
+    def close(self, mark: float) -> float | None:
+        """Give what closed windows give; return the end of the earliest one that is still open."""
+        if mark > -inf:
+            upto = self._index.latest if mark == inf else self._window.first(mark) - 1
+            for key, index, entries in self._closing(upto):
+                self._give(key, index, entries)
+            self._drop(upto)
+        # What has come and gone within the batch was never written and need not be taken back.
+        changed = [entry for entry, new in self._touched.items() if not new or entry in self._held]
+        if changed:
+            self._state.changed(self._section, changed)
+        earliest = self._index.earliest
+        return None if earliest is None else self._window.end(earliest)
+
+    def _closing(self, upto: int) -> Iterable[tuple[Any, int, list[tuple[Any, ...]]]]:
+        """Return key, window and entries of every window up to an index, the earliest first."""
+        windows: dict[tuple[int, Any], list[tuple[Any, ...]]] = {}
+        for entry in self._index.due(upto):
+            for index in range(entry[1], min(entry[2], upto) + 1):
+                windows.setdefault((index, entry[0]), []).append(entry)
+        for index, key in sorted(windows, key=lambda window: window[0]):
+            yield key, index, windows[index, key]
+
+    def _drop(self, upto: int) -> None:
+        """Forget what only closed windows need; what others still need is in their part of the cell."""
+        for entry in self._index.due(upto):
+            self._index.remove(entry)
+            value = self._held.pop(entry)
+            self._touched.setdefault(entry, False)
+            key, _, last, *rest = entry
+            if last > upto:
+                moved = (key, upto + 1, last, *rest)
+                known = self._held.get(moved)
+                if known is None:
+                    self._held[moved] = value
+                else:
+                    self._held[moved] = (
+                        self._spec.operator.merge(known, value) if merges(self._spec) else known + value
+                    )
+                self._note(moved, new=known is None)
+
+    def _give(self, key: Any, index: int, entries: list[tuple[Any, ...]]) -> None:
+        start, end = index * self._window.slide, self._window.end(index)
+        ts = result_time(start, end)
+        out: list[Record] = []
+        if merges(self._spec):
+            self._give_merged(key, entries, ts, out)
+        elif self._spec.kind == "source":
+            records = [record for _, record in self._in_order(entries)]
+            out.append(Record(None, Window(records, start, end), ts))
+        else:
+            values = WindowValues([value for _, value in self._in_order(entries)], start, end)
+            call_update(self._flow, self._vertex, self._spec, self._state, key, values, ts, out)
+        ports = self._spec.outputs
+        self._flow.leave(self._vertex, self._flow.no_counters, [(ports[0], out)])
+
+    def _give_merged(self, key: Any, entries: list[tuple[Any, ...]], ts: float, out: list[Record]) -> None:
+        task: CombiningTask = self._spec.operator
+        recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+
+        def result() -> list[Record]:
+            # A merge may change what it is given, and other windows need it unchanged.
+            partials = [_own(self._held[entry]) for entry in entries]
+            state = partials[0]
+            for partial in partials[1:]:
+                state = task.merge(state, partial)
+            if type(task).update is CombiningTask.update:
+                return [Record(key, task.result(state), ts)]
+            items: list[Record] = []
+            emit(task.update(key, [state], None)[1], key, ts, items.append)
+            return items
+
+        try:
+            out += result()
+        except BaseException as error:
+            out += recover(Record(key, None, ts), error, result) or ()
+
+    def _in_order(self, entries: list[tuple[Any, ...]]) -> list[tuple[Any, Any]]:
+        """Return times and values by time; those of the same time lane by lane, in the order of the lane."""
+        ordered = sorted(entries, key=lambda entry: (entry[4], entry[3], entry[1], entry[2]))
+        stamped = [pair for entry in ordered for pair in self._held[entry]]
+        if self._window.time == PROCESSING_TIME:
+            return stamped
+        return sorted(stamped, key=lambda pair: pair[0])
+
+
+class _Index:
+    """Entries by the first window they are in. Dicts serve as sets that keep an order."""
+
+    def __init__(self, entries: Iterable[tuple[Any, ...]]) -> None:
+        self._by_first: dict[int, dict[tuple[Any, ...], None]] = {}
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: tuple[Any, ...]) -> None:
+        self._by_first.setdefault(entry[1], {})[entry] = None
+
+    def remove(self, entry: tuple[Any, ...]) -> None:
+        entries = self._by_first[entry[1]]
+        del entries[entry]
+        if not entries:
+            del self._by_first[entry[1]]
+
+    def due(self, upto: int) -> list[tuple[Any, ...]]:
+        """Return the entries that are in a window up to an index."""
+        return [e for first in sorted(self._by_first) if first <= upto for e in self._by_first[first]]
+
+    @property
+    def earliest(self) -> int | None:
+        return min(self._by_first, default=None)
+
+    @property
+    def latest(self) -> int:
+        return max((entry[2] for entries in self._by_first.values() for entry in entries), default=0)
+
+
+def _own(partial: Any) -> Any:
+    return partial if isinstance(partial, _PLAIN) else deepcopy(partial)

@@ -1,0 +1,94 @@
+"""Side streams: records that left the main way, each with the reason.
+
+Every job has the streams ``discarded`` (loops), ``late`` (windows) and ``errors`` (user code and schemas).
+An entry stands in the stream's log as a dict; in reports and tests it is one of these classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.graph.vertex import DISCARDED, ERRORS, LATE
+from penstock.record import Record
+
+SIDES = {DISCARDED: f"@{DISCARDED}", LATE: f"@{LATE}", ERRORS: f"@{ERRORS}"}
+"""By stream, the name under which it is written like a sink."""
+
+
+@dataclass(frozen=True)
+class SideEntry:
+    """What all entries have: the record, and the vertex that it did not get past."""
+
+    job: str
+    vertex: str
+    record: Record
+
+    @property
+    def key(self) -> Any:
+        """The key of the record."""
+        return self.record.key
+
+    @property
+    def value(self) -> Any:
+        """The value of the record."""
+        return self.record.value
+
+    @property
+    def ts(self) -> float | None:
+        """The time of the record."""
+        return self.record.ts
+
+    def _reasons(self) -> dict[str, Any]:
+        return {name: field for name, field in self.__dict__.items() if name != "record"}
+
+    def to_record(self) -> Record:
+        """Return the entry as it stands in its stream."""
+        return Record(self.record.key, {**self._reasons(), "value": self.record.value}, self.record.ts)
+
+    @classmethod
+    def from_record(cls, entry: Record) -> Any:
+        """Read an entry back from its stream."""
+        fields = dict(entry.value)
+        record = Record(entry.key, fields.pop("value"), entry.ts)
+        return cls(**fields, record=record)
+
+
+@dataclass(frozen=True)
+class Discarded(SideEntry):
+    """A record that did not enter a loop again, and why. ``vertex`` is the loop's entry."""
+
+    cycle: tuple[str, ...]
+    count: int
+    """How often the record would have come back with this time: more than ``limit``."""
+    limit: int
+
+    def to_record(self) -> Record:
+        """Return the entry as it stands in the stream of discarded records."""
+        reasons = {**self._reasons(), "cycle": list(self.cycle)}
+        return Record(self.record.key, {**reasons, "value": self.record.value}, self.record.ts)
+
+    @classmethod
+    def from_record(cls, entry: Record) -> Discarded:
+        """Read an entry back from the stream of discarded records."""
+        fields = {**entry.value, "cycle": tuple(entry.value["cycle"])}
+        found: Discarded = super().from_record(entry._replace(value=fields))
+        return found
+
+
+@dataclass(frozen=True)
+class Late(SideEntry):
+    """A record that came when all its windows were closed."""
+
+    watermark: float
+    """How far event time had come: windows that end at or before it were closed."""
+
+
+@dataclass(frozen=True)
+class Failed(SideEntry):
+    """A record that user code raised for, or that does not fit a schema."""
+
+    error: str
+    """The type of the exception."""
+    message: str
+    """What the exception said."""

@@ -1,0 +1,63 @@
+"""Calls of ``update``: the state of a key before and after, what it emits, and what if it raises."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from penstock.engine.blueprint import VertexSpec
+from penstock.engine.flow import Flow
+from penstock.engine.items import emit
+from penstock.engine.state import BucketState
+from penstock.record import Record
+
+
+def updated(task: Any, key: Any, values: list[Any], state: Any, ts: float | None, out: list[Record]) -> Any:
+    """Call ``update`` once, add what it emits and return the new state."""
+    result = task.update(key, values, state)
+    if type(result) is not tuple or len(result) != 2:
+        raise TypeError(
+            f"update() must return (new_state, items), not {type(result).__name__}"
+            + (f" of {len(result)}" if type(result) is tuple else "")
+        )
+    items: list[Record] = []
+    if result[1] is not None:
+        emit(result[1], key, ts, items.append)
+    out += items
+    return result[0]
+
+
+def call_update(
+    flow: Flow,
+    vertex: int,
+    spec: VertexSpec,
+    state: BucketState,
+    key: Any,
+    values: list[Any],
+    ts: float | None,
+    out: list[Record],
+) -> None:
+    """Call ``update`` for one key, keep the new state, and cope with a call that raises."""
+    held = state.states.setdefault(spec.name, {})
+    policy = spec.policy
+    careful = policy.discard or policy.retries > 0
+    before = held.get(key)
+
+    def call() -> Any:
+        # A call that raises may have changed the state it was given; the next one must not see that.
+        return updated(spec.operator, key, values, deepcopy(before) if careful else before, ts, out)
+
+    try:
+        new = call()
+    except BaseException as error:
+        done = flow.recovers(vertex, flow.no_counters)(
+            Record(key, list(values), ts), error, lambda: (call(),)
+        )
+        if done is None:
+            return
+        [new] = done
+    if new is None:
+        held.pop(key, None)
+    else:
+        held[key] = new
+    state.changed(spec.name, [key])

@@ -1,0 +1,67 @@
+"""Where event time comes from: which sources and which earlier results a window has to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from penstock.graph.job import Job
+from penstock.graph.traversal import arcs_of, reachable
+from penstock.graph.windows import TimeWindow
+from penstock.plan.exchanges import Channel, Exchange, channel_of
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A vertex behind the shuffle that has windows of time, or that such a vertex gets its records from."""
+
+    vertex: int
+    sources: tuple[int, ...]
+    """The sources whose records come here before they have been through the shuffle."""
+    upstream: tuple[int, ...]
+    """The vertices behind the shuffle whose results come here, a batch later."""
+
+
+def find_timed(
+    job: Job, exchanges: tuple[Exchange, ...], closings: Container[tuple[int, int]]
+) -> tuple[Timed, ...]:
+    """Return the vertices that need a watermark.
+
+    What comes back round a loop does not hold time up: time would wait for itself.
+    """
+    keyed = {exchange.target for exchange in exchanges}
+    backward = arcs_of(
+        len(job.vertices),
+        (
+            (edge.target, edge.source)
+            for edge in job.edges
+            if channel_of(job, edge) is Channel.MEMORY
+            and (edge.source, edge.target) not in closings
+            # Behind the shuffle a way backwards ends at the vertex that began it.
+            and edge.target not in keyed
+        ),
+    )
+    found: dict[int, Timed] = {}
+    waiting = [
+        vertex.index
+        for vertex in job.vertices
+        if isinstance(vertex.window, TimeWindow) and vertex.index in keyed
+    ]
+    while waiting:
+        index = waiting.pop()
+        if index in found:
+            continue
+        senders = [
+            exchange.source
+            for exchange in exchanges
+            if exchange.target == index and (exchange.source, index) not in closings
+        ]
+        if job.vertices[index].windowed_source:
+            found[index] = Timed(index, (index,), ())
+            continue
+        origins = reachable(backward, senders)
+        sources = [v for v in origins if job.vertices[v].kind == "source" and not job.vertices[v].window]
+        upstream = [v for v in origins if v in keyed]
+        found[index] = Timed(index, tuple(sources), tuple(upstream))
+        waiting.extend(upstream)
+    return tuple(found[index] for index in sorted(found))

@@ -1,0 +1,183 @@
+"""Records that user code cannot work on: they end the job, are tried again, or go into ``errors``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_support import LocalRun
+
+import penstock as ps
+
+
+def _ends(job: ps.Job) -> tuple[ps.Vertex, ps.Vertex]:
+    return job.source("in", ps.MemorySource()), job.sink("out", ps.MemorySink())
+
+
+def _line(task: Any, **options: Any) -> ps.Job:
+    job = ps.Job("line", **options)
+    source, out = _ends(job)
+    source >> job.task("work", task) >> out
+    return job
+
+
+def _failed(run: LocalRun) -> list[ps.Failed]:
+    return [ps.Failed.from_record(record) for record in run.sides["errors"].records]
+
+
+def _half(record: ps.Record) -> Iterator[Any]:
+    yield record.value
+    yield 1 // record.value
+
+
+class _Ports(ps.Task):
+    def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
+        [record] = inputs.get()
+        outputs.emit(None, record.value)
+        outputs.emit(None, 1 // record.value)
+
+
+class _Totals(ps.StatefulTask):
+    def update(self, key: Any, values: list[Any], state: Any) -> Any:
+        state = state or []
+        for value in values:
+            state.append(value)
+            1 // value
+        return state, [(key, tuple(state))]
+
+
+@pytest.mark.parametrize("task", [_half, _Ports(), lambda r: [r.value, 1 // r.value]])
+def test_a_bad_record_is_left_out_with_all_it_has_emitted(tmp_path: Path, task: Any) -> None:
+    run = LocalRun(_line(task, on_error="discard"), tmp_path)
+    run.step([2, 0, 1, 0, 3])
+    assert sorted(r.value for r in run.sinks["out"].records) == [0, 0, 1, 1, 2, 3]
+    assert [(f.vertex, f.error, f.value) for f in _failed(run)] == [("work", "ZeroDivisionError", 0)] * 2
+    assert run.summaries[0].side == {"errors": {"work": 2}}
+
+
+def test_a_task_may_have_a_policy_of_its_own(tmp_path: Path) -> None:
+    job = ps.Job("own")
+    source, out = _ends(job)
+    (
+        source
+        >> job.task("lenient", lambda r: 10 // r.value, on_error="discard")
+        >> job.task("strict", lambda r: 10 // (r.value - 5))
+        >> out
+    )
+    run = LocalRun(job, tmp_path)
+    run.step([0, 1])
+    assert run.out("out") == {(None, 2): 1}
+    with pytest.raises(ps.TaskError, match="strict"):
+        run.step([2])
+
+
+def test_retrying_calls_again_and_then_fails_or_discards(tmp_path: Path) -> None:
+    calls: Counter[int] = Counter()
+
+    def flaky(record: ps.Record) -> int:
+        calls[record.value] += 1
+        if calls[record.value] < record.value:
+            raise OSError(f"call {calls[record.value]}")
+        return int(record.value)
+
+    retry = ps.Retry(3, delay=0, then="discard")
+    run = LocalRun(_line(flaky, on_error=retry), tmp_path / "discard")
+    run.step([1, 3, 4, 9])
+    assert run.out("out") == {(None, 1): 1, (None, 3): 1, (None, 4): 1}
+    assert (calls[9], [(f.value, f.message) for f in _failed(run)]) == (4, [(9, "call 4")])
+    calls.clear()
+    with pytest.raises(ps.TaskError, match="call 4"):
+        LocalRun(_line(flaky, on_error=ps.Retry(3, delay=0)), tmp_path / "fail").step([9])
+
+
+def test_only_the_bad_values_of_a_key_are_left_out_and_the_state_does_not_see_them(tmp_path: Path) -> None:
+    run = LocalRun(_line(_Totals(), on_error="discard"), tmp_path)
+    run.step([("a", 1), ("a", 0), ("a", 2), ("b", 3)])
+    run.step([("a", 4)])
+    assert run.sinks["out"].records[-1].value == (1, 2, 4)
+    assert [(f.key, f.value) for f in _failed(run)] == [("a", [0])]
+
+
+@pytest.mark.parametrize(
+    ("task", "items", "left"),
+    [
+        (ps.Sum(), [("a", 1), ("a", "x"), ("a", 2)], {("a", 3): 1}),
+        (ps.Count(), [("a", 1), ([], 1), ("a", 2)], {("a", 2): 1}),
+        (ps.Count(), [("a", 1), (object(), 1)], {("a", 1): 1}),
+        (_Totals(), [("a", 1), ({}, 1)], {("a", (1,)): 1}),
+        (ps.Reduce(lambda a, b: a + b), [("a", 1), ("a", None)], {("a", 1): 1}),
+    ],
+)
+def test_keys_and_values_that_cannot_be_aggregated(
+    tmp_path: Path, task: Any, items: list[Any], left: dict[Any, int]
+) -> None:
+    run = LocalRun(_line(task, on_error="discard"), tmp_path)
+    run.step(items)
+    assert run.out("out") == left
+    assert len(_failed(run)) == 1
+
+
+def test_errors_can_be_connected(tmp_path: Path) -> None:
+    job = _line(lambda r: 1 // r.value, on_error="discard")
+    count = job.task("kinds", lambda r: (r.value["error"], r.value["value"]))
+    job.vertex("work")["errors"] >> count >> job.task("count", ps.Count()) >> job.sink("bad", ps.MemorySink())
+    run = LocalRun(job, tmp_path).drain([1, 0, "x", 0])
+    assert run.out("bad") == {("ZeroDivisionError", 2): 1, ("TypeError", 1): 1}
+    assert len(_failed(run)) == 3
+
+
+def test_a_port_of_that_name_is_the_task_s_own(tmp_path: Path) -> None:
+    class Own(ps.Task):
+        outputs = ("out", "errors")
+
+        def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
+            for record in inputs.get():
+                outputs.emit(None, 1 // record.value, port="out")
+                outputs.emit(None, "mine", port="errors")
+
+    job = ps.Job("own", on_error="discard")
+    source, out = _ends(job)
+    own = job.task("own", Own())
+    source >> own
+    own["out"] >> out
+    own["errors"] >> job.sink("mine", ps.MemorySink())
+    run = LocalRun(job, tmp_path)
+    run.step([1, 0])
+    assert run.out("mine") == {(None, "mine"): 1}
+    assert len(_failed(run)) == 1
+
+
+def test_a_batch_that_exits_is_a_failure_whatever_the_policy(tmp_path: Path) -> None:
+    def leave(record: ps.Record) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(ps.TaskError, match="SystemExit"):
+        LocalRun(_line(leave, on_error="discard"), tmp_path).step([1])
+
+
+class _Choosy(ps.MemorySource):
+    def read(self, split: Any) -> Iterator[Any]:
+        yield from super().read(split)
+        yield ps.Rejected([("???", "line 3 is not JSON")])
+
+
+def test_what_a_source_cannot_read(tmp_path: Path) -> None:
+    for policy in ("discard", "fail"):
+        job = ps.Job("choosy", on_error=policy)
+        source, out = _ends(job)
+        source >> out
+        run = LocalRun(job, tmp_path / policy)
+        run.blueprint = run.blueprint.with_ends({"in": _Choosy()})
+        run.program.blueprint = run.blueprint
+        if policy == "discard":
+            run.step([1])
+            assert run.out("out") == {(None, 1): 1}
+            assert [(f.vertex, f.value, f.message) for f in _failed(run)] == [
+                ("in", "???", "line 3 is not JSON")
+            ]
+        else:
+            with pytest.raises(ps.ConnectorError, match="line 3"):
+                run.step([1])
