@@ -53,3 +53,38 @@ def test_file_types_as_a_program() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "exactly as expected" in done.stdout
+
+
+def test_an_order_is_shipped_when_its_payment_has_come() -> None:
+    result = ps.testing.run(
+        _load("sync_join").job,
+        {
+            "orders": [("o1", {"item": "lamp", "price": 40}), ("o2", {"item": "desk", "price": 90})],
+            "payments": [("o2", {"amount": 80}), ("o3", {"amount": 1}), ("o1", {"amount": 40})],
+        },
+        batch=1,
+    )
+    assert [tuple(r)[:2] for r in result["shipped"]] == [("o1", {"item": "lamp", "price": 40, "amount": 40})]
+    assert [r.key for r in result["questions"]] == ["o2"]
+
+
+def test_late_readings_are_counted_apart() -> None:
+    example = _load("late_data")
+    for batch in (7, None):
+        result = ps.testing.run(example.job, {"readings": example.readings()}, batch=batch)
+        assert Counter((r.key, *r.value.values()) for r in result["minutes"]) == Counter(
+            {(f"sensor-{s}", m, 21 if (s, m) == (0, 0) else 20): 1 for s in (0, 1) for m in (0, 1, 2)}
+        )
+        assert [(entry.vertex, entry.key, entry.ts) for entry in result.late] == [("count", "sensor-1", 5.0)]
+        assert [tuple(r)[:2] for r in result["missed"]] == [("sensor-1", 1)]
+
+
+def test_one_input_many_sinks() -> None:
+    lines = ["GET /a 200 12", "GET /b 503 1500", "nonsense", "PUT /a 500 1001", "GET /a 200 1800"]
+    result = ps.testing.run(_load("multi_sink").job, {"lines": lines})
+    assert len(result["archive"]) == 4
+    assert Counter(r.key for r in result["alarms"]) == {"/b": 1, "/a": 1}
+    assert {r.key: r.value for r in result["slowest-paths"]} == {"/b": 1500.0, "/a": 1800.0}
+    assert [(entry.vertex, entry.error, entry.value) for entry in result.errors] == [
+        ("parse", "ValueError", "nonsense")
+    ]
