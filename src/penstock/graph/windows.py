@@ -8,6 +8,7 @@ came before it that was newer than the end of its last window by the watermark's
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from math import floor, isfinite
 from typing import Any
 
@@ -21,6 +22,8 @@ PROCESSING_TIME = "processing"
 
 _LEAST = 0.001
 _MOST_PANES = 10_000
+_ROUNDING = 1e-9
+"""How far, as a part of the size, whole slides may be off it and still be taken for it."""
 
 
 class _Described:
@@ -98,6 +101,8 @@ class TimeWindow(_Described):
 
     def first(self, ts: float) -> int:
         """Return the index of the first window that has not ended at a time."""
+        if self.panes is not None:
+            return self.last(ts) - self.panes + 1
         index = floor((ts - self.size) / self.slide) + 1
         if self.end(index - 1) > ts:
             return index - 1
@@ -105,7 +110,17 @@ class TimeWindow(_Described):
 
     def end(self, index: int) -> float:
         """Return where a window ends; that moment itself is not in it."""
+        if self.panes is not None:
+            # Where the next one begins that does not overlap: a sum that is rounded otherwise would put
+            # a time at the border into both of them or into none.
+            return (index + self.panes) * self.slide
         return index * self.slide + self.size
+
+    @cached_property
+    def panes(self) -> int | None:
+        """How many windows every time is in, or None where it depends on the time."""
+        panes = round(self.size / self.slide)
+        return panes if abs(panes * self.slide - self.size) <= _ROUNDING * self.size else None
 
 
 @dataclass(frozen=True, init=False)
