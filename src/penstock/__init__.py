@@ -31,6 +31,7 @@ from penstock.errors import (
     TaskError,
     UnstorableValueError,
 )
+from penstock.graph.aggregates import Distinct, Max, Mean, Min, Quantiles, TopN
 from penstock.graph.ends import Rejected, Sink, SinkWriter, Source, WriteContext
 from penstock.graph.job import Job
 from penstock.graph.on_error import Retry
@@ -88,6 +89,7 @@ __all__ = [
     "CountWindow",
     "CycleLimitError",
     "Discarded",
+    "Distinct",
     "Failed",
     "GraphError",
     "IncompatibleJobError",
@@ -100,13 +102,17 @@ __all__ = [
     "LogError",
     "LogSink",
     "LogSource",
+    "Max",
+    "Mean",
     "MemorySink",
     "MemorySource",
+    "Min",
     "Outputs",
     "Partitioning",
     "PenstockError",
     "Problem",
     "QoS",
+    "Quantiles",
     "Record",
     "Reduce",
     "Rejected",
@@ -121,6 +127,7 @@ __all__ = [
     "Task",
     "TaskError",
     "TimeWindow",
+    "TopN",
     "UnstorableValueError",
     "Vertex",
     "Window",

@@ -93,10 +93,15 @@ def _task_faults(task: Any) -> list[Fault]:
         required = {"update": StatefulTask}
     if isinstance(task, CombiningTask):
         required = {"lift": CombiningTask, "merge": CombiningTask}
+    name = type(task).__name__
+    given = task.faults if isinstance(task, CombiningTask) and isinstance(task.faults, tuple) else ()
     return [
-        Fault("bad-task", f"{type(task).__name__} does not define {method}")
-        for method, base in required.items()
-        if getattr(getattr(task, method, None), "__func__", None) is getattr(base, method)
+        *(
+            Fault("bad-task", f"{name} does not define {method}")
+            for method, base in required.items()
+            if getattr(getattr(task, method, None), "__func__", None) is getattr(base, method)
+        ),
+        *(Fault("bad-task", f"{name}: {reason}") for reason in given),
     ]
 
 
