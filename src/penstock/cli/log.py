@@ -8,15 +8,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from io import UnsupportedOperation
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from penstock.cli import log_upkeep
 from penstock.cli.failing import fail, user_errors
+from penstock.cli.log_options import Form, Name, Root
 from penstock.cli.output import Output
 from penstock.errors import PenstockError, UnstorableValueError
-from penstock.log import Log, LogStat, log_folder, tagged
+from penstock.log import Log, LogStat, Retention, log_folder, log_names, tagged
+from penstock.log.durability import read_fsync
 from penstock.log.lines import batches, json_record, text_record
 from penstock.record import Record
 
@@ -29,24 +31,33 @@ app = typer.Typer(
 )
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The log's name.")]
-Root = Annotated[
-    Path | None,
-    typer.Option("--root", metavar="DIR", help="Where logs live, instead of $PENSTOCK_HOME or ~/.penstock."),
-]
-Form = Annotated[Output, typer.Option("-o", "--output", help="What to print.")]
-
-
 @app.command()
 @user_errors
 def create(
     name: Name,
     *,
     partitions: Annotated[int, typer.Option(min=1, help="How many partitions it has, for good.")] = 1,
+    fsync: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL", help="How much an append waits for the disk, for good: none, segment or full."
+        ),
+    ] = "none",
+    size: log_upkeep.Bytes = None,
+    age: log_upkeep.Age = None,
+    consumed: log_upkeep.Consumed = None,
     root: Root = None,
 ) -> None:
     """Make a log."""
-    log = Log.create(log_folder(name, root), partitions)
+    kept = log_upkeep.retention_of(Retention(), size, age, consumed)
+    log = Log.create(
+        log_folder(name, root),
+        partitions,
+        fsync=read_fsync(fsync),
+        retain_bytes=kept.bytes,
+        retain_seconds=kept.seconds,
+        retain_consumed=kept.consumed,
+    )
     typer.echo(f"created {log.path}", err=True)
 
 
@@ -193,6 +204,8 @@ def stat(
         typer.echo(json.dumps(asdict(found)))
     else:
         _table(found)
+        if found.readers:
+            log_upkeep.print_readers(found.name, found.readers)
     if found.damaged:
         raise typer.Exit(1)
 
@@ -209,9 +222,53 @@ def _table(found: LogStat) -> None:
         numbers = (one.partition, one.begin, one.end, one.records, one.segments, one.bytes, len(one.damaged))
         table.add_row(*map(str, numbers))
     Console().print(table)
+    typer.echo(f"id {found.id or 'none'}, fsync {found.fsync}, keeps {log_upkeep.describe(found.retention)}")
     for one in found.partitions:
         for position, cause in one.damaged:
             typer.echo(f"damaged: partition {one.partition}, position {position}: {cause}")
+
+
+@app.command("list")
+@user_errors
+def list_logs(*, output: Form = Output.TEXT, root: Root = None) -> None:
+    """Print all logs: partitions, records, bytes and readers."""
+    found = []
+    for name in log_names(root):
+        one = Log.open(log_folder(name, root)).stat()
+        found.append(
+            {
+                "name": name,
+                "partitions": len(one.partitions),
+                "records": sum(partition.records for partition in one.partitions),
+                "segments": sum(partition.segments for partition in one.partitions),
+                "bytes": sum(partition.bytes for partition in one.partitions),
+                "readers": len(one.readers),
+            }
+        )
+    if output is Output.JSON:
+        typer.echo(json.dumps(found))
+    elif found:
+        _list(found)
+    else:
+        typer.echo("there are no logs", err=True)
+
+
+def _list(found: Sequence[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*found[0])
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for one in found:
+        table.add_row(*map(str, one.values()))
+    Console().print(table)
+
+
+app.command("readers")(log_upkeep.readers)
+app.command("forget")(log_upkeep.forget)
+app.command("retain")(log_upkeep.retain)
+app.command("compact")(log_upkeep.compact)
 
 
 if __name__ == "__main__":

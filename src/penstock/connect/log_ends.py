@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import LogError, UnstorableValueError, shorten
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.keys import key_hash
-from penstock.log import Log, StagedSegment, home, log_folder, tagged
+from penstock.log import Log, StagedSegment, codec, home, log_folder, tagged
 from penstock.record import Record
 
 _SEGMENT = 200_000
@@ -20,6 +21,15 @@ _REMEMBERED = 100_000
 
 _ABANDONED = 30 * 24 * 3600.0
 """Seconds after which a segment that nobody has published is the leftover of a crash."""
+
+
+Reject = Callable[[Record, str], None]
+
+_ID = "id"
+"""The entry of a position that says which log it belongs to; all others are partitions."""
+
+_ID_DIGITS = 13
+"""How many hex digits of a log's id fit into a number that JSON keeps everywhere."""
 
 
 class _NamedLog:
@@ -63,38 +73,40 @@ class LogSource(_NamedLog, Source):
     ) -> None:
         super().__init__(name, root)
         self.max_records_per_batch = max_records_per_batch
+        self._noted: dict[str, Position] = {}
 
     def begin(self) -> Position:
         """Start with the oldest record that the log still has."""
-        return {str(partition): self.log.begin(partition) for partition in range(self.log.partitions)}
+        return {**self._begin(self._log_as_it_is()), **self._mark()}
 
     def latest(self, after: Position) -> Position:
         """Read to the end of each partition, or as far as each one's share of the limit allows."""
-        ends = {p: self.log.end(int(p)) for p in self.begin_of_missing(after)}
-        for p, end in ends.items():
-            if end < after.get(p, 0):
-                raise LogError(
-                    f"log {self.name!r}, partition {p} ends at {end}, and the job has read up to {after[p]}:"
-                    " it is not the log that it was. Put the old one back, or start the job from scratch"
-                    " with fresh=True (--fresh)"
+        log = self._checked(after)
+        reached = self._complete(after)
+        ends = {p: log.end(int(p)) for p in reached}
+        for p, begin in self._begin(log).items():
+            if ends[p] < reached[p]:
+                raise self._another(
+                    f"partition {p} ends at {ends[p]}, and the job has read up to {reached[p]}"
                 )
-        if self.max_records_per_batch is None:
-            return ends
-        waiting = {p: ends[p] - after.get(p, 0) for p in ends}
-        behind = sum(1 for count in waiting.values() if count)
-        share = max(1, self.max_records_per_batch // max(1, behind))
-        return {p: after.get(p, 0) + min(waiting[p], share) for p in ends}
-
-    def begin_of_missing(self, after: Position) -> Position:
-        """Return the position with all partitions of the log in it."""
-        if len(after) == self.log.partitions:
-            return after
-        return {**self.begin(), **after}
+            if begin > reached[p]:
+                raise LogError(
+                    f"log {self.name!r}, partition {p}: positions before {begin} are gone, and the job has read"
+                    f" up to {reached[p]}: retention has deleted what it had not read yet. Start the job from"
+                    f" {begin} on with fresh=True (--fresh), and let the log keep more: see `penstock log retain`"
+                )
+        if self.max_records_per_batch is not None:
+            behind = sum(1 for p in ends if ends[p] > reached[p])
+            share = max(1, self.max_records_per_batch // max(1, behind))
+            ends = {p: min(ends[p], reached[p] + share) for p in ends}
+        # A position from before logs had ids stays equal to itself while there is nothing new.
+        return after if ends == _numbers(after) else {**ends, **self._mark()}
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
         """Make a part of each partition that has something new."""
-        begin = self.begin_of_missing(start)
-        return [(int(p), begin[p], end[p]) for p in sorted(end, key=int) if end[p] > begin[p]]
+        self._checked(end)
+        first, last = self._complete(start), _numbers(end)
+        return [(int(p), first[p], last[p]) for p in sorted(last, key=int) if last[p] > first[p]]
 
     def read(self, split: Split) -> Iterator[list[Record]]:
         """Read a range of one partition."""
@@ -111,8 +123,51 @@ class LogSource(_NamedLog, Source):
 
     def lag(self, after: Position) -> int:
         """Return how many records lie between a position and the end of the log."""
-        begin = self.begin_of_missing(after)
-        return sum(self.log.end(int(p)) - begin[p] for p in begin)
+        reached = self._complete(after)
+        return sum(max(0, self.log.end(int(p)) - reached[p]) for p in reached)
+
+    def committed(self, position: Position, reader: str) -> None:
+        """Note in the log how far a reader is: for its lag, and for retention.
+
+        A log that cannot be written, for want of room or of permission, can still be read.
+        """
+        if self._noted.get(reader) == position:
+            return
+        with suppress(LogError, OSError):
+            self.log.note_reader(reader, {int(p): number for p, number in _numbers(position).items()})
+            self._noted[reader] = position
+
+    def _log_as_it_is(self) -> Log:
+        if not self.log.same():
+            self._log = None
+        return self.log
+
+    def _checked(self, position: Position) -> Log:
+        log = self._log_as_it_is()
+        if _ID in position and position[_ID] != self._mark().get(_ID):
+            raise self._another("it was made anew since the job has read it")
+        return log
+
+    def _another(self, reason: str) -> LogError:
+        return LogError(
+            f"log {self.name!r}: {reason}: it is not the log that it was. Put the old one back, or start the job"
+            " from scratch with fresh=True (--fresh)"
+        )
+
+    def _mark(self) -> Position:
+        return {} if self.log.id is None else {_ID: int(self.log.id[:_ID_DIGITS], 16)}
+
+    def _begin(self, log: Log) -> Position:
+        return {str(partition): log.begin(partition) for partition in range(log.partitions)}
+
+    def _complete(self, position: Position) -> Position:
+        """Return the numbers of a position, and the begin of each partition that it lacks."""
+        numbers = _numbers(position)
+        return numbers if len(numbers) == self.log.partitions else {**self._begin(self.log), **numbers}
+
+
+def _numbers(position: Position) -> Position:
+    return {p: number for p, number in position.items() if p != _ID}
 
 
 class LogSink(_NamedLog, Sink):
@@ -141,9 +196,9 @@ class LogSink(_NamedLog, Sink):
         log = Log.create(self.folder, partitions=self.partitions, exist_ok=True)
         log.discard_staged(_ABANDONED)
 
-    def writer(self, context: WriteContext) -> SinkWriter:  # noqa: ARG002
+    def writer(self, context: WriteContext) -> SinkWriter:
         """Write segments that nobody sees yet."""
-        return _LogWriter(self.log, self.lenient)
+        return _LogWriter(self.log, self.lenient, context.reject)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
         """Publish the segments of a batch, those that are not published yet."""
@@ -164,9 +219,10 @@ def _storable(value: Any) -> Any:
 
 
 class _LogWriter(SinkWriter):
-    def __init__(self, log: Log, lenient: bool) -> None:
+    def __init__(self, log: Log, lenient: bool, reject: Reject | None) -> None:
         self._log = log
         self._lenient = lenient
+        self._reject = reject
         self._since = log.ends()
         self._waiting: list[list[Record]] = [[] for _ in range(log.partitions)]
         self._staged: list[StagedSegment] = []
@@ -176,11 +232,21 @@ class _LogWriter(SinkWriter):
         if len(self._waiting) == 1:
             self._waiting[0].extend(records)
         else:
-            for record in records:
-                self._waiting[self._partition_of(record[0])].append(record)
+            self._distribute(records)
         for partition, waiting in enumerate(self._waiting):
             if len(waiting) >= _SEGMENT:
                 self._seal(partition)
+
+    def _distribute(self, records: list[Record]) -> None:
+        for record in records:
+            try:
+                place = self._partition_of(record[0])
+            except TypeError as error:
+                # A key without a place has no form in a log either, so that sealing is where it is met.
+                if self._reject is None and not self._lenient:
+                    raise UnstorableValueError(str(error)) from error
+                place = 0
+            self._waiting[place].append(record)
 
     def _partition_of(self, key: Any) -> int:
         try:
@@ -207,8 +273,23 @@ class _LogWriter(SinkWriter):
         try:
             staged = self._log.stage(partition, records)
         except UnstorableValueError:
-            if not self._lenient:
+            if self._lenient:
+                records = [Record(_storable(key), _storable(value), ts) for key, value, ts in records]
+            elif self._reject is not None:
+                records = list(_storable_of(records, self._reject))
+            else:
                 raise
-            shown = [Record(_storable(key), _storable(value), ts) for key, value, ts in records]
-            staged = self._log.stage(partition, shown)
+            if not records:
+                return
+            staged = self._log.stage(partition, records)
         self._staged.append(staged)
+
+
+def _storable_of(records: list[Record], reject: Reject) -> Iterator[Record]:
+    for record in records:
+        try:
+            codec.check(record)
+        except UnstorableValueError as error:
+            reject(record, str(error))
+        else:
+            yield record

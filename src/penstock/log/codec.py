@@ -44,7 +44,12 @@ def encode(records: Sequence[Record], now: float | None = None) -> pa.Buffer:
         pa.field(name, array.type, metadata={_CODEC: _JSON} if is_json else None)
         for name, (array, is_json) in zip(("key", "value", "ts"), columns, strict=True)
     ]
-    batch = pa.RecordBatch.from_arrays([array for array, _ in columns], schema=pa.schema(fields))
+    return _stream(pa.RecordBatch.from_arrays([array for array, _ in columns], schema=pa.schema(fields)))
+
+
+def _stream(batch: pa.RecordBatch) -> pa.Buffer:
+    import pyarrow as pa
+
     # Compressing costs what it saves in checksum and write, and a log of text is a fraction of the size.
     large = batch.nbytes >= _WORTH_COMPRESSING
     options = pa.ipc.IpcWriteOptions(compression="lz4" if large else None, use_threads=False)
@@ -52,6 +57,29 @@ def encode(records: Sequence[Record], now: float | None = None) -> pa.Buffer:
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
+
+
+def merge(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
+    """The Arrow stream of the records of several batches, in their order.
+
+    Columns of one form are put together as they are. Where the forms differ, the records are decoded and
+    encoded again, which takes many times as long.
+    """
+    import pyarrow as pa
+
+    schemas = [batch.schema for batch in batches]
+    if all(schema.equals(schemas[0], check_metadata=True) for schema in schemas[1:]):
+        table = pa.Table.from_batches(batches).combine_chunks()
+        return _stream(table.to_batches()[0])
+    return encode([record for batch in batches for chunk in decode_batch(batch) for record in chunk])
+
+
+def check(record: Record) -> None:
+    """Raise ``UnstorableValueError`` unless a record has a form in a log."""
+    key, value, ts = record
+    tagged.dumps(key)
+    tagged.dumps(value)
+    _seconds(ts)
 
 
 def open_stream(payload: Any) -> pa.RecordBatch:

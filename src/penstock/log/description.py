@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import LogError, LogExistsError, LogNotFoundError, SettingError
+from penstock.log.durability import Fsync, read_fsync, sync_folder
+from penstock.log.retention import Retention
 
 STAGING = "staging"
+READERS = "readers"
+LOCK = "lock"
 MAX_PARTITIONS = 99_999
 
 _FILE = "log.json"
 _FORMAT = "penstock.log"
-_VERSION = 1
+# Version 1 has neither id nor settings, and its producers know no lock: see upgrade.
+OLD, _VERSION = 1, 2
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a log says of itself."""
+
+    partitions: int
+    id: str | None
+    """32 random hex digits that no other log has; None in a log of the first format."""
+    fsync: Fsync
+    retention: Retention
+
+    @property
+    def version(self) -> int:
+        return OLD if self.id is None else _VERSION
 
 
 def partition_folder(number: int) -> str:
@@ -25,7 +47,7 @@ def partition_folder(number: int) -> str:
     return f"p{number:05d}"
 
 
-def create(path: Path, partitions: int) -> None:
+def create(path: Path, partitions: int, fsync: Fsync, retention: Retention) -> None:
     """Make the folder of a new log. The description is written last: with it, the log exists."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise SettingError(f"a log has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
@@ -33,15 +55,24 @@ def create(path: Path, partitions: int) -> None:
         raise LogExistsError(f"there is a log at {path} already")
     try:
         make_folder(path)
-        for name in (STAGING, *map(partition_folder, range(partitions))):
+        for name in (STAGING, READERS, *map(partition_folder, range(partitions))):
             make_folder(path / name)
     except (FileExistsError, NotADirectoryError) as error:
         raise LogError(f"cannot make a log at {path}: {error.filename} is not a folder") from error
-    _write(path, {"format": _FORMAT, "version": _VERSION, "partitions": partitions})
+    written = _write(path, Description(partitions, os.urandom(16).hex(), fsync, retention))
+    try:
+        # A link, unlike a rename, cannot replace the description of a log made at the same moment.
+        os.link(written, path / _FILE)
+    except FileExistsError:
+        raise LogExistsError(f"there is a log at {path} already") from None
+    finally:
+        written.unlink()
+    sync_folder(path)
+    sync_folder(path.parent)
 
 
-def read(path: Path) -> int:
-    """The number of partitions of the log at ``path``."""
+def read(path: Path) -> Description:
+    """The description of the log at ``path``."""
     try:
         text = (path / _FILE).read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -52,17 +83,54 @@ def read(path: Path) -> int:
         raise LogError(f"{path / _FILE} does not describe a log: {error}") from None
     try:
         found = json.loads(text)
-        known = found["format"] == _FORMAT
-        version, partitions = found["version"], found["partitions"]
-    except (ValueError, TypeError, KeyError) as error:
+        if found["format"] != _FORMAT:
+            raise ValueError(f"its format is {found['format']!r}")
+        version = found["version"]
+        if version not in (OLD, _VERSION):
+            raise LogError(
+                f"the log at {path} has format version {version!r}; this version of Penstock reads"
+                f" {OLD} and {_VERSION}"
+            )
+        return _parse(found)
+    except (ValueError, TypeError, KeyError, SettingError) as error:
         raise LogError(f"{path / _FILE} does not describe a log: {error}") from None
-    if not known or type(partitions) is not int or not 1 <= partitions <= MAX_PARTITIONS:
-        raise LogError(f"{path / _FILE} does not describe a log")
-    if version != _VERSION:
-        raise LogError(
-            f"the log at {path} has format version {version!r}; this version of Penstock reads {_VERSION}"
-        )
-    return partitions
+
+
+def _parse(found: dict[str, Any]) -> Description:
+    partitions = found["partitions"]
+    if type(partitions) is not int or not 1 <= partitions <= MAX_PARTITIONS:
+        raise ValueError(f"it has {partitions!r} partitions")
+    if found["version"] == OLD:
+        return Description(partitions, None, "none", Retention())
+    if len(bytes.fromhex(found["id"])) != 16:
+        raise ValueError("its id is not 32 hex digits")
+    return Description(partitions, found["id"], read_fsync(found["fsync"]), Retention(**found["retention"]))
+
+
+def change(path: Path, retention: Retention) -> Description:
+    """Replace what a log keeps."""
+    changed = replace(_with_id(read(path)), retention=retention)
+    _replace(path, changed)
+    return changed
+
+
+def upgrade(path: Path) -> None:
+    """Give a log of the first format an id and the second format, before its first segment is taken away.
+
+    A Penstock that does not know the lock cannot open it any more: it would append to freed names.
+    """
+    found = read(path)
+    if found.version == OLD:
+        _replace(path, _with_id(found))
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Something that differs when the description was replaced."""
+    try:
+        status = (path / _FILE).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return (0, 0)
+    return status.st_ino, status.st_mtime_ns
 
 
 def make_folder(path: Path) -> None:
@@ -72,16 +140,29 @@ def make_folder(path: Path) -> None:
             folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _with_id(found: Description) -> Description:
+    return found if found.id is not None else replace(found, id=os.urandom(16).hex())
+
+
+def _replace(path: Path, description: Description) -> None:
+    written = _write(path, description)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        written.replace(path / _FILE)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
+    sync_folder(path)
 
 
-def _write(path: Path, content: dict[str, object]) -> None:
+def _write(path: Path, description: Description) -> Path:
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "partitions": description.partitions,
+        "id": description.id,
+        "fsync": description.fsync,
+        "retention": asdict(description.retention),
+    }
     written = path / f".{_FILE}.{os.urandom(8).hex()}"
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -89,10 +170,7 @@ def _write(path: Path, content: dict[str, object]) -> None:
             file.write(json.dumps(content) + "\n")
             file.flush()
             os.fsync(descriptor)
-        # A link, unlike a rename, cannot replace the description of a log made at the same moment.
-        os.link(written, path / _FILE)
-        sync_folder(path)
-    except FileExistsError:
-        raise LogExistsError(f"there is a log at {path} already") from None
-    finally:
-        written.unlink()
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
+    return written

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.errors import LogError, LogExistsError
 from penstock.log import description, segment, staging, stat
+from penstock.log.compaction import Compacted
+from penstock.log.description import Description
+from penstock.log.durability import Fsync, read_fsync, sync_folder
 from penstock.log.partition import Partition
+from penstock.log.readers import Reader, Readers
+from penstock.log.retention import Cut, Retention
+from penstock.log.room import room_needed
 from penstock.log.routing import Router, check_records
 from penstock.log.segment import HEADER_SIZE, DamageError, Header, Sealed
 from penstock.log.staging import StagedSegment
 from penstock.log.stat import LogStat
+from penstock.log.upkeep import Pace, Upkeep
 from penstock.log.watch import Watch
 from penstock.record import Record
 
@@ -34,43 +42,78 @@ class Log:
     (0, 2)
     """
 
-    def __init__(self, path: Path, partitions: int, *, sync: bool = False) -> None:
+    def __init__(
+        self, path: Path, found: Description, *, fsync: Fsync | None = None, upkeep: bool = True
+    ) -> None:
         """Use ``Log.create`` or ``Log.open``, which look at the folder."""
         self.path = path
-        self.partitions = partitions
-        self.sync = sync
+        self.partitions = found.partitions
+        self.id = found.id
+        """32 random hex digits, given when the log was made; None in a log of the first format."""
+        self.fsync: Fsync = fsync or found.fsync
+        self.upkeep = upkeep
+        self._fsync_here = fsync
         self._staging = path / description.STAGING
         self._partitions = [
-            Partition(path.name, number, path / description.partition_folder(number), sync=sync)
-            for number in range(partitions)
+            Partition(
+                path.name,
+                number,
+                path / description.partition_folder(number),
+                self._staging,
+                fsync=self.fsync,
+            )
+            for number in range(found.partitions)
         ]
-        self._router = Router(partitions)
+        self._router = Router(found.partitions)
+        self._readers = Readers(path / description.READERS, self._staging)
+        self._upkeep = Upkeep(path, self._partitions, self._readers)
+        self._pace = Pace()
+        self._stamp = description.stamp(path)
 
     @classmethod
     def create(
-        cls, path: str | Path, partitions: int | None = None, exist_ok: bool = False, *, sync: bool = False
+        cls,
+        path: str | Path,
+        partitions: int | None = None,
+        exist_ok: bool = False,
+        *,
+        fsync: Fsync | None = None,
+        retain_bytes: int | None = None,
+        retain_seconds: float | None = None,
+        retain_consumed: bool = False,
+        upkeep: bool = True,
     ) -> Log:
         """Make a log, of one partition unless told otherwise.
 
-        With ``exist_ok`` an existing log is opened; if ``partitions`` is given, it must have that many.
-        With ``sync`` an append returns only when the disk has the records, so they survive a power cut.
+        With ``exist_ok`` an existing log is opened as it is; if ``partitions`` is given, it must have that
+        many. ``fsync`` says how much an append waits for the disk: ``none`` (the default), ``segment`` or
+        ``full``; see ``penstock.log.durability``. The three that begin with ``retain`` say what the log
+        keeps, see ``penstock.log.retention``.
         """
+        level = read_fsync("none" if fsync is None else fsync)
+        retention = Retention(retain_bytes, retain_seconds, retain_consumed)
         folder = Path(path).absolute()
         try:
-            description.create(folder, 1 if partitions is None else partitions)
+            with room_needed(folder.name, "the log was not made"):
+                description.create(folder, 1 if partitions is None else partitions, level, retention)
         except LogExistsError:
             if not exist_ok:
                 raise
-        log = cls.open(folder, sync=sync)
+        log = cls.open(folder, fsync=fsync, upkeep=upkeep)
         if partitions not in (None, log.partitions):
             raise LogExistsError(f"the log at {folder} has {log.partitions} partitions, not {partitions}")
         return log
 
     @classmethod
-    def open(cls, path: str | Path, *, sync: bool = False) -> Log:
-        """Use a log that exists; ``LogNotFoundError`` says how to make one."""
+    def open(cls, path: str | Path, *, fsync: Fsync | None = None, upkeep: bool = True) -> Log:
+        """Use a log that exists; ``LogNotFoundError`` says how to make one.
+
+        ``fsync`` stands in for the level that the log was made with. Without ``upkeep``, appending never
+        applies retention and never merges small segments; others may.
+        """
         folder = Path(path).absolute()
-        return cls(folder, description.read(folder), sync=sync)
+        level = None if fsync is None else read_fsync(fsync)
+        return cls(folder, description.read(folder), fsync=level, upkeep=upkeep)
 
     @property
     def name(self) -> str:
@@ -94,14 +137,16 @@ class Log:
         sealed = [(self._partition(number), self._seal(part, now)) for number, part in routed.items()]
         pending = [self._staging / staging.file_name("append", part.header.id.hex()) for _, part in sealed]
         try:
-            for path, (_, part) in zip(pending, sealed, strict=True):
-                staging.write(path, part, sync=self.sync)
-            for path, (target, part) in zip(pending, sealed, strict=True):
-                target.publish(path, part.header)
+            with room_needed(self.name, "what was to be appended is whole or absent in each partition"):
+                for path, (_, part) in zip(pending, sealed, strict=True):
+                    staging.write(path, part, sync=self.fsync != "none")
+                for path, (target, part) in zip(pending, sealed, strict=True):
+                    target.publish(path, part.header)
         except BaseException:
             for path in pending:
                 path.unlink(missing_ok=True)
             raise
+        self._keep_up()
 
     def begin(self, partition: int) -> int:
         """The position of a partition's first record."""
@@ -174,9 +219,10 @@ class Log:
         sealed = self._seal(records, now)
         segment_id = sealed.header.id.hex()
         file = staging.file_name("stage", segment_id)
-        staging.write(self._staging / file, sealed, sync=self.sync)
-        if self.sync:
-            description.sync_folder(self._staging)
+        with room_needed(self.name, "nothing was staged"):
+            staging.write(self._staging / file, sealed, sync=self.fsync != "none")
+        if self.fsync == "full":
+            sync_folder(self._staging)
         return StagedSegment(segment_id, partition, file, len(records), sealed.size)
 
     def publish(self, staged: Sequence[StagedSegment], since: Sequence[int]) -> None:
@@ -194,30 +240,88 @@ class Log:
         for one in staged:
             target = self._partition(one.partition)
             header = self._staged_header(one)
-            positions[one.partition] = target.publish_once(
-                self._staging / one.file, header, positions[one.partition]
-            )
+            with room_needed(self.name, "a segment is staged and not published"):
+                positions[one.partition] = target.publish_once(
+                    self._staging / one.file, header, positions[one.partition]
+                )
+        self._keep_up()
 
     def discard_staged(self, older_than_seconds: float) -> int:
         """Delete every file in staging that is older, and return how many.
 
         Only for files that nobody will publish any more: a staged segment that is deleted is lost.
         """
-        return staging.discard(self._staging, older_than_seconds, ("append", "stage"))
+        return staging.discard(self._staging, older_than_seconds, ("stage", *staging.WORTHLESS))
 
     def clean(self, older_than_seconds: float = 3600.0) -> int:
         """Delete what crashed producers left behind, and return how many files. Staged segments stay."""
-        return staging.discard(self._staging, older_than_seconds, ("append",))
+        return staging.discard(self._staging, older_than_seconds, staging.WORTHLESS)
+
+    @property
+    def retention(self) -> Retention:
+        """What the log keeps, as its folder says now."""
+        return description.read(self.path).retention
+
+    def set_retention(self, retention: Retention) -> None:
+        """Change what the log keeps. It is applied now and then by whoever appends, and by ``retain``."""
+        with room_needed(self.name, "its settings are as they were"):
+            self.id = description.change(self.path, retention).id
+
+    def retain(self, now: float | None = None) -> list[Cut]:
+        """Delete what the log no longer keeps, whole segments from the front, and say what and why."""
+        return self._upkeep.retain(time.time() if now is None else now)
+
+    def compact(self) -> list[Compacted]:
+        """Merge small segments. Positions, order and content of the records stay what they are."""
+        with room_needed(self.name, "some small segments were not merged"):
+            done = self._upkeep.compact()
+        self.id = description.read(self.path).id
+        return done
+
+    def readers(self) -> list[Reader]:
+        """Who reads the log and how far they are, by name."""
+        return self._readers.all()
+
+    def note_reader(self, name: str, positions: Mapping[int, int], now: float | None = None) -> None:
+        """Write down that a reader needs nothing before some positions any more."""
+        with room_needed(self.name, f"the position of reader {name!r} was not noted"):
+            self._readers.note(name, positions, now)
+
+    def forget_reader(self, name: str) -> None:
+        """Remove a reader that will not come back, so that it does not hold retention up."""
+        if not self._readers.forget(name):
+            known = ", ".join(repr(reader.name) for reader in self.readers()) or "none"
+            raise LogError(f"log {self.name!r} has no reader {name!r}: it has {known}")
+
+    def same(self) -> bool:
+        """Whether the log in the folder is still the one that was opened, and not one made anew."""
+        stamp = description.stamp(self.path)
+        if stamp != self._stamp:
+            found = description.read(self.path)
+            if found.partitions != self.partitions or (self.id is not None and found.id != self.id):
+                return False
+            self.id, self._stamp = found.id, stamp
+        return True
+
+    def _keep_up(self) -> None:
+        if self.upkeep and self._pace.due(time.monotonic()):
+            # The records are in the log. Whatever hinders upkeep must not tell the producer otherwise; it
+            # meets its cause again, or `penstock log stat` finds it.
+            with suppress(LogError, OSError):
+                self._upkeep.some()
 
     def stat(self, verify: bool = False) -> LogStat:
         """The log in numbers, from its headers; with ``verify`` every segment is read. Damage is reported."""
-        return LogStat(self.name, [stat.inspect(partition, verify=verify) for partition in self._partitions])
+        found = description.read(self.path)
+        partitions = [stat.inspect(partition, verify=verify) for partition in self._partitions]
+        readers = [stat.lag(reader, partitions) for reader in self.readers()]
+        return LogStat(self.name, found.id, self.fsync, found.retention, partitions, readers)
 
     def __repr__(self) -> str:
         return f"Log({str(self.path)!r}, partitions={self.partitions})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_reopen, (str(self.path), self.sync))
+        return (_reopen, (str(self.path), self._fsync_here, self.upkeep))
 
     def _partition(self, number: int) -> Partition:
         if not 0 <= number < self.partitions:
@@ -248,5 +352,5 @@ def _never() -> bool:
     return False
 
 
-def _reopen(path: str, sync: bool) -> Log:
-    return Log.open(path, sync=sync)
+def _reopen(path: str, fsync: Fsync | None, upkeep: bool) -> Log:
+    return Log.open(path, fsync=fsync, upkeep=upkeep)

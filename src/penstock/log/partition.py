@@ -2,6 +2,10 @@
 
 The next segment can only have one name, so a reader tries to open that name instead of listing the folder,
 and a producer publishes by linking its sealed file to that name: the file system lets exactly one win.
+
+Whatever file has the name of a position holds the records from there on, for ever: retention takes files
+away from the front, and compaction puts a longer one in place of the first of a run and then takes the others
+away. So a reader is right with any file it opens, and looks at the folder again when the one it knew is gone.
 """
 
 from __future__ import annotations
@@ -12,31 +16,40 @@ import re
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 from penstock.errors import LogCorruptionError, LogError
-from penstock.log import segment
-from penstock.log.description import sync_folder
+from penstock.log import segment, staging
+from penstock.log.description import LOCK
+from penstock.log.durability import Fsync, sync_folder
+from penstock.log.gate import Gate
 from penstock.log.segment import DamageError, Header, Segment
 from penstock.record import Record
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.ENOSYS)
 _FILE = re.compile(r"(\d{20})\.seg")
+_UNSEEN = -1
 
 
 class Partition:
     """A partition's segments, and how far this process knows them."""
 
-    def __init__(self, log: str, number: int, folder: Path, *, sync: bool = False) -> None:
+    def __init__(
+        self, log: str, number: int, folder: Path, staging_folder: Path, *, fsync: Fsync = "none"
+    ) -> None:
         self.log = log
         self.number = number
         self.folder = folder
-        self.sync = sync
+        self.fsync = fsync
+        self.gate = Gate(log, folder / LOCK)
+        self._staging = staging_folder
         self._lock = threading.Lock()
-        self._starts: array[int] | None = None
+        self._starts: array[int] = array("q")
         self._end = 0
+        self._generation = _UNSEEN
 
     def file(self, position: int) -> Path:
         """The one name that a segment beginning at ``position`` can have."""
@@ -44,22 +57,35 @@ class Partition:
 
     def begin(self) -> int:
         """The position of the first record."""
-        starts = self._index()
-        return starts[0] if starts else self._end
+        if self._generation != self.gate.generation():
+            self._refresh()
+        with self._lock:
+            return self._starts[0] if self._starts else self._end
 
     def end(self) -> int:
         """The position after the last record: what is known, and every segment that was added since."""
-        self._index()
-        position = self._end
-        while (header := self.header(position)) is not None:
-            self._learn(position, header.count)
-            position += header.count
-        return position
+        position, generation = self._known()
+        while True:
+            header = self.header(position)
+            if header is not None:
+                self._learn(position, header.count)
+                position += header.count
+            elif generation == self.gate.generation():
+                return position
+            else:
+                # What followed may be part of a longer segment now.
+                self._refresh()
+                position, generation = self._known()
 
     def listed(self) -> list[int]:
         """The positions that the folder's file names show now, in order."""
-        matches = (_FILE.fullmatch(path.name) for path in self.folder.iterdir())
+        matches = (_FILE.fullmatch(name) for name in os.listdir(self.folder))
         return sorted(int(match[1]) for match in matches if match is not None)
+
+    def snapshot(self) -> tuple[list[int], int]:
+        """The first positions of all segments, and the generation they belong to."""
+        with self.gate.shared() as generation:
+            return self.listed(), generation
 
     def header(self, position: int) -> Header | None:
         """The header of the segment at ``position``, or None when there is no such file."""
@@ -70,12 +96,12 @@ class Partition:
         except DamageError as error:
             self.damaged(position, str(error))
 
-    def load(self, position: int) -> Segment:
-        """The whole, verified segment at ``position``."""
+    def load(self, position: int) -> Segment | None:
+        """The whole, verified segment at ``position``, or None when there is no such file."""
         try:
             return segment.load(self.file(position))
         except FileNotFoundError:
-            self.damaged(position, "the file is missing")
+            return None
         except DamageError as error:
             self.damaged(position, str(error))
 
@@ -95,10 +121,13 @@ class Partition:
             known, damage = self._end, error
         if damage is not None and start > known:
             raise damage
-        if not self.begin() <= start <= known:
+        begin = self.begin()
+        if 0 <= start < begin:
+            self._gone(start, begin)
+        if not begin <= start <= known:
             raise LogError(
                 f"log {self.log!r}, partition {self.number} has no position {start}: "
-                f"it begins at {self.begin()} and ends at {known}"
+                f"it begins at {begin} and ends at {known}"
             )
         return known, damage
 
@@ -111,45 +140,76 @@ class Partition:
         self, start: int, end: int | None, known: int, damage: LogCorruptionError | None
     ) -> Iterator[list[Record]]:
         last = known if end is None else min(end, known)
-        position = self._segment_of(start) if start < last else last
+        position = start
+        first, generation = self._place(position) if position < last else (position, _UNSEEN)
         while position < last:
-            loaded = self.load(position)
-            after = position + loaded.header.count
-            if after > start:
-                yield from loaded.records(max(start - position, 0), last - position)
-            position = after
+            loaded = self.load(first)
+            if loaded is None:
+                first, generation = self._place_again(position, first, generation)
+                continue
+            after = first + loaded.header.count
+            if after > position:
+                yield from loaded.records(position - first, last - first)
+                position = after
+            first = after
         if damage is not None and (end is None or end > known):
             raise damage
 
     def publish(self, staged: Path, header: Header) -> None:
         """Make a sealed file the next segment of this partition, and remove its staged name."""
-        self._index()
-        self._link(staged, header, self._end)
-        staged.unlink(missing_ok=True)
+        with self._names_kept():
+            self._link(staged, header, self._end)
+        self._settle(staged)
 
     def publish_once(self, staged: Path, header: Header, since: int) -> int:
         """As ``publish``, unless the segment is at or after position ``since`` already.
 
         Returns the position after the segment.
         """
-        known = self.end()
-        if since > known:
-            raise LogError(
-                f"log {self.log!r}, partition {self.number} ends at {known}, before position {since} where a "
-                "segment was to be published: is this another log of the same name?"
-            )
-        position = max(since, self.begin())
-        while position < known:
-            found = self.header(position)
-            if found is None:
-                self.damaged(position, "the file is missing")
-            position += found.count
-            if found.id == header.id:
-                break
-        else:
-            position = self._link(staged, header, position)
+        with self._names_kept():
+            known, begin = self.end(), self.begin()
+            if since > known:
+                raise LogError(
+                    f"log {self.log!r}, partition {self.number} ends at {known}, before position {since}"
+                    " where a segment was to be published: is this another log of the same name?"
+                )
+            after = self._published(header.id, max(since, begin), known)
+            if after is None and since < begin and not staged.exists():
+                # Its staged name goes before the segment itself does: see remove.
+                after = begin
+            if after is None:
+                after = self._link(staged, header, known)
+        self._settle(staged)
+        return after
+
+    def _settle(self, staged: Path) -> None:
+        if self.fsync == "full":
+            sync_folder(self.folder)
         staged.unlink(missing_ok=True)
-        return position
+
+    def _published(self, segment_id: bytes, since: int, known: int) -> int | None:
+        """The position after a segment that is at or after ``since``, alone or as a part of a longer one."""
+        if since >= known:
+            return None
+        first, _ = self._place(since)
+        while first < known:
+            found = self.header(first)
+            if found is None:
+                self.damaged(first, "the file is missing")
+            parts = self._parts(first, found)
+            for part_id, count in parts:
+                first += count
+                if part_id == segment_id:
+                    return first
+        return None
+
+    def _parts(self, position: int, header: Header) -> Sequence[tuple[bytes, int]]:
+        if not header.parts:
+            return [(header.id, header.count)]
+        loaded = self.load(position)
+        if loaded is None:
+            self.damaged(position, "the file is missing")
+        return loaded.parts
 
     def _link(self, staged: Path, header: Header, position: int) -> int:
         while True:
@@ -171,8 +231,6 @@ class Partition:
                 ) from error
             else:
                 found = header
-                if self.sync:
-                    sync_folder(self.folder)
             self._learn(position, found.count)
             position += found.count
             # The segment may be there by another process's hand, or by our own link whose answer a
@@ -180,30 +238,115 @@ class Partition:
             if found.id == header.id:
                 return position
 
-    def _segment_of(self, position: int) -> int:
-        starts = self._index()
-        return starts[bisect_right(starts, position) - 1]
+    def swap(self, run: Sequence[int], merged: Path, generation: int) -> bool:
+        """Put one file in place of a run of segments, unless names have been taken away since a generation.
 
-    def _index(self) -> array[int]:
-        if self._starts is None:
-            with self._lock:
-                if self._starts is None:
-                    self._scan()
-        assert self._starts is not None
-        return self._starts
+        Only the name of the first is used again, for a file that has all of their records.
+        """
+        with self.gate.exclusive() as held:
+            if held.generation != generation:
+                return False
+            held.advance()
+            self._remove_staged_names(run[0])
+            merged.rename(self.file(run[0]))
+            # The disk must know the longer segment before it may forget what is in it.
+            sync_folder(self.folder)
+            for position in run[1:]:
+                self.remove(position)
+        return True
 
-    def _scan(self) -> None:
-        starts = self.listed()
-        # A listing taken while producers work may miss a segment that is older than one it shows. In the
-        # middle that costs a longer walk; the first one must be right.
-        if starts and starts[0] != 0 and self.file(0).exists():
-            starts.insert(0, 0)
-        # The last segment counts as known only when its header has been read.
-        self._end = starts.pop() if starts else 0
-        self._starts = array("q", starts)
+    def cut(self, through: int, generation: int) -> bool:
+        """Delete the segments that begin at or before a position, from the front, but never the newest.
+
+        Does nothing, and says so, when names have been taken away since a generation: a segment may have
+        grown by what is not to be deleted.
+        """
+        with self.gate.exclusive() as held:
+            if held.generation != generation:
+                return False
+            held.advance()
+            for start in self.listed()[:-1]:
+                if start > through:
+                    break
+                self.remove(start)
+        return True
+
+    def remove(self, position: int) -> None:
+        """Delete a segment. Only for who holds the gate exclusively."""
+        self._remove_staged_names(position)
+        self.file(position).unlink(missing_ok=True)
+
+    def _remove_staged_names(self, position: int) -> None:
+        """Remove what a crash between link and unlink left.
+
+        A publish that is repeated would take such a name without its segment for one that is unpublished.
+        """
+        try:
+            status = self.file(position).stat()
+        except FileNotFoundError:
+            return
+        if status.st_nlink > 1:
+            staging.remove_names(self._staging, status.st_ino)
+
+    def _known(self) -> tuple[int, int]:
+        if self._generation == _UNSEEN:
+            self._refresh()
+        with self._lock:
+            return self._end, self._generation
+
+    def _place(self, position: int) -> tuple[int, int]:
+        """Where to begin to look for a position, and the generation in which that was right."""
+        if self._generation == _UNSEEN:
+            self._refresh()
+        with self._lock:
+            if position >= self._end:
+                return self._end, self._generation
+            index = bisect_right(self._starts, position) - 1
+            if index >= 0:
+                return self._starts[index], self._generation
+        return self._gone(position, self.begin())
+
+    def _place_again(self, position: int, missing: int, generation: int) -> tuple[int, int]:
+        if generation == self.gate.generation():
+            self.damaged(missing, "the file is missing")
+        self._refresh()
+        return self._place(position)
+
+    def _gone(self, position: int, begin: int) -> NoReturn:
+        raise LogError(
+            f"log {self.log!r}, partition {self.number}: positions before {begin} are gone, and {position}"
+            f" was asked for: retention has deleted them. Read from {begin} on; a job starts from there with"
+            " fresh=True (--fresh)"
+        )
+
+    @contextmanager
+    def _names_kept(self) -> Iterator[None]:
+        """Know the partition as it is, and let nobody take a name away meanwhile."""
+        with self.gate.shared() as generation:
+            if generation != self._generation:
+                self._scan(generation)
+            yield
+
+    def _refresh(self) -> None:
+        with self.gate.shared() as generation:
+            self._scan(generation)
+
+    def _scan(self, generation: int) -> None:
+        with self._lock:
+            if generation == self._generation:
+                return
+            starts = self.listed()
+            # A listing taken while producers work may miss a segment that is older than one it shows. In
+            # the middle that costs a longer walk; the first one must be right.
+            if starts and starts[0] != 0 and self.file(0).exists():
+                starts.insert(0, 0)
+            # The last segment counts as known only when its header has been read.
+            self._end = starts.pop() if starts else 0
+            self._starts = array("q", starts)
+            self._generation = generation
 
     def _learn(self, position: int, count: int) -> None:
         with self._lock:
-            if position == self._end and self._starts is not None:
+            if position == self._end:
                 self._starts.append(position)
                 self._end = position + count

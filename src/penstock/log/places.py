@@ -33,3 +33,13 @@ def log_folder(name: str, root: str | Path | None = None) -> Path:
             "beginning with a letter or digit and without '..'"
         )
     return (home() if root is None else Path(root).absolute()) / "logs" / name
+
+
+def log_names(root: str | Path | None = None) -> list[str]:
+    """The names of the logs below ``root``, which is ``home()`` unless given, in order."""
+    folder = (home() if root is None else Path(root).absolute()) / "logs"
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    return [name for name in names if _NAME.fullmatch(name) and (folder / name / "log.json").exists()]

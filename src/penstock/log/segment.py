@@ -1,10 +1,14 @@
 """One sealed segment: a header that vouches for itself and for the payload behind it.
 
-    magic 8 | version 2 | 0 6 | segment id 16 | record count 8 | payload length 8 | 0 8 |
+    magic 8 | version 2 | 0 6 | segment id 16 | record count 8 | payload length 8 | number of parts 8 |
     CRC-32 of the payload 4 | CRC-32 of the 60 bytes before 4 | payload
 
 All numbers are little endian. The position is not part of the file, so a producer that loses the race for
 a position tries the next one with the same file.
+
+A segment that a producer sealed has no parts, and version 1. One that compaction made of others has
+version 2, and its payload begins with the id (16) and the record count (8) of each of them: who asks whether
+a segment was published finds it there.
 """
 
 from __future__ import annotations
@@ -24,8 +28,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAGIC = b"PENSTOCK"
-_VERSION = 1
-_BODY = struct.Struct("<8sH6x16sQQ8xI")
+_SEALED, _MERGED = 1, 2
+_BODY = struct.Struct("<8sH6x16sQQQI")
+_PART = struct.Struct("<16sQ")
 _CHECK = struct.Struct("<I")
 HEADER_SIZE = _BODY.size + _CHECK.size
 
@@ -42,9 +47,11 @@ class Header:
     count: int
     length: int
     checksum: int
+    parts: int = 0
 
     def pack(self) -> bytes:
-        body = _BODY.pack(_MAGIC, _VERSION, self.id, self.count, self.length, self.checksum)
+        version = _MERGED if self.parts else _SEALED
+        body = _BODY.pack(_MAGIC, version, self.id, self.count, self.length, self.parts, self.checksum)
         return body + _CHECK.pack(crc32(body))
 
 
@@ -54,6 +61,7 @@ class Sealed:
 
     header: Header
     payload: pa.Buffer
+    parts: bytes = b""
 
     @property
     def size(self) -> int:
@@ -70,6 +78,18 @@ def seal(segment_id: bytes, records: Sequence[Record], now: float | None = None)
     return Sealed(Header(segment_id, len(records), payload.size, crc32(payload)), payload)
 
 
+def merge(segment_id: bytes, segments: Sequence[Segment]) -> Sealed:
+    """Make one segment of several that follow each other."""
+    parts = [part for one in segments for part in one.parts]
+    packed = b"".join(_PART.pack(*part) for part in parts)
+    payload = codec.merge([one.batch for one in segments])
+    count = sum(one.header.count for one in segments)
+    checksum = crc32(payload, crc32(packed))
+    return Sealed(
+        Header(segment_id, count, len(packed) + payload.size, checksum, len(parts)), payload, packed
+    )
+
+
 def unpack_header(raw: bytes) -> Header:
     """The header in the first bytes of a segment, or ``DamageError`` when it cannot be trusted.
 
@@ -81,12 +101,12 @@ def unpack_header(raw: bytes) -> Header:
     body = raw[: _BODY.size]
     if _CHECK.unpack_from(raw, _BODY.size) != (crc32(body),):
         raise DamageError("the header's checksum does not match")
-    magic, version, segment_id, count, length, checksum = _BODY.unpack(body)
+    magic, version, segment_id, count, length, parts, checksum = _BODY.unpack(body)
     if magic != _MAGIC or count == 0:
         raise DamageError("the header is not that of a segment")
-    if version != _VERSION:
+    if version not in (_SEALED, _MERGED):
         raise DamageError(f"format version {version} is not known to this version of Penstock")
-    return Header(segment_id, count, length, checksum)
+    return Header(segment_id, count, length, checksum, parts)
 
 
 def read_header(path: Path) -> tuple[Header, int]:
@@ -112,11 +132,13 @@ class Segment:
     """A segment that was read and found whole."""
 
     header: Header
-    _batch: Any
+    batch: Any
+    parts: Sequence[tuple[bytes, int]]
+    """Id and record count of every segment that a producer sealed and that is in this one."""
 
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[list[Record]]:
         """Its records from index ``start`` up to ``stop``, in lists."""
-        return codec.decode_batch(self._batch, start, stop)
+        return codec.decode_batch(self.batch, start, stop)
 
 
 def load(path: Path) -> Segment:
@@ -127,7 +149,11 @@ def load(path: Path) -> Segment:
     payload = memoryview(raw)[HEADER_SIZE:]
     if crc32(payload) != header.checksum:
         raise DamageError("the payload's checksum does not match")
-    return Segment(header, _open(header, payload))
+    size = header.parts * _PART.size
+    if size > len(payload):
+        raise DamageError("the payload does not hold what the header says")
+    parts = list(_PART.iter_unpack(payload[:size])) if size else [(header.id, header.count)]
+    return Segment(header, _open(header, payload[size:]), parts)
 
 
 def _open(header: Header, payload: memoryview) -> pa.RecordBatch:

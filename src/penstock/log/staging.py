@@ -13,11 +13,12 @@ from typing import Literal
 from penstock.errors import LogError
 from penstock.log.segment import Sealed
 
-# An append's file is worthless once its process is gone; a staged one belongs to whoever holds its
-# StagedSegment, perhaps on another machine.
-Kind = Literal["append", "stage"]
+# A staged file belongs to whoever holds its StagedSegment, perhaps on another machine; the file of an append,
+# a merge or a reader's position is worthless once its process is gone.
+Kind = Literal["append", "stage", "merge", "reader"]
+WORTHLESS: tuple[Kind, ...] = ("append", "merge", "reader")
 
-_FILE = re.compile(r"(append|stage)-([0-9a-f]{32})\.seg")
+_FILE = re.compile(r"(append|stage|merge|reader)-([0-9a-f]{32})\.seg")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def write(path: Path, sealed: Sealed, *, sync: bool) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(sealed.header.pack())
+            file.write(sealed.header.pack() + sealed.parts)
             file.write(sealed.payload)
             if sync:
                 file.flush()
@@ -77,6 +78,18 @@ def write(path: Path, sealed: Sealed, *, sync: bool) -> None:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+def remove_names(folder: Path, inode: int) -> None:
+    """Remove the unpublished names of a file that is published too."""
+    for path in folder.iterdir():
+        if _FILE.fullmatch(path.name) is not None:
+            try:
+                same = path.stat().st_ino == inode
+            except FileNotFoundError:
+                continue
+            if same:
+                path.unlink(missing_ok=True)
 
 
 def discard(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.errors import LogCorruptionError
 from penstock.log import segment
+from penstock.log.durability import Fsync
 from penstock.log.partition import Partition
+from penstock.log.readers import Reader
+from penstock.log.retention import Retention
 from penstock.log.segment import DamageError
 
 
@@ -25,11 +29,28 @@ class PartitionStat:
 
 
 @dataclass(frozen=True)
+class ReaderStat:
+    """One reader in numbers."""
+
+    name: str
+    positions: dict[int, int]
+    lag: int
+    """How many records it has not read yet, those that retention has deleted included."""
+    time: float
+    """When it last said how far it is, in seconds since the epoch."""
+
+
+@dataclass(frozen=True)
 class LogStat:
     """A log in numbers."""
 
     name: str
+    id: str | None
+    """32 hex digits that no other log has, a log of the same name that was deleted included."""
+    fsync: Fsync
+    retention: Retention
     partitions: list[PartitionStat]
+    readers: list[ReaderStat]
 
     @property
     def damaged(self) -> bool:
@@ -44,18 +65,22 @@ def inspect(partition: Partition, *, verify: bool) -> PartitionStat:
     damaged: list[tuple[int, str]] = []
     expected: int | None = starts[0] if starts else 0
     for position in starts:
-        if expected is not None and position != expected:
-            damaged.append((expected, f"missing, or the segment before overlaps the one at {position}"))
+        if expected is not None and position > expected:
+            damaged.append((expected, "the file is missing"))
         try:
             header, length = segment.read_header(partition.file(position))
+        except FileNotFoundError:
+            continue  # merged into the one before, or deleted, while we looked
         except DamageError as error:
             damaged.append((position, str(error)))
             size += partition.file(position).stat().st_size
             expected = None
             continue
         size += length
-        records += header.count
-        expected = position + header.count
+        end = position + header.count
+        # After a crash of a compaction some records are in two files; they count once.
+        records += max(0, end - max(position, expected or 0))
+        expected = max(end, expected or 0)
         try:
             segment.check_size(header, length)
             if verify:
@@ -67,3 +92,9 @@ def inspect(partition: Partition, *, verify: bool) -> PartitionStat:
     begin = starts[0] if starts else 0
     end = expected if expected is not None else starts[-1]
     return PartitionStat(partition.number, begin, end, records, len(starts), size, damaged)
+
+
+def lag(reader: Reader, partitions: Sequence[PartitionStat]) -> ReaderStat:
+    """How far a reader is behind."""
+    waiting = sum(max(0, one.end - reader.positions.get(one.partition, one.begin)) for one in partitions)
+    return ReaderStat(reader.name, reader.positions, waiting, reader.time)

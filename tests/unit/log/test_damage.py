@@ -176,6 +176,6 @@ def test_a_bad_description_is_an_error(path: Path, text: str) -> None:
 
 
 def test_a_newer_format_is_an_error(path: Path) -> None:
-    (path / "log.json").write_text('{"format":"penstock.log","version":2,"partitions":1}')
-    with pytest.raises(LogError, match="format version 2"):
+    (path / "log.json").write_text('{"format":"penstock.log","version":3,"partitions":1}')
+    with pytest.raises(LogError, match="format version 3"):
         Log.open(path)

@@ -151,7 +151,13 @@ def test_create_and_open(tmp_path: Path) -> None:
     assert Log.create(path, 2, exist_ok=True).partitions == 2
     with pytest.raises(LogExistsError, match="has 2 partitions, not 3"):
         Log.create(path, 3, exist_ok=True)
-    assert sorted(entry.name for entry in path.iterdir()) == ["log.json", "p00000", "p00001", "staging"]
+    assert sorted(entry.name for entry in path.iterdir()) == [
+        "log.json",
+        "p00000",
+        "p00001",
+        "readers",
+        "staging",
+    ]
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 100_000])
@@ -172,7 +178,7 @@ def test_everything_belongs_to_its_user_alone(tmp_path: Path) -> None:
     log.append(numbered(0, 3), partition=0)
     log.stage(1, numbered(0, 1))
     entries = [tmp_path / "deep", *(tmp_path / "deep").rglob("*")]
-    assert len(entries) == 9
+    assert len(entries) == 12
     for entry in entries:
         assert stat.S_IMODE(entry.stat().st_mode) == (0o700 if entry.is_dir() else 0o600), entry
 
@@ -201,10 +207,10 @@ def test_a_listing_that_misses_segments_does_not_mislead(
 
 
 def test_a_log_travels_to_another_process_as_its_path(tmp_path: Path) -> None:
-    log = Log.create(tmp_path / "orders", sync=True)
+    log = Log.create(tmp_path / "orders", fsync="full")
     copy = pickle.loads(pickle.dumps(log))
     copy.append(numbered(0, 1))
-    assert (copy.path, copy.sync, values(log)) == (log.path, True, [0])
+    assert (copy.path, copy.id, copy.fsync, values(log)) == (log.path, log.id, "full", [0])
 
 
 def test_names_and_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

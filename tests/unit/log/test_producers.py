@@ -46,5 +46,4 @@ def test_every_record_once_and_in_order(tmp_path: Path, producers: int, partitio
         assert got[name] == expected
     found = log.stat(verify=True)
     assert not found.damaged
-    assert sum(one.segments for one in found.partitions) == producers * BATCHES
     assert list((log.path / "staging").iterdir()) == []

@@ -1,0 +1,189 @@
+"""Small segments made into larger ones: fewer files, less space, faster to read; the same records in the same
+positions.
+
+The longer segment is written aside, brought to the disk, and renamed over the first of its run; the others,
+whose records it has, are deleted then. A crash in between leaves files that nobody misses and nobody minds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import LogCorruptionError
+from penstock.log import segment, staging
+from penstock.log.partition import Partition
+from penstock.log.segment import DamageError
+
+FULL = 8 << 20
+"""Bytes of a segment that is large enough: it is read as a whole, even for a single record."""
+
+ENOUGH = 32
+"""How many small segments in a row are worth the work, when nobody has asked for it."""
+
+_TIERS = (1 << 16, 1 << 20, FULL)
+_WINDOW = 1024
+_ROUND = 512
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A segment as compaction sees it."""
+
+    start: int
+    count: int
+    bytes: int
+    time: float
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What compaction has done to a partition."""
+
+    partition: int
+    before: int
+    after: int
+
+
+def plan(pieces: Sequence[Piece], least: int) -> list[list[Piece]]:
+    """The runs to merge, each into one segment: small neighbours, ``least`` or more of them in a row.
+
+    The smallest are merged first and among themselves, so that no record is written again and again
+    together with few new ones.
+
+    >>> small = [Piece(start, 10, 100, 0.0) for start in range(0, 40, 10)]
+    >>> [[piece.start for piece in run] for run in plan(small, least=2)]
+    [[0, 10, 20, 30]]
+    >>> plan(small, least=5)
+    []
+    """
+    for limit in _TIERS:
+        runs = [
+            group
+            for row in _rows(pieces, limit)
+            if len(row) >= least
+            for group in _groups(row)
+            if len(group) > 1
+        ]
+        if runs:
+            return runs
+    return []
+
+
+def covered(pieces: Sequence[Piece]) -> list[int]:
+    """The positions of segments whose records an earlier, longer one has: what a crash has left."""
+    found = []
+    reach = 0
+    for piece in pieces:
+        if piece.end <= reach:
+            found.append(piece.start)
+        reach = max(reach, piece.end)
+    return found
+
+
+def _rows(pieces: Sequence[Piece], limit: int) -> Iterator[list[Piece]]:
+    row: list[Piece] = []
+    for piece in pieces:
+        if row and (piece.start != row[-1].end or piece.bytes >= limit):
+            yield row
+            row = []
+        if piece.bytes < limit:
+            row.append(piece)
+    if row:
+        yield row
+
+
+def _groups(row: Sequence[Piece]) -> Iterator[list[Piece]]:
+    group: list[Piece] = []
+    size = 0
+    for piece in row:
+        if group and (size + piece.bytes > FULL or len(group) == _ROUND):
+            yield group
+            group, size = [], 0
+        group.append(piece)
+        size += piece.bytes
+    if group:
+        yield group
+
+
+class Compactor:
+    """Compacts one partition, a window of its segments at a time."""
+
+    def __init__(self, partition: Partition, staging_folder: Path) -> None:
+        self._partition = partition
+        self._staging = staging_folder
+        self._settled = 0
+
+    def step(self, least: int = ENOUGH) -> bool:
+        """Merge one run of the oldest small segments, or look further; False when there is nothing to do."""
+        starts, generation = self._partition.snapshot()
+        # The newest segment stays as it is: its name tells where the partition ends.
+        waiting = [start for start in starts[:-1] if start >= self._settled]
+        pieces = self._pieces(waiting[:_WINDOW])
+        extra = covered(pieces)
+        if extra:
+            return self._remove(extra, generation)
+        runs = plan(pieces, least)
+        if runs:
+            return self._merge(runs[0], generation)
+        if len(waiting) > _WINDOW:
+            self._settled = waiting[_WINDOW // 2]
+            return True
+        return False
+
+    def all(self) -> Compacted:
+        """Merge whatever is small."""
+        before = len(self._partition.listed())
+        self._settled = 0
+        while self.step(least=2):
+            pass
+        self._settled = 0
+        return Compacted(self._partition.number, before, len(self._partition.listed()))
+
+    def _pieces(self, starts: Sequence[int]) -> list[Piece]:
+        pieces = []
+        for start in starts:
+            file = self._partition.file(start)
+            # A damaged segment is left as it is, and ends the run before it; a missing one was merged.
+            with suppress(DamageError, FileNotFoundError):
+                header, size = segment.read_header(file)
+                pieces.append(Piece(start, header.count, size, file.stat().st_mtime))
+        return pieces
+
+    def _merge(self, run: Sequence[Piece], generation: int) -> bool:
+        segments = []
+        for piece in run:
+            try:
+                loaded = self._partition.load(piece.start)
+            except LogCorruptionError:
+                self._settled = piece.end
+                return True
+            if loaded is None or loaded.header.count != piece.count:
+                return True  # somebody else has merged it
+            segments.append(loaded)
+        segment_id = os.urandom(16)
+        merged = self._staging / staging.file_name("merge", segment_id.hex())
+        staging.write(merged, segment.merge(segment_id, segments), sync=True)
+        try:
+            # It is as old as the youngest that is in it.
+            newest = max(piece.time for piece in run)
+            os.utime(merged, (newest, newest))
+            self._partition.swap([piece.start for piece in run], merged, generation)
+        finally:
+            merged.unlink(missing_ok=True)
+        return True
+
+    def _remove(self, positions: Sequence[int], generation: int) -> bool:
+        with self._partition.gate.exclusive() as held:
+            if held.generation == generation:
+                held.advance()
+                for position in positions:
+                    self._partition.remove(position)
+        return True
