@@ -91,9 +91,10 @@ class LogSource(_NamedLog, Source):
                 )
             if begin > reached[p]:
                 raise LogError(
-                    f"log {self.name!r}, partition {p}: positions before {begin} are gone, and the job has read"
-                    f" up to {reached[p]}: retention has deleted what it had not read yet. Start the job from"
-                    f" {begin} on with fresh=True (--fresh), and let the log keep more: see `penstock log retain`"
+                    f"log {self.name!r}, partition {p}: positions before {begin} are gone, and the job has"
+                    f" read up to {reached[p]}: retention has deleted what it had not read yet. Start the job"
+                    f" from {begin} on with fresh=True (--fresh), and let the log keep more"
+                    f" (`penstock log retain {self.name}`)"
                 )
         if self.max_records_per_batch is not None:
             behind = sum(1 for p in ends if ends[p] > reached[p])
@@ -150,8 +151,8 @@ class LogSource(_NamedLog, Source):
 
     def _another(self, reason: str) -> LogError:
         return LogError(
-            f"log {self.name!r}: {reason}: it is not the log that it was. Put the old one back, or start the job"
-            " from scratch with fresh=True (--fresh)"
+            f"log {self.name!r}: {reason}: it is not the log that it was. Put the old one back, or start the"
+            " job from scratch with fresh=True (--fresh)"
         )
 
     def _mark(self) -> Position:
@@ -270,6 +271,14 @@ class _LogWriter(SinkWriter):
     def _seal(self, partition: int) -> None:
         records = self._waiting[partition]
         self._waiting[partition] = []
+        try:
+            self._stage(partition, records)
+        except BaseException:
+            # Nobody will hear of what is staged, and a disk may be full of it.
+            self._log.unstage(self._staged)
+            raise
+
+    def _stage(self, partition: int, records: list[Record]) -> None:
         try:
             staged = self._log.stage(partition, records)
         except UnstorableValueError:

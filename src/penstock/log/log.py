@@ -246,6 +246,11 @@ class Log:
                 )
         self._keep_up()
 
+    def unstage(self, staged: Sequence[StagedSegment]) -> None:
+        """Delete staged segments that will not be published."""
+        for one in staged:
+            (self._staging / one.file).unlink(missing_ok=True)
+
     def discard_staged(self, older_than_seconds: float) -> int:
         """Delete every file in staging that is older, and return how many.
 

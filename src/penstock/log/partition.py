@@ -175,8 +175,8 @@ class Partition:
                 )
             after = self._published(header.id, max(since, begin), known)
             if after is None and since < begin and not staged.exists():
-                # Its staged name goes before the segment itself does: see remove.
-                after = begin
+                # It was published and deleted since: its staged name goes first, see remove.
+                after = since
             if after is None:
                 after = self._link(staged, header, known)
         self._settle(staged)
