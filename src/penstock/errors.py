@@ -98,6 +98,10 @@ class SettingError(PenstockError):
     """An option, a setting or the machine itself is not usable as it is."""
 
 
+class FolderError(PenstockError):
+    """A folder that a source reads or a sink writes is not what it was; the message says how to go on."""
+
+
 class LogError(PenstockError):
     """A log cannot do what was asked of it."""
 

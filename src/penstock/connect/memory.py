@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from penstock.connect import checking
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.record import Record, as_record
 
@@ -14,15 +15,18 @@ _CHUNK = 2048
 class MemorySource(Source):
     """Reads a list of items: values, ``(key, value)`` pairs or records.
 
-    The list is gone when the program ends, so a job with such a source starts anew each time.
+    The list is gone when the program ends, so a job with such a source starts anew each time. Item ``i``
+    belongs to partition ``i % partitions``, however batches are cut.
     """
 
-    durable = False
     bounded = True
+    durable = False
 
     def __init__(
         self, items: Iterable[Any] = (), *, partitions: int = 1, max_records_per_batch: int | None = None
     ) -> None:
+        checking.whole("MemorySource", "partitions", partitions)
+        checking.whole("MemorySource", "max_records_per_batch", max_records_per_batch, optional=True)
         self.records = [as_record(item) for item in items]
         self.partitions = partitions
         self.max_records_per_batch = max_records_per_batch

@@ -1,0 +1,232 @@
+"""Reads the files of a folder, each once and whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.columns import Columns
+from penstock.connect import checking
+from penstock.connect.declared import read_schema, write_schema
+from penstock.connect.found import FoundFile, FoundFiles
+from penstock.connect.parquet_format import ParquetFormat
+from penstock.connect.text_formats import TextFormat
+from penstock.errors import FolderError, SettingError
+from penstock.graph.ends import Position, Rejected, Source, Split
+from penstock.record import Record
+
+_FORMATS = ("lines", "csv", "json", "parquet")
+_NATIVE = {"lines": "text", "csv": "csv", "json": "json", "parquet": "parquet"}
+_WILD = frozenset("{}[]*?\\")
+
+
+class FileSource(Source):
+    """Reads every file that is in a folder or appears there, once and whole.
+
+    Files must be complete when they appear: write them elsewhere on the same file system and rename
+    them, or under a name that begins with ``.`` or ``_``. What is added to a file later is not read.
+    Values are strings (``lines``), what a line of JSON says (``json``) or dicts of columns (``csv``,
+    ``parquet``). ``key`` and ``ts`` name a field, or are functions of the value.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        format: str = "lines",
+        *,
+        schema: Any = None,
+        key: str | Callable[[Any], Any] | None = None,
+        ts: str | Callable[[Any], Any] | None = None,
+        columns: Sequence[str] | None = None,
+        pattern: str = "*",
+        header: bool = True,
+        separator: str = ",",
+        partitions: int = 2,
+        max_files_per_batch: int = 1000,
+        max_bytes_per_batch: int | None = 256 << 20,
+        ignore_missing: bool = False,
+        index: str | Path | None = None,
+    ) -> None:
+        owner = "FileSource"
+        checking.one_of(owner, "format", format, _FORMATS)
+        checking.text(owner, "pattern", pattern)
+        checking.whole(owner, "partitions", partitions)
+        checking.whole(owner, "max_files_per_batch", max_files_per_batch)
+        checking.whole(owner, "max_bytes_per_batch", max_bytes_per_batch, optional=True)
+        if not isinstance(folder, str | Path) or not str(folder):
+            raise SettingError(f"{owner}: folder takes a path, not {folder!r:.60}")
+        if not isinstance(separator, str) or len(separator) != 1:
+            raise SettingError(f"{owner}: separator takes one character, not {separator!r:.60}")
+        for name, how in (("key", key), ("ts", ts)):
+            _check_how(format, name, how)
+        if columns is not None and (
+            format == "lines" or isinstance(columns, str) or not all(isinstance(c, str) for c in columns)
+        ):
+            raise SettingError(f"{owner}: columns takes a list of names, for csv, json and parquet")
+        if schema is not None and format == "lines":
+            raise SettingError(f"{owner}: lines have no schema; their values are strings")
+        if format == "csv" and not header and schema is None:
+            raise SettingError(
+                f"{owner}: CSV files without a header need schema= for the names of the columns"
+            )
+        self.folder = Path(folder).absolute()
+        self.format = format
+        self.schema = None if schema is None else read_schema(owner, schema)
+        self.key, self.ts = key, ts
+        self.columns = None if columns is None else tuple(columns)
+        self.pattern = pattern
+        self.header, self.separator = header, separator
+        self.partitions = partitions
+        self.max_files_per_batch = max_files_per_batch
+        self.max_bytes_per_batch = max_bytes_per_batch
+        self.ignore_missing = ignore_missing
+        self._found = FoundFiles(self.folder, pattern, None if index is None else Path(index).absolute())
+        if self.schema is not None:
+            self._check_names([column.name for column in self.schema])
+
+    def begin(self) -> Position:
+        """Start with the first file that was ever found and is still there."""
+        files = self._found.look()
+        gone = 0
+        while gone < len(files) and not (self.folder / files[gone].name).exists():
+            gone += 1
+        return {"files": gone, "index": self._found.id}
+
+    def latest(self, after: Position) -> Position:
+        """Look for new files and take as many as a batch may have, at least one."""
+        files = self._found.look()
+        self._check_index(after, len(files))
+        start = end = after["files"]
+        room = float("inf") if self.max_bytes_per_batch is None else self.max_bytes_per_batch
+        for file in files[start : start + self.max_files_per_batch]:
+            room -= file.size
+            if room < 0 and end > start:
+                break
+            end += 1
+        return {"files": end, "index": self._found.id}
+
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        """Deal the files out by their number, so that a file's lane is the same however batches are cut."""
+        dealt: list[list[FoundFile]] = [[] for _ in range(self.partitions)]
+        for number, file in enumerate(self._range(start, end), start["files"]):
+            dealt[number % self.partitions].append(file)
+        return [(lane, files) for lane, files in enumerate(dealt) if files]
+
+    def read(self, split: Split) -> Iterator[list[Record] | Columns | Rejected]:
+        """Read the files of a part, one after another."""
+        _, files = split
+        form = self._form()
+        for name, size, changed in files:
+            found = FoundFile(name, size, changed)
+            try:
+                with (self.folder / name).open("rb") as file:
+                    self._check_unchanged(found, os.fstat(file.fileno()))
+                    yield from form.read(file, name)
+                    self._check_unchanged(found, os.fstat(file.fileno()))
+            except FileNotFoundError:
+                if not self.ignore_missing:
+                    raise self._gone(name) from None
+            except OSError as error:
+                raise FolderError(f"{self.folder / name} cannot be read: {error.strerror or error}") from None
+
+    def lane(self, split: Split) -> str:
+        """Return the number of the lane that the files were dealt to."""
+        return str(split[0])
+
+    def native(self, start: Position, end: Position) -> dict[str, Any] | None:
+        """Return how Spark itself can read a range, as plain data; None when only Python can."""
+        files = self._range(start, end)
+        named = not (callable(self.key) or callable(self.ts))
+        if not named or any(_WILD.intersection(file.name) for file in files):
+            return None
+        if _WILD.intersection(str(self.folder)):
+            return None
+        paths = []
+        for file in files:
+            path = self.folder / file.name
+            try:
+                self._check_unchanged(file, path.stat())
+            except FileNotFoundError:
+                if self.ignore_missing:
+                    continue
+                raise self._gone(file.name) from None
+            paths.append(str(path))
+        options = {"header": str(self.header).lower(), "sep": self.separator} if self.format == "csv" else {}
+        return {
+            "format": _NATIVE[self.format],
+            "paths": paths,
+            "schema": None if self.schema is None else write_schema(self.schema),
+            "options": options,
+            "columns": None if self.columns is None else list(self.columns),
+            "key": self.key,
+            "ts": self.ts,
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is read, and what of it is key and time."""
+        described: dict[str, Any] = {"folder": str(self.folder), "format": self.format}
+        if self.pattern != "*":
+            described["pattern"] = self.pattern
+        for name, how in (("key", self.key), ("ts", self.ts)):
+            if how is not None:
+                described[name] = how if isinstance(how, str) else "a function"
+        if self.schema is not None:
+            described["schema"] = write_schema(self.schema)
+        return described
+
+    def _form(self) -> Any:
+        if self.format == "parquet":
+            assert not callable(self.key)
+            assert not callable(self.ts)
+            return ParquetFormat(self.key, self.ts, self.schema, self.columns)
+        return TextFormat(
+            self.format, self.key, self.ts, self.schema, self.columns, self.header, self.separator
+        )
+
+    def _range(self, start: Position, end: Position) -> list[FoundFile]:
+        files = self._found.known()
+        self._check_index(end, len(files))
+        return files[start["files"] : end["files"]]
+
+    def _check_index(self, position: Position, count: int) -> None:
+        if position["index"] != self._found.id or position["files"] > count:
+            raise FolderError(
+                f"{self.folder} is not the folder that the job has read up to file {position['files']}: the"
+                " record of which files were found is another one. Put the old folder back, or start the job"
+                " from scratch with fresh=True (--fresh)"
+            )
+
+    def _check_unchanged(self, found: FoundFile, now: os.stat_result) -> None:
+        if (now.st_size, now.st_mtime_ns) != (found.size, found.changed):
+            raise FolderError(
+                f"{self.folder / found.name} has changed since it was found: it had {found.size} bytes then"
+                f" and has {now.st_size} now. Files must be complete when they appear: write them elsewhere"
+                " and rename them. Put it back as it was; or give it another name, so that it is read as a"
+                " new file, and set ignore_missing=True for the old name"
+            )
+
+    def _gone(self, name: str) -> FolderError:
+        return FolderError(
+            f"{self.folder / name} is gone before it was read. Put it back, or go on without it with"
+            " FileSource(…, ignore_missing=True)"
+        )
+
+    def _check_names(self, names: list[str]) -> None:
+        asked: list[tuple[str, Any]] = [("key", self.key), ("ts", self.ts)]
+        asked += [("columns", name) for name in self.columns or ()]
+        for option, field in asked:
+            if isinstance(field, str) and field not in names:
+                raise SettingError(f"FileSource: {option} names {field!r}, which is not in the schema")
+
+
+def _check_how(format: str, name: str, how: Any) -> None:
+    if how is None:
+        return
+    if format == "lines" and not callable(how):
+        raise SettingError(f"FileSource: a line has no fields, so {name} takes a function of the line")
+    if format == "parquet" and not isinstance(how, str):
+        raise SettingError(f"FileSource: {name} of Parquet files takes the name of a column")
+    if not callable(how) and not (isinstance(how, str) and how):
+        raise SettingError(f"FileSource: {name} takes the name of a field or a function, not {how!r:.60}")

@@ -1,0 +1,226 @@
+"""Files of lines, CSV and JSON lines as records. What cannot be read is rejected with its file and line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, NoReturn
+
+from penstock.connect.declared import Column, seconds_of, typed
+from penstock.errors import cause_of
+from penstock.graph.ends import Rejected
+from penstock.record import Record
+
+CHUNK = 2048
+"""How many records a list has at the most."""
+
+_BLOCK = 1 << 18
+_BOM = b"\xef\xbb\xbf"
+_LONGEST = 1 << 16
+"""How much of what cannot be read is kept."""
+
+Unreadable = (gzip.BadGzipFile, EOFError, zlib.error)
+Values = Iterator[tuple[int, Any, str | None]]
+"""A line number with a value, or with a piece and the reason why it is no value."""
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How the lines of a file become records."""
+
+    format: str
+    key: str | Callable[[Any], Any] | None = None
+    ts: str | Callable[[Any], Any] | None = None
+    schema: tuple[Column, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    header: bool = True
+    separator: str = ","
+
+    def read(self, file: IO[bytes], name: str) -> Iterator[list[Record] | Rejected]:
+        """Read a file, which ``name`` names in what is rejected."""
+        stream: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
+        reader = {"lines": _lines, "json": self._json, "csv": self._csv}[self.format]
+        records: list[Record] = []
+        pieces: list[tuple[Any, str]] = []
+        try:
+            for line, value, reason in reader(stream):
+                why = reason
+                if why is None:
+                    try:
+                        records.append(self._record(value))
+                    except ValueError as error:
+                        why = str(error)
+                if why is not None:
+                    pieces.append((_short(value), f"{name}, line {line}: {why}"))
+                if len(records) + len(pieces) >= CHUNK:
+                    yield from _both(records, pieces)
+                    records, pieces = [], []
+        except Unreadable as error:
+            pieces.append((name, f"{name} cannot be read to its end: {cause_of(error)}"))
+        yield from _both(records, pieces)
+
+    def _record(self, value: Any) -> Record:
+        if self.key is None and self.ts is None:
+            return Record(None, self._kept(value), None)
+        key = None if self.key is None else _taken(self.key, "key", value)
+        ts = None if self.ts is None else seconds_of(_taken(self.ts, "ts", value))
+        return Record(key, self._kept(value), ts)
+
+    def _kept(self, value: Any) -> Any:
+        if self.columns is None:
+            return value
+        return {name: _field(value, name) for name in self.columns}
+
+    def _json(self, file: Any) -> Values:
+        for number, line in _raw_lines(file):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line, parse_constant=_no_constant)
+                yield number, value if self.schema is None else _fitted(value, self.schema), None
+            except json.JSONDecodeError as error:
+                yield number, line, f"not JSON: {error.msg} at column {error.colno}"
+            except RecursionError:
+                yield number, line, "nested too deep"
+            except ValueError as error:
+                yield number, line, "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+
+    def _csv(self, file: Any) -> Values:
+        lines = _Remembered(file)
+        rows = csv.reader(lines, delimiter=self.separator, strict=True)
+        names: Sequence[str] | None = None
+        if not self.header:
+            assert self.schema is not None
+            names = [column.name for column in self.schema]
+        while True:
+            first = lines.number + 1
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                yield first, lines.taken(), f"not CSV: {error}"
+                continue
+            broken, raw = lines.broken, lines.taken()
+            if row is None:
+                return
+            if not row:
+                continue
+            if broken:
+                yield first, raw, "not UTF-8"
+            elif names is None:
+                names = row
+                if wrong := self._wrong_header(names):
+                    yield first, raw, f"{wrong}, so nothing of this file is read"
+                    return
+            elif len(row) != len(names):
+                yield first, raw, f"{len(row)} fields, not {len(names)}"
+            else:
+                value: Any = dict(zip(names, row, strict=True))
+                try:
+                    yield first, value if self.schema is None else _fitted(value, self.schema), None
+                except ValueError as error:
+                    yield first, raw, str(error)
+
+    def _wrong_header(self, names: Sequence[str]) -> str | None:
+        if len(set(names)) < len(names):
+            return "two columns have the same name"
+        wanted = [column.name for column in self.schema or ()]
+        wanted += [name for name in (self.key, self.ts, *(self.columns or ())) if isinstance(name, str)]
+        missing = next((name for name in wanted if name not in names), None)
+        return None if missing is None else f"there is no column {missing!r}"
+
+
+def _both(records: list[Record], pieces: list[tuple[Any, str]]) -> Iterator[list[Record] | Rejected]:
+    if records:
+        yield records
+    if pieces:
+        yield Rejected(pieces)
+
+
+def _raw_lines(file: Any) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while block := file.readlines(_BLOCK):
+        if number == 0:
+            block[0] = block[0].removeprefix(_BOM)
+        for line in block:
+            number += 1
+            yield number, line.rstrip(b"\r\n")
+
+
+def _lines(file: Any) -> Values:
+    for number, line in _raw_lines(file):
+        try:
+            yield number, line.decode(), None
+        except UnicodeDecodeError:
+            yield number, line, "not UTF-8"
+
+
+class _Remembered:
+    """The lines of a file as text, and those that the last row was made of."""
+
+    def __init__(self, file: Any) -> None:
+        self._lines = iter(file)
+        self._since: list[str] = []
+        self.number = 0
+        self.broken = False
+
+    def __iter__(self) -> _Remembered:
+        return self
+
+    def __next__(self) -> str:
+        raw = next(self._lines)
+        if self.number == 0:
+            raw = raw.removeprefix(_BOM)
+        self.number += 1
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError:
+            line, self.broken = raw.decode(errors="replace"), True
+        self._since.append(line)
+        return str(line)
+
+    def taken(self) -> str:
+        """Return what was read since the last call."""
+        text, self._since, self.broken = "".join(self._since), [], False
+        return text.rstrip("\r\n")
+
+
+def _fitted(value: Any, schema: tuple[Column, ...]) -> dict[str, Any]:
+    """Return the fields of a schema, each as its type wants it."""
+    if not isinstance(value, dict):
+        raise ValueError(f"the schema wants an object, not {type(value).__name__}")
+    fitted = {}
+    for column in schema:
+        try:
+            fitted[column.name] = typed(value.get(column.name), column.type)
+        except ValueError as error:
+            raise ValueError(f"field {column.name!r}: {error}") from None
+        if fitted[column.name] is None and not column.nullable:
+            raise ValueError(f"field {column.name!r} is missing")
+    return fitted
+
+
+def _taken(how: str | Callable[[Any], Any], what: str, value: Any) -> Any:
+    if isinstance(how, str):
+        return _field(value, how)
+    try:
+        return how(value)
+    except Exception as error:
+        raise ValueError(f"the function for {what} raised {cause_of(error)}") from None
+
+
+def _field(value: Any, name: str) -> Any:
+    if not isinstance(value, dict) or name not in value:
+        raise ValueError(f"there is no field {name!r}")
+    return value[name]
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _short(piece: Any) -> Any:
+    return piece[:_LONGEST] if isinstance(piece, str | bytes) else piece
