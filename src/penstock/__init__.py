@@ -45,8 +45,14 @@ from penstock.record import Record
 if TYPE_CHECKING:
     from penstock import testing
     from penstock.connect.console import ConsoleSink
+    from penstock.connect.file_sink import FileSink
+    from penstock.connect.file_source import FileSource
+    from penstock.connect.foreach_batch import ForeachBatchSink
+    from penstock.connect.http import HttpSink
     from penstock.connect.log_ends import LogSink, LogSource
     from penstock.connect.memory import MemorySink, MemorySource
+    from penstock.connect.rate import RateSource
+    from penstock.connect.socket_source import SocketSource
     from penstock.engine.report import Report
     from penstock.engine.side import Discarded, Failed, Late
     from penstock.log import Log
@@ -59,12 +65,18 @@ _LAZY = {
     "Discarded": "penstock.engine.side",
     "Failed": "penstock.engine.side",
     "Late": "penstock.engine.side",
+    "FileSink": "penstock.connect.file_sink",
+    "FileSource": "penstock.connect.file_source",
+    "ForeachBatchSink": "penstock.connect.foreach_batch",
+    "HttpSink": "penstock.connect.http",
     "Log": "penstock.log",
     "LogSink": "penstock.connect.log_ends",
     "LogSource": "penstock.connect.log_ends",
     "MemorySink": "penstock.connect.memory",
     "MemorySource": "penstock.connect.memory",
+    "RateSource": "penstock.connect.rate",
     "Report": "penstock.engine.report",
+    "SocketSource": "penstock.connect.socket_source",
     "run": "penstock.spark.run",
 }
 """Where a name comes from that is imported only when it is used."""
@@ -91,7 +103,11 @@ __all__ = [
     "Discarded",
     "Distinct",
     "Failed",
+    "FileSink",
+    "FileSource",
+    "ForeachBatchSink",
     "GraphError",
+    "HttpSink",
     "IncompatibleJobError",
     "Inputs",
     "Job",
@@ -113,6 +129,7 @@ __all__ = [
     "Problem",
     "QoS",
     "Quantiles",
+    "RateSource",
     "Record",
     "Reduce",
     "Rejected",
@@ -121,6 +138,7 @@ __all__ = [
     "SettingError",
     "Sink",
     "SinkWriter",
+    "SocketSource",
     "Source",
     "StatefulTask",
     "Sum",

@@ -89,9 +89,10 @@ def test_a_file_keeps_its_lane_however_batches_are_cut(tmp_path: Path) -> None:
     while (end := source.latest(position)) != position:
         splits = source.splits(position, end)
         assert len(splits) == len({source.lane(split) for split in splits})
-        seen += [
-            (source.lane(split), r.value) for split in splits for part in source.read(split) for r in part
-        ]
+        for split in splits:
+            for part in source.read(split):
+                assert isinstance(part, list)
+                seen += [(source.lane(split), record.value) for record in part]
         position = end
     assert sorted(seen) == sorted((str(n % 3), str(n)) for n in range(7))
 
@@ -179,7 +180,7 @@ def test_the_index_may_be_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_told_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="there is no folder .*/nowhere"):
+    with pytest.raises(SettingError, match=r"there is no folder .*/nowhere"):
         FileSource(tmp_path / "nowhere").begin()
 
 

@@ -1,0 +1,203 @@
+"""Writes files into a folder, exactly once.
+
+Writers fill hidden files in the folder's staging; a receipt says which of them get which names, and the
+commit renames them. A name holds the batch and what no other writer has, so a name is never given twice,
+and a commit that is repeated finds its work done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from penstock.columns import Columns
+from penstock.connect import checking
+from penstock.connect.declared import read_schema, write_schema
+from penstock.connect.file_writers import FileWriter, JsonFile, ParquetRows
+from penstock.errors import FolderError, SettingError
+from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
+from penstock.log.description import sync_folder
+from penstock.record import Record
+
+STAGING = ".penstock-staging"
+
+_FORMATS = ("parquet", "json")
+_COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
+_ABANDONED = 30 * 24 * 3600.0
+"""Seconds after which a staged file is the leftover of a crash."""
+
+
+class FileSink(Sink):
+    """Writes Parquet files or files of JSON lines into a folder; readers see whole files only.
+
+    The fields of a value that is a dict are the columns; any other value is a column ``value``.
+    ``key_column`` and ``ts_column`` name columns for a record's key and time, which are left out otherwise.
+    Without a ``schema`` the types of a Parquet file are those of its first records.
+    """
+
+    transactional = True
+
+    def __init__(
+        self,
+        folder: str | Path,
+        format: str = "parquet",
+        *,
+        schema: Any = None,
+        key_column: str | None = None,
+        ts_column: str | None = None,
+        max_records_per_file: int = 1_000_000,
+        compression: str = "zstd",
+        sync: bool = False,
+    ) -> None:
+        checking.one_of("FileSink", "format", format, _FORMATS)
+        checking.text("FileSink", "key_column", key_column, optional=True)
+        checking.text("FileSink", "ts_column", ts_column, optional=True)
+        checking.whole("FileSink", "max_records_per_file", max_records_per_file)
+        checking.one_of("FileSink", "compression", compression, _COMPRESSIONS)
+        if not isinstance(folder, str | Path) or not str(folder):
+            raise SettingError(f"FileSink: folder takes a path, not {folder!r:.60}")
+        if schema is not None and format != "parquet":
+            raise SettingError("FileSink: schema is for Parquet; JSON says of each value what it is")
+        if key_column is not None and key_column == ts_column:
+            raise SettingError(f"FileSink: key_column and ts_column are both {key_column!r}")
+        self.folder = Path(folder).absolute()
+        self.format = format
+        self.schema = None if schema is None else read_schema("FileSink", schema)
+        self.key_column, self.ts_column = key_column, ts_column
+        self.max_records_per_file = max_records_per_file
+        self.compression = compression
+        self.sync = sync
+
+    def prepare(self, now: float | None = None) -> None:
+        """Make the folder, and remove what crashes have left in its staging long ago."""
+        staging = self.folder / STAGING
+        try:
+            staging.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingError(f"FileSink: {self.folder} cannot be written: {error.strerror}") from None
+        limit = (time.time() if now is None else now) - _ABANDONED
+        for path in sorted(staging.rglob("*")):
+            try:
+                if path.is_file() and path.stat().st_mtime < limit:
+                    path.unlink()
+            except FileNotFoundError:
+                continue  # its owner was faster
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Write staged files."""
+        return _FileSinkWriter(self, context)
+
+    def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
+        """Give the files of a batch their names, those that have them not yet."""
+        for receipt in receipts:
+            for staged, final in receipt["files"]:
+                try:
+                    (self.folder / STAGING / staged).rename(self.folder / final)
+                except FileNotFoundError:
+                    # An interrupted commit has renamed it. It need not be here any more: whoever reads the
+                    # folder may take files away.
+                    if not self.folder.exists():
+                        raise FolderError(f"the folder {self.folder} is gone: put it back") from None
+        if self.sync:
+            sync_folder(self.folder)
+
+    def describe(self) -> dict[str, Any]:
+        """Return where to and in which form."""
+        return {
+            "folder": str(self.folder),
+            "format": self.format,
+            "schema": None if self.schema is None else write_schema(self.schema),
+            "key_column": self.key_column,
+            "ts_column": self.ts_column,
+        }
+
+    def native_target(self) -> dict[str, Any]:
+        """Return where and how Spark itself can write a result, as plain data; then :meth:`adopt` it."""
+        return {
+            "format": self.format,
+            "staging": str(self.folder / STAGING),
+            "folder": str(self.folder),
+            "compression": self.compression,
+            "schema": None if self.schema is None else write_schema(self.schema),
+            "key_column": self.key_column,
+            "ts_column": self.ts_column,
+        }
+
+    def adopt(self, batch: int, task: str, files: Sequence[str | Path]) -> Receipt | None:
+        """Return the receipt of files that somebody else has written into the staging folder."""
+        staging, unique = self.folder / STAGING, f"{task}-{uuid4().hex[:8]}"
+        named: list[list[str]] = []
+        for file in sorted(map(str, files)):
+            path = staging / file
+            if path.name.startswith((".", "_")):
+                continue
+            if not path.resolve().is_relative_to(staging.resolve()):
+                raise SettingError(
+                    f"FileSink: {path} is not in {staging}, so it cannot become part of a batch"
+                )
+            named.append([str(path.relative_to(staging)), self.final_name(batch, unique, len(named))])
+        return {"files": named} if named else None
+
+    def final_name(self, batch: int, unique: str, number: int) -> str:
+        """Return the name of a file of a batch."""
+        ending = "parquet" if self.format == "parquet" else "jsonl"
+        return f"part-{batch:09d}-{unique}-{number:04d}.{ending}"
+
+
+class _FileSinkWriter(SinkWriter):
+    takes_columns = True
+
+    def __init__(self, sink: FileSink, context: WriteContext) -> None:
+        self._sink = sink
+        self._context = context
+        # Not the task: a job may have two sinks for one folder, and a Spark task may write to both.
+        self._unique = uuid4().hex
+        self._files: list[list[str]] = []
+        self._open: FileWriter | None = None
+
+    def write(self, records: list[Record] | Columns) -> None:
+        start = 0
+        while start < len(records):
+            if self._open is None:
+                self._open = self._next_file()
+            room = self._sink.max_records_per_file - self._open.taken
+            self._open.add(_part(records, start, room))
+            start += room
+            if self._open.taken >= self._sink.max_records_per_file:
+                self._close()
+
+    def finish(self) -> Receipt | None:
+        self._close()
+        return {"files": self._files} if self._files else None
+
+    def _next_file(self) -> FileWriter:
+        sink, context = self._sink, self._context
+        final = sink.final_name(context.batch, self._unique, len(self._files))
+        path = sink.folder / STAGING / final
+        if sink.format == "json":
+            return JsonFile(path, sink.key_column, sink.ts_column, context.reject)
+        return ParquetRows(
+            path, sink.key_column, sink.ts_column, context.reject, sink.schema, sink.compression
+        )
+
+    def _close(self) -> None:
+        if self._open is None:
+            return
+        file, self._open = self._open, None
+        if file.close(sync=self._sink.sync):
+            self._files.append([file.path.name, file.path.name])
+
+
+def _part(records: list[Record] | Columns, start: int, count: int) -> list[Record] | Columns:
+    if start == 0 and count >= len(records):
+        return records
+    if isinstance(records, Columns):
+        return Columns(
+            records.values.slice(start, count),
+            None if records.keys is None else records.keys.slice(start, count),
+            None if records.times is None else records.times.slice(start, count),
+        )
+    return records[start : start + count]

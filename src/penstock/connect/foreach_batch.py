@@ -1,0 +1,49 @@
+"""A function that is called with each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.connect import checking
+from penstock.connect.staged import Staging, StagingWriter
+from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
+from penstock.record import Record
+
+
+class ForeachBatchSink(Sink):
+    """Calls ``function(batch, records)`` on the driver, once for each batch that has records.
+
+    The records wait in files below ``folder`` until the function has returned. A crash before that repeats
+    the call, with the same number and the same records: a function that does nothing the second time,
+    which it can tell by the number, makes it exactly once. What the function raises ends the job, and the
+    next run begins with that call.
+    """
+
+    transactional = True
+
+    def __init__(
+        self, function: Callable[[int, list[Record]], Any], *, folder: str | Path | None = None
+    ) -> None:
+        checking.function("ForeachBatchSink", "function", function, optional=False)
+        self.function: Callable[[int, list[Record]], Any] | None = function
+        self._staging = Staging(folder)
+
+    def prepare(self) -> None:
+        """Make the folder in which records wait."""
+        self._staging.prepare()
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Write what the function will be called with."""
+        return StagingWriter(self._staging.folder, context)
+
+    def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
+        """Call the function, unless it has been called and has returned."""
+        function = self.function
+        assert function is not None, "only the driver's own sink has the function"
+        self._staging.once(receipts, lambda records: function(batch, list(records)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers never call it, and what it holds, such as a connection, may not be able to travel.
+        return {**self.__dict__, "function": None}
