@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import penstock as ps
+from penstock.engine.ledger import Ledger
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -88,3 +93,24 @@ def test_one_input_many_sinks() -> None:
     assert [(entry.vertex, entry.error, entry.value) for entry in result.errors] == [
         ("parse", "ValueError", "nonsense")
     ]
+
+
+def test_a_source_and_a_sink_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    monkeypatch.setenv("SENSORS_DB", str(tmp_path / "sensors.db"))
+    example = _load("custom_source")
+    readings = [example.reading(s, n) for s in range(example.SENSORS) for n in range(example.READINGS)]
+    expected = Counter(r.key for r in readings if r.value > example.TOO_WARM)
+    report = ps.run(example.job, master="local[2]")
+    assert report.records_in == len(readings)
+    assert report.batches == 4
+    with closing(sqlite3.connect(example.DATABASE)) as database:
+        assert dict(database.execute("SELECT key, value FROM latest")) == expected
+        [(applied,)] = database.execute("SELECT count(*) FROM applied")
+    entry = Ledger(tmp_path / "jobs" / "sensors" / "ledger").latest()
+    assert entry is not None
+    sink = example.SqliteSink(example.DATABASE)
+    sink.commit(entry.batch, entry.receipts["table"])
+    with closing(sqlite3.connect(example.DATABASE)) as database:
+        assert database.execute("SELECT count(*) FROM applied").fetchone() == (applied,), "applied once"
+    assert ps.run(example.job, master="local[2]").batches == 0

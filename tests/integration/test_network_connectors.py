@@ -314,6 +314,17 @@ def test_lines_come_once_over_disconnects_and_can_be_read_again(lines: Lines) ->
     assert driver.lag(first) == 3
 
 
+def test_another_run_of_the_same_job_does_not_see_the_lines_of_the_first() -> None:
+    driver = SocketSource()
+    start = driver.begin()
+    assert driver.begin() == start
+    folder = driver._log().path
+    driver._log().append([Record(None, b"of the first run")])
+    assert driver.begin() == start
+    assert driver._log().path != folder
+    assert driver.latest(start) == start
+
+
 def test_two_planners_do_not_share_the_lines(lines: Lines) -> None:
     driver = SocketSource(port=lines.port)
     start = driver.begin()

@@ -53,9 +53,11 @@ class FoundFiles:
     ) -> None:
         self.folder = folder
         self._pattern = pattern
-        # Readers with other patterns see other files, so they count them in an index of their own.
-        name = hashlib.sha256(f"{folder}\n{pattern}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        # Readers with other patterns see other files, so they count them in an index of their own. One
+        # that lies beside the data can be moved with it.
         self._place = folder / ".penstock" if index is None else index
+        counted = pattern if index is None else f"{folder}\n{pattern}"
+        name = hashlib.sha256(counted.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self._path = self._place / f"{name}.files"
         self._clock = clock
         self._files: list[FoundFile] = []

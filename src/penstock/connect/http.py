@@ -23,7 +23,7 @@ from penstock.errors import ConnectorError, SettingError, UnstorableValueError, 
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
 from penstock.record import Record
 
-_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509})
+_AGAIN = frozenset({408, 425, 429, *range(500, 600)})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 _SHOWN = 300
 """How many bytes of an answer an error shows."""

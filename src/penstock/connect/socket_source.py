@@ -55,8 +55,8 @@ class SocketSource(Source):
 
     def begin(self) -> Position:
         """Start with the first line of this run."""
-        if not self._is_copy and self._folder is not None and _was_used(Path(self._folder)):
-            self._folder = None  # a run before this one has received into it
+        if not self._is_copy and self._log().end(0) and _is_left(Path(str(self._folder))):
+            self._folder = None  # its lines are those of a run before this one
         self._log()
         return {"0": 0}
 
@@ -119,12 +119,12 @@ class SocketSource(Source):
         return {**self.__dict__, "_receiver": None, "_is_copy": True}
 
 
-def _was_used(folder: Path) -> bool:
-    """Whether somebody has received into a folder and does so no longer."""
+def _is_left(folder: Path) -> bool:
+    """Whether nobody receives into a folder any longer."""
     try:
         descriptor = os.open(folder / "receiver", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return False
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

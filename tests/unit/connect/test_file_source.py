@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pickle
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from penstock.columns import Columns
 from penstock.connect.file_source import FileSource
+from penstock.connect.found import FoundFile, FoundFiles
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Rejected
 from penstock.record import Record
@@ -79,6 +81,42 @@ def test_readers_in_other_processes_count_the_files_alike(tmp_path: Path) -> Non
     other = FileSource(tmp_path)
     assert other.begin() == start, "another job starts at the beginning, with the same order"
     assert values(other, start, ends) == values(driver, start, ends)
+
+
+def test_many_who_look_at_the_same_time_write_each_name_once(tmp_path: Path) -> None:
+    names = [f"{n:03d}" for n in range(200)]
+    seen: list[list[FoundFile]] = []
+
+    def look() -> None:
+        found = FoundFiles(tmp_path, "*")
+        while len(found.look()) < len(names):
+            pass
+        seen.append(found.look())
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for name in names:
+        write(tmp_path, name, name)
+    for thread in threads:
+        thread.join(60)
+    assert len(seen) == 4
+    assert all(files == seen[0] for files in seen)
+    assert sorted(file.name for file in seen[0]) == names
+
+
+def test_a_file_is_found_though_the_folder_was_listed_a_moment_before(tmp_path: Path) -> None:
+    now = [1000.0]
+    found = FoundFiles(tmp_path, "*", clock=lambda: now[0])
+    os.utime(tmp_path, (500, 500))
+    found.look()  # makes the index, which changes the folder
+    os.utime(tmp_path, (500, 500))
+    found.look()
+    write(tmp_path, "a", "1")
+    os.utime(tmp_path, (500, 500))  # a file system that cannot tell the two times apart
+    assert found.look() == [], "settled: the folder says that nothing has changed"
+    now[0] += 31
+    assert [file.name for file in found.look()] == ["a"], "and is not believed for ever"
 
 
 def test_a_file_keeps_its_lane_however_batches_are_cut(tmp_path: Path) -> None:
