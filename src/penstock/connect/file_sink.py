@@ -19,7 +19,7 @@ from penstock.connect.declared import read_schema, write_schema
 from penstock.connect.file_writers import FileWriter, JsonFile, ParquetRows
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
-from penstock.log.description import sync_folder
+from penstock.log.durability import sync_folder
 from penstock.record import Record
 
 STAGING = ".penstock-staging"

@@ -135,6 +135,10 @@ class FileSource(Source):
         """Return the number of the lane that the files were dealt to."""
         return str(split[0])
 
+    def lanes(self, end: Position) -> Sequence[str]:  # noqa: ARG002
+        """Return the lanes of all files that are there."""
+        return [str(lane) for lane in range(min(self.partitions, len(self._found.look())))]
+
     def native(self, start: Position, end: Position) -> dict[str, Any] | None:
         """Return how Spark itself can read a range, as plain data; None when only Python can."""
         files = self._range(start, end)

@@ -97,6 +97,10 @@ class RateSource(Source):
         """Return the number of the partition."""
         return str(split[0])
 
+    def lanes(self, end: Position) -> Sequence[str]:
+        """Return the partitions that have any record."""
+        return [str(partition) for partition in range(min(self.partitions, end["records"]))]
+
     def lag(self, after: Position) -> int:
         """Return how many records are due and not read."""
         return max(0, self._due(after["start"]) - after["records"]) if after["start"] else 0

@@ -92,6 +92,10 @@ class SocketSource(Source):
         """Return the one lane."""
         return "0"
 
+    def lanes(self, end: Position) -> Sequence[str]:
+        """Return the one lane once it has a line."""
+        return ["0"] if end["0"] else []
+
     def lag(self, after: Position) -> int:
         """Return how many lines have come and are not read."""
         return max(0, self._log().end(0) - after["0"])
