@@ -56,7 +56,9 @@ if TYPE_CHECKING:
     from penstock.engine.report import Report
     from penstock.engine.side import Discarded, Failed, Late
     from penstock.log import Log
-    from penstock.spark.run import run
+    from penstock.spark.handle import Handle
+    from penstock.spark.replacing import Reconfigured
+    from penstock.spark.run import run, start
 
 __version__ = "0.1.0"
 
@@ -69,15 +71,18 @@ _LAZY = {
     "FileSource": "penstock.connect.file_source",
     "ForeachBatchSink": "penstock.connect.foreach_batch",
     "HttpSink": "penstock.connect.http",
+    "Handle": "penstock.spark.handle",
     "Log": "penstock.log",
     "LogSink": "penstock.connect.log_ends",
     "LogSource": "penstock.connect.log_ends",
     "MemorySink": "penstock.connect.memory",
     "MemorySource": "penstock.connect.memory",
     "RateSource": "penstock.connect.rate",
+    "Reconfigured": "penstock.spark.replacing",
     "Report": "penstock.engine.report",
     "SocketSource": "penstock.connect.socket_source",
     "run": "penstock.spark.run",
+    "start": "penstock.spark.run",
 }
 """Where a name comes from that is imported only when it is used."""
 
@@ -107,6 +112,7 @@ __all__ = [
     "FileSource",
     "ForeachBatchSink",
     "GraphError",
+    "Handle",
     "HttpSink",
     "IncompatibleJobError",
     "Inputs",
@@ -130,6 +136,7 @@ __all__ = [
     "QoS",
     "Quantiles",
     "RateSource",
+    "Reconfigured",
     "Record",
     "Reduce",
     "Rejected",
@@ -153,5 +160,6 @@ __all__ = [
     "WriteContext",
     "__version__",
     "run",
+    "start",
     "testing",
 ]

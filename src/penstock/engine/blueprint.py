@@ -70,6 +70,11 @@ class Folders:
         return Path(self.root) / "stop"
 
     @property
+    def ready(self) -> Path:
+        """Exists once batches are planned."""
+        return Path(self.root) / "ready"
+
+    @property
     def failure(self) -> Path:
         """What went wrong while a batch was planned."""
         return Path(self.root) / "failure"
@@ -101,6 +106,7 @@ class Blueprint:
     folders: Folders
     sides: Mapping[str, Sink]
     """By side stream, where it is written."""
+    guarantee: str = "exactly-once"
     lasting: bool = False
     """Whether the job's folder outlives the run, so that another process will read its state."""
 
@@ -161,7 +167,9 @@ def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> 
         )
         for vertex in job.vertices
     )
-    return Blueprint(job.name, vertices, plan, buckets, Folders(str(folder)), dict(sides))
+    return Blueprint(
+        job.name, vertices, plan, buckets, Folders(str(folder)), dict(sides), guarantee=job.guarantee
+    )
 
 
 def _all_by(job: Job, vertex: Vertex, by: Partitioning) -> bool:

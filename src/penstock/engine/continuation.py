@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.engine.blueprint import Folders
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import States, owner_of, read_bucket, write_base
@@ -35,9 +35,52 @@ def obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str
             found.append(
                 f"vertex {name!r} has the state of {_class(vertex)}, which {_class(now)} cannot read"
             )
-    if last.feedback and (old["edges"], list(before)) != (new["edges"], list(after)):
+        elif now is not None and last.state:
+            found += _otherwise_kept(name, vertex, now)
+    if last.feedback and not same_graph(old, new):
         found.append("records are on their way through the old graph: run it until it is drained first")
     return found
+
+
+def same_graph(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether records on their way through one structure find their way through another."""
+    vertices = [[vertex["name"] for vertex in structure["vertices"]] for structure in (old, new)]
+    return bool(old["edges"] == new["edges"]) and vertices[0] == vertices[1]
+
+
+def _otherwise_kept(name: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Return why what a vertex holds back, in windows or for other ports, has no place in the new one."""
+    found = []
+    if old.get("window") != new.get("window"):
+        found.append(
+            f"vertex {name!r} holds records in windows {_window(old)}, and has {_window(new)} now: they would"
+            " be cut twice or not at all"
+        )
+    if old.get("sync", False) != new.get("sync", False):
+        found.append(f"vertex {name!r} {_waits(old)} for all its ports, and {_waits(new)} now")
+    return found
+
+
+def _window(vertex: dict[str, Any]) -> str:
+    window = vertex.get("window")
+    return "of none" if window is None else f"of {window}"
+
+
+def _waits(vertex: dict[str, Any]) -> str:
+    return "waits" if vertex.get("sync") else "does not wait"
+
+
+def skipped(last: Entry | None, intent: Intent | None) -> Entry | None:
+    """Return the entry of a batch that was begun, never ended, and must not be begun again; None if none.
+
+    Its records are lost, and those that were on their way into it. All else is as before it.
+    """
+    done = last.batch if last is not None else -1
+    if intent is None or intent.batch != done + 1:
+        return None
+    if last is None:
+        return Entry(intent.batch, intent.end, buckets=intent.buckets)
+    return replace(last, batch=intent.batch, end=intent.end, receipts={}, feedback=[])
 
 
 def _class(vertex: dict[str, Any]) -> str:

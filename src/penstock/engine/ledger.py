@@ -3,6 +3,9 @@
 An entry is created atomically and only once, so that a batch happens once: its state, its feedback and
 the segments of its sinks become valid together, with the entry. What follows the entry, publishing the
 segments, can be repeated.
+
+A job that processes records at most once notes its intent before a batch. An intent without an entry is a
+batch that a crash has interrupted: it is given up, not repeated.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from penstock.engine.summary import StateHead
@@ -35,6 +38,15 @@ class Entry:
     buckets: int = 1
     times: dict[str, Any] = field(default_factory=dict)
     """How far time has come, for windows."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A batch that is about to be processed, noted by jobs that must not process any record twice."""
+
+    batch: int
+    end: dict[str, Any]
+    buckets: int
 
 
 class Ledger:
@@ -64,8 +76,15 @@ class Ledger:
 
     def read(self, batch: int) -> Entry | None:
         """Return the entry of a batch, if there is one."""
+        fields = self._read(self._path(batch), f"what batch {batch} did")
+        if fields is None:
+            return None
+        fields["state"] = {int(bucket): StateHead(**head) for bucket, head in fields["state"].items()}
+        return Entry(**fields)
+
+    def _read(self, path: Path, what: str) -> dict[str, Any] | None:
         try:
-            text = self._path(batch).read_text()
+            text = path.read_text()
         except FileNotFoundError:
             return None
         try:
@@ -75,23 +94,39 @@ class Ledger:
         except (ValueError, KeyError, TypeError, AttributeError):
             fields = None
         if fields is None:
-            raise JobFailedError(f"{self._path(batch)} is damaged: it does not say what batch {batch} did")
+            raise JobFailedError(f"{path} is damaged: it does not say {what}")
         if version != VERSION:
-            raise JobFailedError(f"{self._path(batch)} has version {version}; this is version {VERSION}")
-        fields["state"] = {int(bucket): StateHead(**head) for bucket, head in fields["state"].items()}
-        return Entry(**fields)
+            raise JobFailedError(f"{path} has version {version}; this is version {VERSION}")
+        return cast("dict[str, Any]", fields)
 
     def latest(self) -> Entry | None:
         """Return the newest entry."""
-        batches = self._batches()
-        return self.read(batches[-1]) if batches else None
+        newest = self.latest_batch()
+        return self.read(newest) if newest >= 0 else None
+
+    def latest_batch(self) -> int:
+        """Return the number of the newest entry, -1 when there is none."""
+        return max(self._batches(), default=-1)
+
+    def intend(self, intent: Intent) -> None:
+        """Note that a batch is about to be processed. The note of the batch before is replaced."""
+        self._stage(intent).replace(self._intent)
+
+    def intent(self) -> Intent | None:
+        """Return the batch that was about to be processed last, for a job that keeps such notes."""
+        fields = self._read(self._intent, "which batch has been begun")
+        return Intent(**fields) if fields is not None else None
 
     def trim(self, keep: int) -> None:
         """Remove all but the newest entries."""
         for batch in self._batches()[:-keep]:
             self._path(batch).unlink(missing_ok=True)
 
-    def _stage(self, entry: Entry) -> Path:
+    @property
+    def _intent(self) -> Path:
+        return self._folder / "intent"
+
+    def _stage(self, entry: Entry | Intent) -> Path:
         body = json.dumps(asdict(entry), sort_keys=True)
         text = json.dumps({"version": VERSION, "crc": zlib.crc32(body.encode()), "entry": body})
         staged = self._folder / f".{uuid4().hex}"

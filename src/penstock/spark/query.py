@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
@@ -20,47 +21,84 @@ from penstock.engine.summary import TaskSummary
 from penstock.errors import ConnectorError, JobFailedError, PenstockError
 from penstock.spark.rows import SCHEMA, from_batches, to_batches
 from penstock.spark.shipping import pack_blueprint, program_of
-from penstock.spark.source import PenstockSource
+from penstock.spark.source import LET_OUT, PenstockSource
 
 _ENTRIES_KEPT = 20
 _STOP_SECONDS = 60.0
+_START_SECONDS = 60.0
 
 
 class JobQuery:
-    """The running query of one job. ``changed`` is notified after each batch and when the query ends."""
+    """The running query of one job. ``changed`` is notified after each batch and when the query ends.
 
-    def __init__(self, session: Any, blueprint: Blueprint, last: Entry | None) -> None:
+    A query that comes after another of the same job goes on with its report.
+    """
+
+    def __init__(self, session: Any, blueprint: Blueprint, before: JobQuery | None = None) -> None:
+        self.blueprint = blueprint
+        self.last: Entry | None = None
+        """The last batch that has happened."""
+        self.ended_at = 0.0
+        """When the last batch ended, by the monotonic clock."""
+        self.ready_at = 0.0
         self._session = session
-        self._blueprint = blueprint
         self._ledger = Ledger(blueprint.folders.ledger)
         self._positions = Positions(blueprint)
-        self._last = last
         self._query: Any = None
         self._failure: Exception | None = None
+        self._packed: tuple[bytes, bytes] | None = None
         self._names = [vertex.name for vertex in blueprint.vertices]
         self._kinds = [vertex.kind for vertex in blueprint.vertices]
-        self.changed = threading.Condition()
-        self.report = Report(blueprint.job, {name: VertexReport() for name in self._names})
+        self.changed: threading.Condition = before.changed if before else threading.Condition()
+        self.report: Report = before.report if before else Report(blueprint.job, {})
 
-    def start(self) -> None:
+    def pack(self) -> None:
+        """Make of the code what is sent to the workers; raises TaskError when that is not possible."""
+        self._packed = (
+            pack_blueprint(self.blueprint.for_planner()),
+            pack_blueprint(self.blueprint.for_workers()),
+        )
+
+    def start(self, last: Entry | None) -> None:
         """Start the query; batches run in a thread of Spark's own from now on."""
-        folders = self._blueprint.folders
-        for leftover in (folders.stop_request, folders.stop_answer, folders.failure):
+        assert self._packed is not None, "packed before it is started"
+        folders = self.blueprint.folders
+        for leftover in (folders.stop_request, folders.stop_answer, folders.failure, folders.ready):
             leftover.unlink(missing_ok=True)
-        packed = pack_blueprint(self._blueprint.for_planner())
-        worker = pack_blueprint(self._blueprint.for_workers())
-        place = folders.checkpoint.with_name("blueprint")
-        place.write_bytes(pickle.dumps((packed, worker)))
+        self.last = last
+        for name in self._names:
+            self.report.vertices.setdefault(name, VertexReport())
+        self._blueprint_file.write_bytes(pickle.dumps(self._packed))
+        worker = self._packed[1]
+        self._packed = None
         self._session.dataSource.register(PenstockSource)
-        frame = self._session.readStream.format("penstock").option("blueprint", str(place)).load()
-        if self._blueprint.plan.needs_exchange:
-            frame = frame.repartitionById(self._blueprint.buckets, frame["bucket"])
+        frame = (
+            self._session.readStream.format("penstock").option("blueprint", str(self._blueprint_file)).load()
+        )
+        if self.blueprint.plan.needs_exchange:
+            frame = frame.repartitionById(self.blueprint.buckets, frame["bucket"])
             frame = frame.mapInArrow(_keyed_half(worker), SCHEMA)
         self._query = (
             frame.writeStream.foreachBatch(self._run_batch)
             .option("checkpointLocation", str(folders.checkpoint))
             .start()
         )
+
+    @property
+    def _blueprint_file(self) -> Path:
+        return self.blueprint.folders.checkpoint.with_name("blueprint")
+
+    def wait_until_ready(self) -> None:
+        """Wait until batches are planned; raises what went wrong before."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not self.blueprint.folders.ready.exists():
+            self.check()
+            if time.monotonic() > deadline:
+                raise JobFailedError(
+                    f"job {self.blueprint.job!r} did not start within {_START_SECONDS:.0f} s"
+                )
+            time.sleep(0.002)
+        self.ready_at = time.monotonic()
 
     def _run_batch(self, frame: Any, spark_batch: int) -> None:
         started = time.monotonic()
@@ -76,13 +114,18 @@ class JobQuery:
         except Exception as error:
             self._failure = error
             raise
+        self.ended_at = time.monotonic()
         with self.changed:
-            self.report.add(self._names, self._kinds, summary, time.monotonic() - started)
+            self.report.add(self._names, self._kinds, summary, self.ended_at - started)
             self.changed.notify_all()
 
     def _commit(self, batch: int, summary: TaskSummary) -> None:
-        before = self._last
-        sinks = self._blueprint.sinks
+        before = self.last
+        sinks = self.blueprint.sinks
+        publish_first = self.blueprint.guarantee == "at-least-once"
+        if publish_first:
+            publish(self.blueprint, batch, summary.receipts)
+            summary.receipts = {}
         entry = Entry(
             batch=batch,
             end=summary.end,
@@ -91,8 +134,8 @@ class JobQuery:
             },
             feedback=summary.feedback,
             state={**(before.state if before else {}), **summary.state},
-            buckets=self._blueprint.buckets,
-            times=advance(self._blueprint, summary),
+            buckets=self.blueprint.buckets,
+            times=advance(self.blueprint, summary),
         )
         if not self._ledger.commit(entry):
             # The batch happened before a crash: what it did then stands, and is made visible now.
@@ -100,14 +143,16 @@ class JobQuery:
             assert found is not None
             entry = found
             summary.receipts = dict(entry.receipts)
-        publish(self._blueprint, batch, summary.receipts)
-        self._last = entry
+        publish(self.blueprint, batch, summary.receipts)
+        self.last = entry
         self._tidy(before, entry)
+        if self.blueprint.lasting:
+            acknowledge(self.blueprint, entry)
 
     def _tidy(self, before: Entry | None, entry: Entry) -> None:
         if before is None or before.batch != entry.batch - 1:
             return
-        folders = self._blueprint.folders
+        folders = self.blueprint.folders
         for name in before.feedback:
             (folders.feedback / name).unlink(missing_ok=True)
         for bucket, head in entry.state.items():
@@ -120,13 +165,13 @@ class JobQuery:
     @property
     def drained(self) -> bool:
         """Whether everything that the sources have is processed, loops included."""
-        if self._last is not None and self._last.feedback:
+        if self.last is not None and self.last.feedback:
             return False
         if not self._positions.exhausted(self._reached()):
             return False
-        if self._last is None or not self._positions.bounded:
+        if self.last is None or not self._positions.bounded:
             return True
-        return not due(self._blueprint, Times.of(self._last.times), time.time(), at_end=True)
+        return not due(self.blueprint, Times.of(self.last.times), time.time(), at_end=True)
 
     @property
     def lag(self) -> int | None:
@@ -134,7 +179,7 @@ class JobQuery:
         return self._positions.lag(self._reached())
 
     def _reached(self) -> dict[str, Any]:
-        return self._last.end["sources"] if self._last is not None else {}
+        return self.last.end["sources"] if self.last is not None else {}
 
     def check(self) -> None:
         """Raise what ended the query, if anything has."""
@@ -145,11 +190,11 @@ class JobQuery:
                 return
         except Exception as lost:
             raise JobFailedError(
-                f"job {self._blueprint.job!r} failed: Spark's Java process does not answer any more"
+                f"job {self.blueprint.job!r} failed: Spark's Java process does not answer any more"
             ) from lost
         if self._failure is not None:  # It failed between the two questions.
             raise self._named(self._failure)
-        planning = self._blueprint.folders.failure
+        planning = self.blueprint.folders.failure
         if planning.exists():
             raise pickle.loads(planning.read_bytes())  # noqa: S301 - written by our own planner
         error = self._query.exception()
@@ -162,21 +207,36 @@ class JobQuery:
         reason = text.splitlines()[0]
         if "Python worker exited unexpectedly" in text:
             reason = "a Python worker process died while it ran the job's code"
-        return JobFailedError(f"job {self._blueprint.job!r} failed: {reason}", text)
+        return JobFailedError(f"job {self.blueprint.job!r} failed: {reason}", text)
 
-    def stop(self) -> None:
-        """Let the batch that runs end, start no other, and stop."""
-        folders = self._blueprint.folders
+    @property
+    def active(self) -> bool:
+        """Whether the query runs."""
+        try:
+            return self._query is not None and self._failure is None and bool(self._query.isActive)
+        except Exception:  # Java has died.
+            return False
+
+    def stop(self, *, let_out: bool = False) -> None:
+        """Let the batch that runs end, start no other, and stop.
+
+        ``let_out`` reads nothing more either, and lets records that are on their way out before.
+        """
+        folders = self.blueprint.folders
         if self._query is None:
             return
-        folders.stop_request.touch()
+        staged = folders.stop_request.with_suffix(".new")
+        staged.write_text(LET_OUT if let_out else "")
+        staged.replace(folders.stop_request)
         deadline = time.monotonic() + _STOP_SECONDS
         with suppress(Exception):  # Java may have died; then there is nothing to stop.
             while self._query.isActive and not folders.stop_answer.exists() and time.monotonic() < deadline:
+                if let_out:
+                    deadline = max(deadline, self.ended_at + _STOP_SECONDS)
                 time.sleep(0.002)
             self._query.stop()
-        folders.stop_request.unlink(missing_ok=True)
-        folders.stop_answer.unlink(missing_ok=True)
+        for leftover in (folders.stop_request, folders.stop_answer, folders.ready, self._blueprint_file):
+            leftover.unlink(missing_ok=True)
 
 
 def publish(blueprint: Blueprint, batch: int, receipts: dict[str, list[Any]]) -> None:
@@ -189,6 +249,20 @@ def publish(blueprint: Blueprint, batch: int, receipts: dict[str, list[Any]]) ->
                 raise
             except Exception as error:
                 raise ConnectorError.of(blueprint.job, name, error) from error
+
+
+def acknowledge(blueprint: Blueprint, entry: Entry) -> None:
+    """Tell the sources how far they have been read for good."""
+    for name, source in blueprint.sources.items():
+        position = entry.end["sources"].get(name)
+        if position is None:  # It has joined after the batch was planned.
+            continue
+        try:
+            source.committed(position, f"{blueprint.job}.{name}")
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise ConnectorError.of(blueprint.job, name, error) from error
 
 
 def _keyed_half(packed: bytes) -> Any:

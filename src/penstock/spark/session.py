@@ -37,6 +37,7 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     if active is not None:
         if _ours is None or _ours == wanted:
             return active
+        _check_idle(active)
         close_session()
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -58,6 +59,16 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         atexit.register(close_session)
     _ours = wanted
     return session
+
+
+def _check_idle(session: Any) -> None:
+    """Refuse to end a session in which jobs run."""
+    running = len(session.streams.active)
+    if running:
+        raise SettingError(
+            "the Spark session of this program has other settings, and a new one would end what runs in it"
+            f" ({running} job{'s' if running != 1 else ''}): stop that first, or give the same settings"
+        )
 
 
 def close_session() -> None:

@@ -21,13 +21,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock.engine.clock import Clock, Times, due, expect
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.packing import pack, unpack
 from penstock.engine.positions import Positions
 from penstock.engine.stages import DirectPart, failure_row, run_direct
 from penstock.errors import IncompatibleJobError, PenstockError
 from penstock.spark.rows import SCHEMA, to_batches
 from penstock.spark.shipping import program_of, unpack_blueprint
+
+LET_OUT = "let out"
+"""What a request to stop says when no record may be on its way any more."""
 
 
 class PenstockSource(DataSource):
@@ -110,7 +113,10 @@ class Planner:
         self._blueprint = blueprint
         self._positions = Positions(blueprint)
         self._ledger = Ledger(blueprint.folders.ledger)
+        self._at_most_once = blueprint.guarantee == "at-most-once"
+        self._buckets = blueprint.buckets
         self._last: Entry | None = None
+        self._ready = False
 
     def begin(self) -> dict[str, Any]:
         """Return the offset before Spark's first batch: after the last one that has happened."""
@@ -120,21 +126,25 @@ class Planner:
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset after the next batch."""
-        if self._folders.stop_request.exists():
-            self._folders.stop_answer.touch()
-            return start
+        if not self._ready:
+            self._folders.ready.touch()
+            self._ready = True
         with self._reported():
+            if self._stopping(start):
+                return start
             done = self._ledger.read(start["batch"])
             if done is not None:
                 # Spark has forgotten a batch that has happened. It ends where it ended.
                 return done.end
-            positions = self._positions.latest(start["sources"])
             before = self._before(start["batch"])
+            # Nothing new is read while records are let out.
+            stopping = self._folders.stop_request.exists()
+            positions = start["sources"] if stopping else self._positions.latest(start["sources"])
         times = Times.of(before.times if before is not None else None)
         now = max(time.time(), times.now)
         idle = positions == start["sources"] and not (before is not None and before.feedback)
-        at_end = idle and self._positions.bounded
-        if idle and not due(self._blueprint, times, now, at_end=at_end):
+        at_end = idle and self._positions.bounded and not stopping
+        if idle and (stopping or not due(self._blueprint, times, now, at_end=at_end)):
             return start
         return {
             "batch": start["batch"] + 1,
@@ -142,6 +152,17 @@ class Planner:
             "now": now,
             "flush": at_end or times.flushed,
         }
+
+    def _stopping(self, start: dict[str, Any]) -> bool:
+        """Answer a request to stop, unless records are on their way that are to be let out before."""
+        if not self._folders.stop_request.exists():
+            return False
+        if self._folders.stop_request.read_text() == LET_OUT:
+            before = self._before(start["batch"])
+            if self._ledger.has(start["batch"]) or (before is not None and before.feedback):
+                return False
+        self._folders.stop_answer.touch()
+        return True
 
     def parts(self, start: dict[str, Any], end: dict[str, Any]) -> list[DirectPart]:
         """Return the parts of a batch; a single empty one when the batch has happened already."""
@@ -157,6 +178,8 @@ class Planner:
             before = self._before(batch)
         if done is not None:
             return [DirectPart(batch, 0, end)]
+        if self._at_most_once:
+            self._ledger.intend(Intent(batch, end, self._buckets))
         heads = before.state if before is not None else {}
         clock = self._clock(before, end)
         work: list[dict[str, Any]] = [{"feedback": name} for name in (before.feedback if before else [])]

@@ -1,0 +1,253 @@
+"""A job that runs: waiting for it, asking it, changing it in place, stopping it."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Any
+
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.report import Report
+from penstock.errors import SettingError
+from penstock.graph.copying import changed_copy
+from penstock.graph.job import Job
+from penstock.graph.on_error import Retry
+from penstock.graph.qos import QoS
+from penstock.spark.launch import launch, prepare, settle
+from penstock.spark.query import JobQuery
+from penstock.spark.replacing import Reconfigured, replace_query
+from penstock.spark.session import open_session
+
+_LOOK = 0.25
+"""How often, in seconds, a wait looks up: for its deadline and for a query that has died."""
+
+Drawing = Callable[[Job], Blueprint]
+"""Draws a job in the folder that a handle has."""
+
+
+class Handle:
+    """A running job, as :func:`penstock.start` returns it. As a context manager it stops the job at the end.
+
+    Batches run in threads of Spark's own. What goes wrong in them is raised by :meth:`wait`, :meth:`check`
+    and :meth:`stop`, once, in the thread that calls.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        drawing: Drawing,
+        session: Any,
+        query: JobQuery,
+        on_progress: Callable[[Report], None] | None,
+    ) -> None:
+        self.kept = ExitStack()
+        """What the job holds while it runs: its folder."""
+        self._job = job
+        self._drawing = drawing
+        self._session = session
+        self._query = query
+        self._on_progress = on_progress
+        self._started = time.monotonic()
+        self._stopped = False
+        self._raised = False
+        self._lock = threading.RLock()
+        """Held while the query is exchanged for another."""
+
+    @classmethod
+    def begin(
+        cls,
+        job: Job,
+        drawing: Drawing,
+        *,
+        master: str | None = None,
+        conf: Mapping[str, object] | None = None,
+        on_progress: Callable[[Report], None] | None = None,
+    ) -> Handle:
+        """Start a job in the folder in which it is drawn, which must be this process's own."""
+        blueprint = drawing(job)
+        last = settle(job, blueprint)
+        session = open_session(master, job.spark, conf)
+        query = prepare(session, blueprint, job.parallelism or (last.buckets if last else None))
+        launch(job, query, last)
+        handle = cls(job, drawing, session, query, on_progress)
+        atexit.register(handle._leave)
+        return handle
+
+    @property
+    def job(self) -> Job:
+        """The job as it runs now."""
+        return self._job
+
+    @property
+    def report(self) -> Report:
+        """What the job has done since it was started, whatever was reconfigured meanwhile."""
+        return self._query.report
+
+    @property
+    def running(self) -> bool:
+        """Whether batches run, or would if there was something to do."""
+        with self._lock:
+            return not self._stopped and self._query.active
+
+    def drained(self) -> bool:
+        """Whether everything that the sources have at this moment is processed, loops included."""
+        with self._lock:
+            return self._query.drained
+
+    def check(self) -> None:
+        """Raise what ended the job, if anything has."""
+        with self._lock:
+            if self._stopped:
+                return
+            try:
+                self._query.check()
+            except Exception:
+                self._raised = True
+                raise
+
+    def wait(self, until: str | float | None = "drained", timeout: float | None = None) -> bool:
+        """Wait, and return whether what was waited for has come before the timeout.
+
+        ``until`` is ``"drained"``, a number of seconds from now, or None for as long as the job runs.
+        """
+        if not (until is None or until == "drained" or is_duration(until)):
+            raise SettingError(f"until takes 'drained', a number of seconds or None, not {until!r}")
+        if not (timeout is None or is_duration(timeout)):
+            raise SettingError(f"timeout takes a number of seconds or None, not {timeout!r}")
+        return self.follow(until, timeout)
+
+    def follow(
+        self,
+        until: str | float | None,
+        timeout: float | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Wait, or until ``stop`` says so."""
+        began = time.monotonic()
+        seen = 0
+        while True:
+            self.check()
+            self._look()
+            waited = time.monotonic() - began
+            if stop is not None and stop():
+                return False
+            if self._stopped:
+                return until is None or (until == "drained" and self.drained())
+            if until == "drained":
+                # Asking the sources is cheap, but there is no news before a batch has ended.
+                if self.drained():
+                    return True
+            elif until is not None and waited >= float(until):
+                return True
+            if timeout is not None and waited >= timeout:
+                return False
+            with self._query.changed:
+                if self.report.batches == seen:
+                    self._query.changed.wait(_LOOK)
+                seen = self.report.batches
+
+    def _look(self) -> None:
+        report = self.report
+        if not self._stopped:
+            report.seconds = time.monotonic() - self._started
+        if self._on_progress is not None:
+            with self._lock:
+                report.lag = self._query.lag
+            self._on_progress(report)
+
+    def reconfigure(
+        self,
+        job: Job | None = None,
+        *,
+        parallelism: int | None = None,
+        tasks: Mapping[str, Any] | None = None,
+        qos: QoS | Mapping[str, Any] | None = None,
+        vertex_qos: Mapping[str, QoS | Mapping[str, Any]] | None = None,
+        on_error: str | Retry | None = None,
+        max_iterations: int | None = None,
+    ) -> Reconfigured:
+        """Stop after the batch that runs and go on from there as another job, in the same session.
+
+        Give either the whole new job, or what is to change in the one that runs: the number of buckets,
+        the code of tasks by name, what is asked of the job's service or, by name, of a vertex's, what
+        happens when code raises, the limit of loops. Each record is processed once, by the old code or by
+        the new. A change that the job cannot go on with is refused with all the reasons before anything
+        is stopped, as GraphError or IncompatibleJobError; if the new job does not start, the old one
+        is started again.
+        """
+        single: dict[str, Any] = {
+            "parallelism": parallelism,
+            "tasks": tasks,
+            "qos": qos,
+            "vertex_qos": vertex_qos,
+            "on_error": on_error,
+            "max_iterations": max_iterations,
+        }
+        given = {name: value for name, value in single.items() if value is not None}
+        if (job is None) == (not given):
+            raise SettingError("reconfigure takes either a whole job, or what is to change: tasks=..., ...")
+        with self._lock:
+            if self._stopped:
+                raise SettingError(f"job {self._job.name!r} does not run any more: start it as it shall be")
+            self.check()
+            new = job if job is not None else changed_copy(self._job, **given)
+            replaced = replace_query(self._session, self._query, self._job, new, self._drawing)
+            self._query, self._job = replaced.query, replaced.job
+            if replaced.failure is not None:
+                raise replaced.failure
+            assert replaced.done is not None
+            return replaced.done
+
+    def stop(self) -> None:
+        """Let the batch that runs end, start no other, and stop. Raises what has ended the job before."""
+        with self._lock:
+            if self._stopped:
+                return
+            failure: Exception | None = None
+            try:
+                self._query.check()
+            except Exception as error:
+                failure = error
+            try:
+                self._query.stop()
+            finally:
+                self._stopped = True
+                atexit.unregister(self._leave)
+                self.kept.close()
+            self.report.seconds = time.monotonic() - self._started
+            if failure is not None and not self._raised:
+                self._raised = True
+                raise failure
+            with suppress(Exception):
+                self.report.lag = self._query.lag
+        with self._query.changed:
+            self._query.changed.notify_all()
+
+    def _leave(self) -> None:
+        """Stop because the program ends: there is nobody left to tell what went wrong."""
+        with suppress(Exception):
+            self.stop()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+        else:
+            self._leave()
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "stopped"
+        return f"<handle of job {self._job.name!r}, {state}>"
+
+
+def is_duration(given: Any) -> bool:
+    """Whether something is a number of seconds."""
+    return isinstance(given, int | float) and not isinstance(given, bool) and given >= 0

@@ -1,0 +1,100 @@
+"""Brings a job to where its query runs: what the last run left is settled, what has changed is taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+from penstock.engine.blueprint import Blueprint, Folders
+from penstock.engine.continuation import change_buckets, obstacles, remove_leftovers, skipped
+from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.positions import Positions
+from penstock.errors import IncompatibleJobError
+from penstock.graph.job import Job
+from penstock.spark.query import JobQuery, publish
+
+
+def settle(job: Job, blueprint: Blueprint) -> Entry | None:
+    """See whether a job can go on in its folder, end what the last run began, and make the sinks ready.
+
+    Returns the last batch that has happened. A job that is refused is harmed in nothing.
+    """
+    folders = blueprint.folders
+    folders.create()
+    Positions(blueprint).begin()  # A source that is not there is the user's mistake: say so at once.
+    ledger = Ledger(folders.ledger)
+    last = ledger.latest()
+    given_up = skipped(last, ledger.intent())
+    last = given_up or last
+    _check_spark(job, folders, last)
+    if last is not None and folders.structure.exists():
+        check_continuation(job, json.loads(folders.structure.read_text()), folders, last)
+    if given_up is not None:
+        ledger.commit(given_up)
+    remove_leftovers(folders, last)
+    if last is not None:
+        publish(blueprint, last.batch, last.receipts)
+    for sink in blueprint.sinks.values():
+        sink.prepare()
+    return last
+
+
+def prepare(
+    session: Any, blueprint: Blueprint, buckets: int | None, before: JobQuery | None = None
+) -> JobQuery:
+    """Return a query that is ready to start: its code can be sent to the workers."""
+    count = buckets or session.sparkContext.defaultParallelism
+    query = JobQuery(session, replace(blueprint, buckets=count), before)
+    query.pack()
+    return query
+
+
+def launch(job: Job, query: JobQuery, last: Entry | None) -> None:
+    """Start a query after the last batch that has happened."""
+    folders, buckets = query.blueprint.folders, query.blueprint.buckets
+    if last is not None and last.buckets != buckets:
+        last = change_buckets(folders, last, buckets)
+    write_structure(job, folders)
+    query.start(last)
+
+
+def write_structure(job: Job, folders: Folders) -> None:
+    """Note the structure of the job that runs in a folder from now on."""
+    staged = folders.structure.with_suffix(".new")
+    staged.write_text(job.to_json())
+    staged.replace(folders.structure)
+
+
+def check_continuation(job: Job, old: dict[str, Any], folders: Folders, last: Entry) -> None:
+    """Raise IncompatibleJobError with all reasons why a job cannot go on from a batch of the old one."""
+    found = obstacles(old, job.to_dict(), last)
+    if found:
+        reasons = "".join(f"\n  - {reason}" for reason in found)
+        raise IncompatibleJobError(
+            f"job {job.name!r} cannot go on from {folders.root}:{reasons}\n"
+            "Undo the change, give the job another name, or start from scratch with fresh=True (--fresh)"
+        )
+
+
+def _check_spark(job: Job, folders: Folders, last: Entry | None) -> None:
+    committed = _committed_by_spark(folders)
+    if committed > (last.batch if last is not None else -1):
+        raise IncompatibleJobError(
+            f"job {job.name!r}: Spark's checkpoint in {folders.root} has batch {committed}, the ledger has"
+            " not: files were altered. Put them back, or start from scratch with fresh=True (--fresh)"
+        )
+
+
+def _committed_by_spark(folders: Folders) -> int:
+    """Return the last batch that Spark's checkpoint has, by the ledger's way of counting; -1 if none."""
+    commits = folders.checkpoint / "commits"
+    names = [int(name) for name in os.listdir(commits) if name.isdigit()] if commits.exists() else []
+    if not names:
+        return -1
+    try:
+        lines = (folders.checkpoint / "offsets" / str(max(names))).read_text().splitlines()
+        return int(json.loads(lines[-1])["batch"]) - 1
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return max(names)

@@ -1,0 +1,307 @@
+"""Handles of running jobs, and changing them in place: each record once, by the old code or by the new."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.log import Log, log_folder
+
+MASTER = "local[2]"
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    Log.create(log_folder("in"))
+    return tmp_path
+
+
+def _append(*items: Any, log: str = "in") -> None:
+    Log.open(log_folder(log)).append([ps.Record(key, value) for key, value in items])
+
+
+def _read(name: str) -> Counter[tuple[Any, Any]]:
+    log = Log.open(log_folder(name))
+    return Counter(
+        (r.key, r.value) for p in range(log.partitions) for records in log.read(p, 0) for r in records
+    )
+
+
+class Running(ps.StatefulTask):
+    """Numbers the values of each key, so that a lost or a doubled one is seen."""
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
+        seen = state or 0
+        return seen + len(values), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
+
+
+def _job(**options: Any) -> ps.Job:
+    job = ps.Job("changing", **options)
+    source = job.source("in", ps.LogSource("in", max_records_per_batch=500))
+    tag = job.task("tag", lambda r: (r.key, ("old", r.value)))
+    source >> tag >> job.task("running", Running()) >> job.sink("out", ps.LogSink("out"))
+    return job
+
+
+class Feeder(threading.Thread):
+    """Appends numbers to the input for as long as it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        while not self.enough.wait(0.01):
+            _append(*((n % 7, n) for n in range(self.count, self.count + 20)))
+            self.count += 20
+
+
+@pytest.fixture
+def feeder(home: Path) -> Iterator[Feeder]:
+    feeder = Feeder()
+    feeder.start()
+    try:
+        yield feeder
+    finally:
+        feeder.enough.set()
+        feeder.join()
+
+
+def _some_batches(handle: ps.Handle, count: int = 2) -> None:
+    goal = handle.report.batches + count
+    waited: list[bool] = []
+    while handle.report.batches < goal:
+        handle.wait(0.05)
+        waited.append(True)
+        assert len(waited) < PATIENCE / 0.05, "the job makes no progress"
+
+
+def _check_exact(out: Counter[tuple[Any, Any]], count: int) -> None:
+    assert Counter(value for _, (_, (_, value)) in out.elements()) == Counter(range(count))
+    per_key = Counter(n % 7 for n in range(count))
+    assert Counter((key, n) for key, (n, _) in out.elements()) == Counter(
+        (key, n + 1) for key, total in per_key.items() for n in range(total)
+    )
+
+
+def test_a_job_is_changed_while_records_come_in(feeder: Feeder) -> None:
+    with ps.start(_job(parallelism=2), master=MASTER) as handle:
+        assert handle.running
+        _some_batches(handle)
+        wider = handle.reconfigure(parallelism=3)
+        assert wider.changes == ("parallelism: 3 instead of 2",)
+        assert handle.job.parallelism == 3
+        _some_batches(handle)
+        coded = handle.reconfigure(tasks={"tag": lambda r: (r.key, ("new", r.value))})
+        assert coded.changes == ("other code in 'tag'",)
+        assert coded.batch > wider.batch > 0
+        _some_batches(handle)
+        served = handle.reconfigure(qos={"priority": 8}, vertex_qos={"tag": ps.QoS(max_latency=1.0)})
+        assert handle.job.qos == ps.QoS(priority=8)
+        assert len(served.changes) == 2
+        _some_batches(handle)
+        feeder.enough.set()
+        feeder.join()
+        assert handle.wait("drained", timeout=PATIENCE)
+        assert handle.drained()
+        for changed in (wider, coded, served):
+            print(f"restart in place: {changed.seconds:.3f} s")
+            assert changed.seconds < 5, "a second on an idle machine"
+    assert not handle.running
+    assert handle.report.records_in == handle.report.records_out == feeder.count
+    assert handle.report.vertices["tag"].records_in == feeder.count
+    out = _read("out")
+    _check_exact(out, feeder.count)
+    words = [(value, word) for _, (_, (word, value)) in out.elements()]
+    switched = min(value for value, word in words if word == "new")
+    assert {word for value, word in words if value < switched} == {"old"}
+    assert {word for value, word in words if value >= switched} == {"new"}
+
+
+def test_what_cannot_go_on_is_refused_with_all_reasons_and_the_job_runs_on(feeder: Feeder) -> None:
+    wrong = ps.Job("changing", parallelism=2)
+    wrong.source("other", ps.LogSource("in")) >> wrong.sink("out", ps.LogSink("out"))
+    misnamed = _job()
+    misnamed.name = "another"
+    misnamed.spark = {"spark.sql.shuffle.partitions": 3}
+    lost = ps.Job("changing")
+    lost.source("in", ps.LogSource("nowhere")) >> lost.sink("out", ps.LogSink("out"))
+    lock = threading.Lock()
+    refused: list[tuple[type[Exception], str, Callable[[ps.Handle], Any]]] = [
+        (ps.IncompatibleJobError, "source 'in' is gone", lambda h: h.reconfigure(wrong)),
+        (ps.IncompatibleJobError, "state of vertex 'running'", lambda h: h.reconfigure(wrong)),
+        (ps.IncompatibleJobError, "called 'another'", lambda h: h.reconfigure(misnamed)),
+        (ps.IncompatibleJobError, "Spark settings", lambda h: h.reconfigure(misnamed)),
+        (ps.LogError, "nowhere", lambda h: h.reconfigure(lost)),
+        (ps.IncompatibleJobError, "state of Running", lambda h: h.reconfigure(tasks={"running": ps.Count()})),
+        (ps.GraphError, "parallelism", lambda h: h.reconfigure(parallelism=0)),
+        (ps.GraphError, "priority", lambda h: h.reconfigure(qos={"priority": 99})),
+        (ps.SettingError, "no vertex 'tug'", lambda h: h.reconfigure(tasks={"tug": abs})),
+        (ps.SettingError, "'in' is a source", lambda h: h.reconfigure(tasks={"in": abs})),
+        (ps.SettingError, "either", lambda h: h.reconfigure()),
+        (ps.SettingError, "either", lambda h: h.reconfigure(_job(), parallelism=2)),
+        (ps.TaskError, "'tag'.*cannot be sent", lambda h: h.reconfigure(tasks={"tag": lambda r: lock})),
+    ]
+    with ps.start(_job(parallelism=2), master=MASTER) as handle:
+        _some_batches(handle)
+        job = handle.job
+        for kind, words, change in refused:
+            with pytest.raises(kind, match=f"(?s){words}"):
+                change(handle)
+            assert handle.running
+            assert handle.job is job
+        _some_batches(handle)
+        feeder.enough.set()
+        feeder.join()
+        assert handle.wait("drained", timeout=PATIENCE)
+    with pytest.raises(ps.SettingError, match="does not run any more"):
+        handle.reconfigure(parallelism=3)
+    _check_exact(_read("out"), feeder.count)
+
+
+class Reluctant(ps.LogSink):
+    """Cannot be made ready."""
+
+    def prepare(self) -> None:
+        raise ps.LogError("no room for another log")
+
+
+def test_the_old_job_goes_on_when_the_new_one_does_not_start(feeder: Feeder) -> None:
+    def job(sink: ps.Sink, parallelism: int | None) -> ps.Job:
+        job = _job(parallelism=parallelism)
+        job.vertex("tag") >> job.sink("more", sink)
+        return job
+
+    with ps.start(_job(), master=MASTER) as handle:
+        _some_batches(handle)
+        with pytest.raises(ps.LogError, match="no room"):
+            handle.reconfigure(job(Reluctant("more"), 3))
+        assert handle.job.parallelism is None
+        _some_batches(handle)
+        handle.reconfigure(job(ps.LogSink("more"), 3))
+        _some_batches(handle)
+        feeder.enough.set()
+        feeder.join()
+        assert handle.wait("drained", timeout=PATIENCE)
+    _check_exact(_read("out"), feeder.count)
+    assert 0 < _read("more").total() < feeder.count
+
+
+def test_records_on_their_way_are_let_out_before_the_graph_changes(home: Path) -> None:
+    """A loop that is never empty while records come in would otherwise never be the moment to change."""
+
+    def job(branch: bool) -> ps.Job:
+        job = ps.Job("looping", max_iterations=20)
+        source = job.source("in", ps.LogSource("in", max_records_per_batch=10))
+        keyed = job.task("keyed", ps.Sum())
+        source >> keyed >> keyed
+        keyed >> job.sink("out", ps.LogSink("out"))
+        if branch:
+            keyed >> job.sink("branch", ps.LogSink("branch"))
+        return job
+
+    _append(*((n, 1) for n in range(400)))
+    with ps.start(job(branch=False), master=MASTER) as handle:
+        _some_batches(handle)
+        done = handle.reconfigure(job(branch=True))
+        assert "vertex 'branch' is new" in done.changes
+        assert not handle.drained(), "there is something left for the new graph"
+        assert handle.wait("drained", timeout=PATIENCE)
+    assert _read("out") == Counter((key, 2**n) for key in range(400) for n in range(21))
+    old = {key for key, _ in _read("out")} - {key for key, _ in _read("branch")}
+    assert old
+    assert _read("branch") == Counter((key, 2**n) for key in set(range(400)) - old for n in range(21))
+
+
+def test_errors_reach_whoever_waits_or_stops(home: Path) -> None:
+    def job() -> ps.Job:
+        job = ps.Job("failing")
+        source = job.source("in", ps.LogSource("in"))
+        source >> job.task("bad", lambda r: 1 // r.value) >> job.sink("out", ps.LogSink("out"))
+        return job
+
+    with ps.start(job(), master=MASTER) as waiting:
+        assert not waiting.wait(None, timeout=0.1), "it runs, and nobody has stopped it"
+        assert waiting.wait("drained", timeout=PATIENCE)
+        _append((None, 0))
+        with pytest.raises(ps.TaskError, match="'bad'"):
+            waiting.wait(None, timeout=PATIENCE)
+        assert not waiting.running
+    stopping = ps.start(job(), master=MASTER)
+    _until(lambda: not stopping.running)
+    with pytest.raises(ps.TaskError, match="'bad'"):
+        stopping.stop()
+    stopping.stop()
+    assert stopping.wait(None), "a job that was stopped has ended"
+    for arguments in (("later",), (-1,), ("drained", -1)):
+        with pytest.raises(ps.SettingError):
+            stopping.wait(*arguments)
+
+
+def test_two_jobs_run_side_by_side_and_one_thread_waits_while_another_changes(feeder: Feeder) -> None:
+    other = ps.Job("other")
+    other.source("in", ps.LogSource("in")) >> other.sink("out", ps.LogSink("copy"))
+    with ps.start(_job(), master=MASTER) as first, ps.start(other, master=MASTER) as second:
+        with pytest.raises(ps.SettingError, match=r"other settings.*2 jobs"):
+            ps.start(_job(), master="local[1]", folder=str(log_folder("in").parent / "elsewhere"))
+        with pytest.raises(ps.JobFailedError, match="running already"):
+            ps.start(_job(), master=MASTER)
+        waited: list[bool] = []
+        waiter = threading.Thread(target=lambda: waited.append(first.wait(None, timeout=PATIENCE)))
+        waiter.start()
+        first.reconfigure(parallelism=3)
+        _some_batches(first)
+        feeder.enough.set()
+        feeder.join()
+        for handle in (first, second):
+            assert handle.wait("drained", timeout=PATIENCE)
+        first.stop()
+        waiter.join(PATIENCE)
+        assert waited == [True]
+        assert second.running
+    _check_exact(_read("out"), feeder.count)
+    assert _read("copy") == Counter((n % 7, n) for n in range(feeder.count))
+
+
+class Noting(ps.LogSource):
+    """Writes down how far it was read for good."""
+
+    def __init__(self, notes: Path, log: str = "in") -> None:
+        super().__init__(log)
+        self.notes = str(notes)
+
+    def committed(self, position: dict[str, int], reader: str) -> None:
+        with Path(self.notes).open("a") as file:
+            file.write(f"{reader} {position['0']}\n")
+        if position["0"] > 2:
+            raise OSError("nobody takes notes any more")
+
+
+def test_a_source_is_told_how_far_it_was_read(home: Path) -> None:
+    job = ps.Job("told")
+    job.source("in", Noting(home / "notes")) >> job.sink("out", ps.LogSink("out"))
+    _append(("a", 1), ("b", 2))
+    ps.run(job, master=MASTER)
+    assert (home / "notes").read_text() == "told.in 2\n"
+    _append(("c", 3))
+    with pytest.raises(ps.ConnectorError, match=r"'in'.*takes notes"):
+        ps.run(job, master=MASTER)
+    assert _read("out").total() == 3, "the batch has happened"
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    moment = threading.Event()
+    for _ in range(int(PATIENCE / 0.05)):
+        if condition():
+            return
+        moment.wait(0.05)
+    raise AssertionError("it did not happen")
