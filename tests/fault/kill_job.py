@@ -44,7 +44,12 @@ class Route(ps.Task):
                 outputs.emit(record.key, number, port="numbers")
 
 
-job = ps.Job("killed", max_iterations=ROUNDS, parallelism=2)
+job = ps.Job(
+    "killed",
+    guarantee=os.environ.get("KILL_GUARANTEE", "exactly-once"),
+    max_iterations=ROUNDS,
+    parallelism=2,
+)
 source = job.source(
     "source", ps.LogSource("input", max_records_per_batch=int(os.environ.get("KILL_BATCH", "60000")))
 )
