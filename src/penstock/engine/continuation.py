@@ -51,19 +51,18 @@ def same_graph(old: dict[str, Any], new: dict[str, Any]) -> bool:
 def _otherwise_kept(name: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return why what a vertex holds back, in windows or for other ports, has no place in the new one."""
     found = []
-    if old.get("window") != new.get("window"):
+    window, now = old.get("window"), new.get("window")
+    if window != now and (window is not None or old["stateful"]):
         found.append(
-            f"vertex {name!r} holds records in windows {_window(old)}, and has {_window(new)} now: they would"
-            " be cut twice or not at all"
+            f"vertex {name!r} keeps what it holds in windows of {window}, and has windows of {now} now"
+            if window is not None
+            else f"vertex {name!r} has one state for each key, and windows of {now} now"
         )
-    if old.get("sync", False) != new.get("sync", False):
-        found.append(f"vertex {name!r} {_waits(old)} for all its ports, and {_waits(new)} now")
+    if bool(old.get("sync")) != bool(new.get("sync")):
+        found.append(
+            f"vertex {name!r} {_waits(old)} for records on all its ports, and {_waits(new)} for them now"
+        )
     return found
-
-
-def _window(vertex: dict[str, Any]) -> str:
-    window = vertex.get("window")
-    return "of none" if window is None else f"of {window}"
 
 
 def _waits(vertex: dict[str, Any]) -> str:

@@ -138,6 +138,12 @@ def write_base(folder: Path, bucket: int, states: States, batch: int, attempt: s
     return StateHead(name, batch, len(data), 0, 0)
 
 
+def forget(folder: Path, *, since: int = 0) -> None:
+    """Free the memory of buckets that this process will hardly work on again: all from a number on."""
+    for place in [place for place in _cache if place[0] == str(folder) and place[1] >= since]:
+        del _cache[place]
+
+
 def remove_before(folder: Path, bucket: int, base_batch: int) -> None:
     """Remove the files of a bucket that are older than its base."""
     place = folder / f"{bucket:05d}"

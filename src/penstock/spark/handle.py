@@ -21,6 +21,7 @@ from penstock.spark.launch import launch, prepare, settle
 from penstock.spark.query import JobQuery
 from penstock.spark.replacing import Reconfigured, replace_query
 from penstock.spark.session import open_session
+from penstock.spark.settings import settings_for
 
 _LOOK = 0.25
 """How often, in seconds, a wait looks up: for its deadline and for a query that has died."""
@@ -70,7 +71,7 @@ class Handle:
         """Start a job in the folder in which it is drawn, which must be this process's own."""
         blueprint = drawing(job)
         last = settle(job, blueprint)
-        session = open_session(master, job.spark, conf)
+        session = open_session(master, settings_for(job, master), job.spark, conf)
         query = prepare(session, blueprint, job.parallelism or (last.buckets if last else None))
         launch(job, query, last)
         handle = cls(job, drawing, session, query, on_progress)

@@ -16,6 +16,7 @@ from penstock.graph.changes import differences
 from penstock.graph.job import Job
 from penstock.spark.launch import check_continuation, launch, prepare, settle, write_structure
 from penstock.spark.query import JobQuery
+from penstock.spark.settings import settings_for
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def replace_query(
     """Exchange the query of a job for that of another. What is refused raises, and the old query runs on."""
     called = time.monotonic()
     after.validate()
-    _check_same_run(before, after)
+    _check_same_run(session, before, after)
     blueprint = drawing(after)
     Positions(blueprint).begin()
     structure = before.to_dict()
@@ -69,13 +70,15 @@ def replace_query(
     return Replaced(new, after, Reconfigured(seconds, batch, tuple(differences(before, after))))
 
 
-def _check_same_run(before: Job, after: Job) -> None:
+def _check_same_run(session: Any, before: Job, after: Job) -> None:
     """Refuse what cannot change while the session and the folder stay the same."""
     reasons = []
     if after.name != before.name:
         reasons.append(f"it is called {after.name!r} now: a job of another name has another folder")
     if after.spark != before.spark:
         reasons.append("its Spark settings have changed, and they belong to the session, which goes on")
+    if settings_for(after, session.sparkContext.master) != settings_for(before, session.sparkContext.master):
+        reasons.append(f"{after.guarantee} needs a session in which Spark repeats tasks otherwise")
     if reasons:
         lines = "".join(f"\n  - {reason}" for reason in reasons)
         raise IncompatibleJobError(

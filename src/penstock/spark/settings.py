@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.errors import SettingError
+from penstock.graph.job import Job
 
 DEFAULT_MASTER = "local[*]"
 
@@ -50,6 +51,32 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.log.structuredLogging.enabled": "false",
 }
+
+
+_NO_REPETITION = {
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.speculation": "false",
+}
+
+
+def settings_for(job: Job, master: str | None) -> dict[str, str]:
+    """Return the settings that a job needs of its session: at most once, Spark must not repeat a task either.
+
+    A local master repeats none of its own accord.
+    """
+    if job.guarantee != "at-most-once" or is_local(master or DEFAULT_MASTER):
+        return {}
+    return dict(_NO_REPETITION)
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark is in one process.
+
+    >>> is_local("local[2]"), is_local("spark://host:7077")
+    (True, False)
+    """
+    return master.partition("[")[0] == "local"
 
 
 def merged(*overrides: Mapping[str, object] | None) -> dict[str, str]:

@@ -14,10 +14,15 @@ import cloudpickle
 
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.flow import Program
+from penstock.engine.state import forget
 from penstock.errors import JobFailedError, PenstockError, TaskError, cause_of
 from penstock.graph.tasks import FunctionTask
 
 _programs: dict[str, Program] = {}
+"""By the hash of the blueprint, the oldest first."""
+
+_MOST_PROGRAMS = 4
+"""Jobs that run side by side share the workers; what each has prepared is kept for this many of them."""
 
 
 def pack_blueprint(blueprint: Blueprint) -> bytes:
@@ -59,12 +64,24 @@ def program_of(data: bytes) -> Program:
     name = hashlib.sha256(data).hexdigest()
     program = _programs.get(name)
     if program is None:
-        _programs.clear()
         # Lists of records are garbage only when their batch is done: looking for cycles among them
         # after every 700 new objects doubles the cost of a record.
         gc.set_threshold(100_000, 50, 50)
-        program = _programs[name] = Program(unpack_blueprint(data))
+        program = Program(unpack_blueprint(data))
+        _make_room(program.blueprint)
+        _programs[name] = program
     return program
+
+
+def _make_room(coming: Blueprint) -> None:
+    """Forget other versions of a job that is about to run here, and the oldest jobs if there are many."""
+    root = coming.folders.root
+    for name in [name for name, old in _programs.items() if old.blueprint.folders.root == root]:
+        del _programs[name]
+    forget(coming.folders.state, since=coming.buckets)
+    while len(_programs) >= _MOST_PROGRAMS:
+        oldest = _programs.pop(next(iter(_programs)))
+        forget(oldest.blueprint.folders.state)
 
 
 def _module_of(operator: Any) -> str | None:

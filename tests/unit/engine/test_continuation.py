@@ -9,8 +9,8 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
-from penstock.engine.continuation import change_buckets, obstacles
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.continuation import change_buckets, obstacles, skipped
+from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.state import read_bucket
 from penstock.keys import key_hash
 
@@ -96,3 +96,38 @@ def test_records_under_way_need_the_graph_they_are_in() -> None:
     assert obstacles(_job().to_dict(), changed.to_dict(), _last()) == []
     [reason] = obstacles(_job().to_dict(), changed.to_dict(), _last(feedback=["f"]))
     assert "drained" in reason
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after", "words"),
+    [
+        ("window", {"size": 60}, {"size": 30}, "windows of {'size': 60}, and has windows of {'size': 30}"),
+        ("window", {"size": 60}, None, "windows of None now"),
+        ("window", None, {"size": 60}, "one state for each key, and windows"),
+        ("sync", True, False, "waits for records on all its ports, and does not wait"),
+    ],
+)
+def test_other_windows_and_other_waiting_are_obstacles_to_state(
+    field: str, before: Any, after: Any, words: str
+) -> None:
+    old, new = _job().to_dict(), _job().to_dict()
+    old["vertices"][1][field], new["vertices"][1][field] = before, after
+    [reason] = obstacles(old, new, _last())
+    assert words in reason
+    assert obstacles(old, new, _last(state={})) == [], "nothing is held"
+
+
+def test_other_guarantees_and_schemas_are_no_obstacles() -> None:
+    old, new = _job().to_dict(), _job().to_dict()
+    new["guarantee"] = "at-most-once"
+    new["vertices"][1]["schema"] = {"n": "int"}
+    assert obstacles(old, new, _last()) == []
+
+
+def test_a_batch_that_was_begun_and_not_ended_is_given_up() -> None:
+    last = _last(end={"batch": 4}, receipts={"out": [1]}, feedback=["f"], buckets=2)
+    intent = Intent(4, {"batch": 5}, 2)
+    assert skipped(last, intent) == Entry(4, {"batch": 5}, {}, [], last.state, 2)
+    assert skipped(None, Intent(0, {"batch": 1}, 3)) == Entry(0, {"batch": 1}, buckets=3)
+    assert skipped(last, None) is None
+    assert skipped(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"

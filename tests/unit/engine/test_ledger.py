@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.summary import StateHead
 from penstock.errors import JobFailedError
 
@@ -65,3 +65,16 @@ def test_a_damaged_entry_is_found_at_every_byte(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(JobFailedError):
             ledger.read(0)
+
+
+def test_an_intent_is_replaced_by_the_next_and_is_no_entry(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    assert ledger.intent() is None
+    ledger.intend(Intent(0, {"batch": 1}, 2))
+    ledger.intend(Intent(1, {"batch": 2}, 2))
+    assert ledger.intent() == Intent(1, {"batch": 2}, 2)
+    assert ledger.latest() is None
+    [file] = tmp_path.iterdir()
+    file.write_text(file.read_text()[:-5])
+    with pytest.raises(JobFailedError, match="damaged"):
+        ledger.intent()

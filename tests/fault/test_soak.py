@@ -1,0 +1,123 @@
+"""A long run with restarts in place and kill -9: the output is exact, memory and files do not grow."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from killing import DEADLINE, kill, read, start_process
+from soak_job import END, KEYS
+
+from penstock.log import Log, log_folder
+from penstock.record import Record
+
+PROGRAM = Path(__file__).with_name("soak_job.py")
+EVERY = 0.05
+"""Seconds between two appends of the parent."""
+RECORDS = 50
+
+MEMORY_GROWTH = 1.15
+FILES_GROWTH = 1.10
+FILES_SLACK = 40
+"""How much more the last third may show than the middle one: Java's heap and the last batches breathe."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to run, how often to restart in place and how often to kill, in seconds.
+
+    A process is restarted in place twice at least before it is killed, however slow the machine is.
+    """
+
+    length: float
+    restart: float
+    kill: float
+    kills: int
+
+
+SHORT = Plan(length=30, restart=3, kill=6, kills=2)
+LONG = Plan(length=15 * 60, restart=20, kill=60, kills=10)
+
+
+@pytest.mark.parametrize("plan", [SHORT, pytest.param(LONG, marks=pytest.mark.full)], ids=["short", "long"])
+@pytest.mark.timeout(3600)
+def test_restarts_and_kills_leave_the_output_exact_and_nothing_behind(tmp_path: Path, plan: Plan) -> None:
+    log = Log.create(log_folder("input", tmp_path))
+    count, kills = 0, 0
+    files: list[float] = []
+    command = [sys.executable, str(PROGRAM), str(plan.restart)]
+    process = start_process(command, tmp_path)
+    began = started = time.monotonic()
+    try:
+        while time.monotonic() - began < plan.length or kills < plan.kills:
+            log.append([Record(None, number) for number in range(count, count + RECORDS)])
+            count += RECORDS
+            if time.monotonic() - started >= plan.kill and _restarts(tmp_path, process.pid) >= 2:
+                kill(process)
+                kills += 1
+                process = start_process(command, tmp_path)
+                started = time.monotonic()
+            assert process.poll() is None, process.communicate()[1]
+            files.append(_files(tmp_path / "jobs"))
+            time.sleep(EVERY)
+        (tmp_path / END).touch()
+        _, said = process.communicate(timeout=DEADLINE)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    assert process.returncode == 0, said
+
+    restarts = _notes(tmp_path / "restarts")
+    print(
+        f"{count} records, {kills} kills, {len(restarts)} restarts in place, median"
+        f" {median(note['seconds'] for note in restarts):.2f} s"
+    )
+    _check_output(tmp_path, count)
+    _check_flat("files of the job", files, FILES_GROWTH, FILES_SLACK)
+    if plan is LONG:  # A process that is killed every half minute has no memory to speak of.
+        memory = _notes(tmp_path / "memory")
+        for kind in ("driver", "java", "workers"):
+            _check_flat(kind, [note[kind] for note in memory], MEMORY_GROWTH, 0)
+
+
+def _check_output(home: Path, count: int) -> None:
+    out = read(home, "out")
+    assert Counter(record.value[1] for record in out) == Counter(range(count))
+    of_key = Counter(number % KEYS for number in range(count))
+    numbered = Counter((key, n + 1) for key, total in of_key.items() for n in range(total))
+    assert Counter((record.key, record.value[0]) for record in out) == numbered
+    sums = Counter[int]()
+    for number in range(count):
+        sums[number % KEYS] += number
+    last = {record.key: record.value for record in read(home, "maxima")}
+    assert last == {key: max(sums[n] for n in range(KEYS) if n % 7 == key) for key in range(7)}
+
+
+def _check_flat(what: str, samples: list[float], growth: float, slack: float) -> None:
+    """The last third is not above the middle one, by more than is allowed for."""
+    third = len(samples) // 3
+    middle, last = median(samples[third : 2 * third]), median(samples[2 * third :])
+    print(f"{what}: {middle:.0f} in the middle third, {last:.0f} in the last one, {max(samples):.0f} at most")
+    assert last <= middle * growth + slack, f"{what} grow: {middle:.0f}, then {last:.0f}"
+
+
+def _files(folder: Path) -> int:
+    return sum(1 for path in folder.rglob("*") if not path.is_dir()) if folder.exists() else 0
+
+
+def _restarts(home: Path, pid: int) -> int:
+    notes = _notes(home / "restarts") if (home / "restarts").exists() else []
+    return sum(1 for note in notes if note["pid"] == pid)
+
+
+def _notes(file: Path) -> list[dict[str, Any]]:
+    """Read notes; the last one before a kill may be cut short."""
+    lines = file.read_text().splitlines()
+    return [json.loads(line) for line in lines if line.endswith("}")]
