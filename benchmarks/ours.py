@@ -65,9 +65,9 @@ def per_record(folder: str, steps: int, check: bool, store: bool = True) -> Meas
     return _run(folder, tasks, check, outcome_of, store)
 
 
-def keyed_count(folder: str, check: bool) -> Measured:
+def keyed_count(folder: str, check: bool, guarantee: str = "exactly-once") -> Measured:
     """Count records by key."""
-    return _run(folder, [ps.Count()], check, last_counts)
+    return _run(folder, [ps.Count()], check, last_counts, guarantee=guarantee)
 
 
 def small_batch(folder: str, keyed: bool, check: bool) -> Measured:
@@ -105,7 +105,14 @@ def render(record: ps.Record) -> str:
     return events.render(record.value)
 
 
-def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest, store: bool = True) -> Measured:
+def _run(
+    folder: str,
+    tasks: Sequence[Any],
+    check: bool,
+    digest: Digest,
+    store: bool = True,
+    guarantee: str = "exactly-once",
+) -> Measured:
     root = Path(folder) / "logs"
     ends = _fill_log(Path(folder), root)
     queries: list[Any] = []
@@ -120,7 +127,7 @@ def _run(folder: str, tasks: Sequence[Any], check: bool, digest: Digest, store: 
     with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
         stored = ps.LogSink("output", root=place) if store else DropSink()
         sink = ps.MemorySink() if check else stored
-        job = ps.Job("benchmark")
+        job = ps.Job("benchmark", guarantee=guarantee)
         vertex = job.source("input", BatchedLog(root, ends))
         for number, task in enumerate(tasks):
             vertex = vertex >> job.task(f"task{number}", task)

@@ -6,6 +6,7 @@ have it, and after they have it and before anybody knows.
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections import Counter
 from dataclasses import dataclass
@@ -13,7 +14,10 @@ from pathlib import Path
 
 import pytest
 from guarantee_job import AFTER, BATCHES, BEFORE, SIZE, WITHIN
-from killing import DEADLINE, fill, read, start_job
+from killing import DEADLINE, MASTER, fill, read, start_job
+
+import penstock as ps
+from penstock.log import log_folder
 
 JOB = Path(__file__).with_name("guarantee_job.py")
 DEATHS = 3
@@ -86,6 +90,35 @@ def test_at_most_once(tmp_path: Path) -> None:
     assert [place for place, _ in found.places] == list(range(1, SIZE * (BATCHES - 1) + 1))
     assert max(found.seen.values()) == 1, "no code sees a record twice"
     assert set(ALL - found.seen) < set(numbers_of(WITHIN))
+
+
+@pytest.mark.parametrize("lost", ["nothing", "the plan", "the checkpoint"])
+def test_at_most_once_a_batch_that_code_fails_in_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Whatever Spark still knows of the batch: the note of the intent decides."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    log = ps.Log.create(log_folder("in"))
+    log.append([ps.Record("k", value) for value in (1, 1, 1, 0, 1, 1)])
+
+    def job(guarantee: str = "at-most-once") -> ps.Job:
+        job = ps.Job("given-up", guarantee=guarantee)
+        source = job.source("in", ps.LogSource("in", max_records_per_batch=2))
+        inverse = job.task("inverse", lambda r: (r.key, 1 // r.value))
+        source >> inverse >> job.task("sum", ps.Sum()) >> job.sink("out", ps.LogSink("out"))
+        return job
+
+    with pytest.raises(ps.TaskError, match="'inverse'"):
+        ps.run(job(), master=MASTER)
+    checkpoint = tmp_path / "jobs" / "given-up" / "checkpoint"
+    if lost == "the plan":
+        (checkpoint / "offsets" / "1").unlink()
+    elif lost == "the checkpoint":
+        shutil.rmtree(checkpoint)
+    # The promise was given when the batch was begun, whatever is promised now.
+    report = ps.run(job("exactly-once" if lost == "nothing" else "at-most-once"), master=MASTER)
+    assert report.records_in == 2
+    assert [record.value for record in read(tmp_path, "out")] == [2, 4]
 
 
 @pytest.fixture(autouse=True)

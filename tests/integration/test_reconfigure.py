@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -296,6 +300,43 @@ def test_a_source_is_told_how_far_it_was_read(home: Path) -> None:
     with pytest.raises(ps.ConnectorError, match=r"'in'.*takes notes"):
         ps.run(job, master=MASTER)
     assert _read("out").total() == 3, "the batch has happened"
+
+
+FILE = """
+import penstock as ps
+job = ps.Job("reloaded")
+source = job.source("in", ps.LogSource("in"))
+source >> job.task("{task}", lambda r: (r.key, "{word}")) >> job.task("count", {count}) >> job.sink(
+    "out", ps.LogSink("out")
+)
+"""
+
+
+def test_a_signal_makes_the_command_line_read_its_file_again(home: Path) -> None:
+    file = home / "reloaded.py"
+    file.write_text(FILE.format(task="say", word="old", count="ps.Reduce(max)"))
+    _append(("a", 1))
+    said = home / "said"
+    with said.open("w") as stderr:
+        command = [sys.executable, "-m", "penstock.cli.main", "run", str(file), "--master", MASTER]
+        process = subprocess.Popen(command, stderr=stderr, start_new_session=True)
+    try:
+        _until(lambda: (log_folder("out")).exists() and _read("out") == Counter([("a", "old")]))
+        file.write_text(FILE.format(task="say", word="refused", count="ps.Count()"))
+        process.send_signal(signal.SIGHUP)
+        _until(lambda: "not changed" in said.read_text())
+        assert "has the state of Reduce, which Count cannot read" in said.read_text()
+        file.write_text(FILE.format(task="said", word="there", count="ps.Reduce(max)"))
+        process.send_signal(signal.SIGHUP)
+        _until(lambda: "changed from batch 1 on" in said.read_text())
+        _append(("b", 1))
+        _until(lambda: _read("out") == Counter([("a", "old"), ("b", "there")]))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, said.read_text()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _until(condition: Callable[[], bool]) -> None:

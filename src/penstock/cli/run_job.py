@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,8 +17,12 @@ from penstock.cli.loading import load_job
 from penstock.cli.output import Output
 from penstock.cli.progress import Progress
 from penstock.durations import read_duration
-from penstock.errors import ConnectorError, JobFailedError, SettingError, TaskError
+from penstock.errors import ConnectorError, JobFailedError, PenstockError, SettingError, TaskError
 from penstock.spark.settings import read_conf
+
+if TYPE_CHECKING:
+    from penstock.engine.report import Report
+    from penstock.spark.handle import Handle
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -41,8 +46,9 @@ def run(
 ) -> None:
     """Run a job until Ctrl-C, for a time, or until it is drained.
 
-    Ctrl-C stops after the batch that runs; a second one stops at once. Exit codes: 0 the run ended as
-    asked, 1 the job failed or is wrong, 2 wrong usage, 130 stopped at once.
+    Ctrl-C stops after the batch that runs; a second one stops at once. SIGHUP, where it does not come
+    from a terminal that closes, reads FILE again and changes the job in place. Exit codes: 0 the run
+    ended as asked, 1 the job failed or is wrong, 2 wrong usage, 130 stopped at once.
     """
     if for_ is not None and until is not None:
         raise typer.BadParameter("--for and --until exclude each other")
@@ -53,20 +59,20 @@ def run(
     job = load_job(target)
     job.validate()
 
-    from penstock.spark.run import run as run_job
+    from penstock.spark.run import start
 
     stop = _StopOnSignal()
+    reload = _ReloadOnSignal(target)
     with Progress(job.name) as progress:
+
+        def show(report: Report) -> None:
+            progress.show(report)
+            reload.perhaps(handle, progress)
+
         try:
-            report = run_job(
-                job,
-                until=limit,
-                master=master,
-                conf=settings,
-                fresh=fresh,
-                on_progress=progress.show,
-                stop=stop,
-            )
+            with start(job, master=master, conf=settings, fresh=fresh, on_progress=show) as handle:
+                handle.follow(limit, stop=stop)
+            report = handle.report
         except (TaskError, ConnectorError, JobFailedError) as error:
             progress.note(error.trace)
             raise
@@ -100,3 +106,31 @@ class _StopOnSignal:
             # Java ends when this process does: its standard input closes.
             os._exit(INTERRUPTED)
         self.asked = True
+
+
+class _ReloadOnSignal:
+    """Reads a job's file again at a signal, and changes the running job."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._asked = False
+        # A terminal that closes says the same, and then the job shall end with it.
+        if not sys.stderr.isatty() and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+            signal.signal(signal.SIGHUP, self._handle)
+
+    def perhaps(self, handle: Handle, progress: Progress) -> None:
+        """Change the job if that was asked for; what cannot be is said, and the job runs on."""
+        if not self._asked:
+            return
+        self._asked = False
+        try:
+            done = handle.reconfigure(load_job(self._target))
+        except PenstockError as error:
+            handle.check()  # If the job itself has ended, that is another matter.
+            progress.note(f"not changed: {error}")
+        else:
+            changes = "; ".join(done.changes) or "nothing new"
+            progress.note(f"changed from batch {done.batch} on, in {done.seconds:.1f} s: {changes}")
+
+    def _handle(self, number: int, frame: FrameType | None) -> Any:  # noqa: ARG002
+        self._asked = True
