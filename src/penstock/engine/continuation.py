@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.engine.blueprint import Folders
+from penstock.engine.clock import Times
 from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
@@ -115,10 +116,17 @@ def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
         name = f"{last.batch:012d}-{attempt}"
         write_sealed(folders.feedback / name, pack((parcels,)))
         feedback = [name]
-    entry = replace(last, state=heads, feedback=feedback, buckets=buckets)
+    times = {**last.times, "pending": _anywhere(last, buckets)} if last.times else {}
+    entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times)
     Ledger(folders.ledger).replace(entry)
     _remove_others(folders, entry)
     return entry
+
+
+def _anywhere(last: Entry, buckets: int) -> dict[str, dict[str, float]]:
+    """Say of every bucket that the earliest window may be in it; each will find out when it looks."""
+    earliest = Times.of(last.times).earliest
+    return {str(bucket): earliest for bucket in range(buckets)} if earliest else {}
 
 
 def deal_parcel(parcel: bytes, buckets: int) -> list[tuple[int, bytes]]:

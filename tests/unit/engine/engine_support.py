@@ -10,6 +10,7 @@ from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.blueprint import draw
 from penstock.engine.clock import Clock, Times, advance, due, expect
 from penstock.engine.flow import Program
+from penstock.engine.ledger import Entry
 from penstock.engine.packing import unpack
 from penstock.engine.stages import PARCEL, DirectPart, run_direct, run_keyed
 from penstock.engine.summary import StateHead, TaskSummary
@@ -35,6 +36,12 @@ class LocalRun:
         self.feedback: list[str] = []
         self.summaries: list[TaskSummary] = []
         self.times = Times()
+        self.times_entry: dict[str, Any] = {}
+
+    def go_on(self, last: Entry) -> None:
+        """Go on after a batch that is in the ledger."""
+        self.batch, self.heads, self.feedback = last.batch + 1, dict(last.state), list(last.feedback)
+        self.times = Times.of(last.times)
 
     def step(self, items: list[Any] = (), source: str | None = None) -> TaskSummary:  # type: ignore[assignment]
         """Run one batch of one lane of one source."""
@@ -75,7 +82,8 @@ class LocalRun:
             (self.blueprint.sinks[sink]).commit(self.batch, receipts)
         self.heads.update(summary.state)
         self.feedback = summary.feedback
-        self.times = Times.of(advance(self.blueprint, summary))
+        self.times_entry = advance(self.blueprint, summary)
+        self.times = Times.of(self.times_entry)
         self.batch += 1
         self.summaries.append(summary)
         return summary

@@ -131,3 +131,49 @@ def test_a_batch_that_was_begun_and_not_ended_is_given_up() -> None:
     assert skipped(None, Intent(0, {"batch": 1}, 3)) == Entry(0, {"batch": 1}, buckets=3)
     assert skipped(last, None) is None
     assert skipped(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"
+
+
+class _Pair(ps.Task):
+    inputs, sync = ("left", "right"), True
+
+    def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
+        outputs.emit(inputs["left"][0].key, "pair")
+
+
+def _waiting_job() -> ps.Job:
+    """A job in which records wait: in windows of time and of count, and for a counterpart."""
+    job = ps.Job("job")
+    source, out = job.source("in", ps.MemorySource()), job.sink("out", ps.MemorySink())
+    pair = job.task("pair", _Pair())
+    source >> [
+        job.task("time", ps.Count(), window=ps.TimeWindow(10)),
+        job.task("count", ps.Sum(), window=ps.CountWindow(2)),
+        pair["left"],
+    ]
+    [job.vertex("time"), job.vertex("count"), pair] >> out
+    job.source("other", ps.MemorySource()) >> pair["right"]
+    return job
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 2)])
+def test_what_waits_moves_to_other_buckets(tmp_path: Path, before: int, after: int) -> None:
+    run = LocalRun(_waiting_job(), tmp_path, buckets=before)
+    run.step([ps.Record(f"key{n}", 1, 5.0) for n in range(20)])
+    assert run.out("out") == {}
+    last = Entry(0, {}, {}, [], run.heads, before, times=run.times_entry)
+    Ledger(run.blueprint.folders.ledger).commit(last)
+    if before != after:
+        last = change_buckets(run.blueprint.folders, last, after)
+
+    going_on = LocalRun(_waiting_job(), tmp_path, buckets=after)
+    going_on.go_on(last)
+    keys = [f"key{n}" for n in range(20)]
+    going_on.run(
+        {
+            ("in", "0"): [ps.Record(key, 1, 5.0) for key in keys],
+            ("other", "0"): [ps.Record(key, 1, 5.0) for key in keys],
+        }
+    )
+    going_on.end()
+    # A count of two and a sum of two look alike; and one pair of each key has found its counterpart.
+    assert going_on.out("out") == {(key, what): n for key in keys for what, n in ((2, 2), ("pair", 1))}
