@@ -10,10 +10,12 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import SettingError
 from penstock.graph.ends import Sink, Source
 from penstock.graph.on_error import Retry
 from penstock.graph.partitioning import Partitioning
 from penstock.graph.qos import QoS
+from penstock.graph.schema import Schema
 from penstock.graph.tasks import FunctionTask
 from penstock.graph.windows import CountWindow, TimeWindow
 from penstock.graph.wording import shown
@@ -80,8 +82,16 @@ def _vertex(vertex: Vertex) -> dict[str, Any]:
         "stateful": vertex.stateful,
         "window": plain(vertex.window),
         "on_error": plain(vertex.on_error),
+        "schema": _schema(vertex.schema),
         "options": plain(operator.describe()) if isinstance(operator, Source | Sink) else {},
     }
+
+
+def _schema(given: Any) -> Any:
+    try:
+        return None if given is None else Schema.of(given).ddl
+    except SettingError:
+        return plain(given)
 
 
 def operator_name(operator: Any) -> str:

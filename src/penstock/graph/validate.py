@@ -14,6 +14,7 @@ from penstock.graph.rules.names import names
 from penstock.graph.rules.operators import operators
 from penstock.graph.rules.ports import unconnected_ports, unknown_ports
 from penstock.graph.rules.reach import reach
+from penstock.graph.rules.schemas import schemas
 from penstock.graph.rules.settings import settings
 from penstock.graph.rules.windows import windows
 from penstock.graph.wording import label
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     reach,
     cycle_limits,
     windows,
+    schemas,
 )
 
 

@@ -30,7 +30,7 @@ def test_the_whole_document() -> None:
     lines >> count >> job.sink("counts", NoSink())
     samples = NoSource.__module__
     plain: dict[str, Any] = dict.fromkeys(("parallelism", "max_iterations", "qos"))
-    vertex = plain | {"stateful": False, "options": {}, "window": None, "on_error": None}
+    vertex = plain | {"stateful": False, "options": {}, "window": None, "on_error": None, "schema": None}
     assert job.to_dict() == {
         "format": "penstock.job",
         "version": 1,
@@ -64,6 +64,7 @@ def test_the_whole_document() -> None:
                 "max_iterations": 1,
                 "qos": {"priority": 5, "max_latency": None, "max_loss": 0.5},
                 "stateful": True,
+                "schema": None,
                 "options": {},
             },
             vertex
