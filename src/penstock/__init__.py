@@ -34,9 +34,11 @@ from penstock.errors import (
 from penstock.graph.aggregates import Distinct, Max, Mean, Min, Quantiles, TopN
 from penstock.graph.ends import Rejected, Sink, SinkWriter, Source, WriteContext
 from penstock.graph.job import Job
+from penstock.graph.kinds import ArrowTask, DataFrameTask, Sql
 from penstock.graph.on_error import Retry
 from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY, Partitioning
 from penstock.graph.qos import QoS
+from penstock.graph.schema import Schema
 from penstock.graph.tasks import CombiningTask, Count, Inputs, Outputs, Reduce, StatefulTask, Sum, Task
 from penstock.graph.vertex import Vertex
 from penstock.graph.windows import CountWindow, TimeWindow, Window, WindowValues
@@ -99,12 +101,14 @@ __all__ = [
     "BROADCAST",
     "ROUND_ROBIN",
     "SAME_KEY",
+    "ArrowTask",
     "CombiningTask",
     "ConnectorError",
     "ConsoleSink",
     "Count",
     "CountWindow",
     "CycleLimitError",
+    "DataFrameTask",
     "Discarded",
     "Distinct",
     "Failed",
@@ -142,11 +146,13 @@ __all__ = [
     "Rejected",
     "Report",
     "Retry",
+    "Schema",
     "SettingError",
     "Sink",
     "SinkWriter",
     "SocketSource",
     "Source",
+    "Sql",
     "StatefulTask",
     "Sum",
     "Task",

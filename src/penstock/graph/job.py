@@ -8,6 +8,7 @@ from typing import Any, cast
 from penstock.graph import cycles as _cycles
 from penstock.graph.edge import Edge
 from penstock.graph.ends import Sink, Source
+from penstock.graph.kinds import ArrowTask, NativeTask
 from penstock.graph.on_error import Retry
 from penstock.graph.operators import Operator, read_sink, read_source, read_task
 from penstock.graph.partitioning import ROUND_ROBIN, SAME_KEY, Partitioning
@@ -17,6 +18,7 @@ from penstock.graph.vertex import Joint, Kind, Vertex, ends_of
 from penstock.graph.windows import AnyWindow
 from penstock.graph.wording import choices, shown
 
+AnyTask = FunctionTask | Task | StatefulTask | ArrowTask | NativeTask
 SparkValue = str | int | float | bool
 
 
@@ -93,7 +95,7 @@ class Job:
     def task(
         self,
         name: str,
-        task: Callable[..., Any] | FunctionTask | Task | StatefulTask | type[Task] | type[StatefulTask],
+        task: Callable[..., Any] | AnyTask | type[Task] | type[StatefulTask],
         *,
         parallelism: int | None = None,
         max_iterations: int | None = None,
@@ -105,6 +107,8 @@ class Job:
         on_error: str | Retry | None = None,
     ) -> Vertex:
         """Add a vertex that works on records: a function of a record, a Task or a StatefulTask.
+
+        A vertex that works on columns is an ArrowTask, a Sql or a DataFrameTask.
 
         ``max_iterations`` is the limit of the loops that this vertex is the entry of; ``config`` is
         handed to the task's ``prepare``. A ``window`` makes a stateful task work on one window of a key

@@ -9,6 +9,7 @@ from penstock.errors import GraphError, Problem
 from penstock.graph.rules.cycles import cycle_limits
 from penstock.graph.rules.edges import duplicate_edges, foreign_vertices, partitionings
 from penstock.graph.rules.ends import ends
+from penstock.graph.rules.kinds import kinds
 from penstock.graph.rules.limits import limits
 from penstock.graph.rules.names import names
 from penstock.graph.rules.operators import operators
@@ -39,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     cycle_limits,
     windows,
     schemas,
+    kinds,
 )
 
 

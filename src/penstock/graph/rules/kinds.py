@@ -1,0 +1,77 @@
+"""no-schema, and what vertices that work on columns cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.errors import Problem
+from penstock.graph.cycles import closing_arcs, job_arcs, loop_members
+from penstock.graph.kinds import COLUMNAR, NativeTask
+from penstock.graph.partitioning import ROUND_ROBIN
+from penstock.graph.rules.schemas import schema_of
+
+if TYPE_CHECKING:
+    from penstock.graph.edge import Edge
+    from penstock.graph.job import Job
+    from penstock.graph.schema import Schema
+    from penstock.graph.vertex import Vertex
+
+
+def kinds(job: Job) -> Iterator[Problem]:
+    """What works on columns must know their types, and Spark's own vertices cannot be in a loop."""
+    for edge in job.edges:
+        target = job.vertices[edge.target]
+        if isinstance(target.operator, COLUMNAR):
+            yield from _edge(job, edge, target)
+    looped = _looped(job)
+    for vertex in job.vertices:
+        where = f"{vertex.kind} {vertex.label!r}"
+        if isinstance(vertex.operator, NativeTask) and vertex.index in looped:
+            reason = "Spark runs it for a whole batch at a time, so it cannot be part of a loop"
+            yield Problem("unsupported", f"{where}: {reason}: use a function or a ps.ArrowTask", vertex.label)
+        if isinstance(vertex.operator, COLUMNAR) and vertex.window is not None:
+            reason = "it works on batches of columns and not on windows: leave window out"
+            yield Problem("unsupported", f"{where}: {reason}", vertex.label)
+
+
+def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
+    source = job.vertices[edge.source]
+    arrow = f"edge {source.label!r} -> {target.label!r}"
+    name = type(target.operator).__name__
+    if edge.by is not ROUND_ROBIN:
+        reason = f"{name} has no instances to choose from, so the edge must be ROUND_ROBIN"
+        yield Problem("bad-partitioning", f"{arrow}: {reason}", target.label, edge.target_port)
+    if source.kind == "source" and source.window is not None:
+        reason = f"{name} takes columns, and {source.label!r} gives windows of records"
+        yield Problem("unsupported", f"{arrow}: {reason}", target.label, edge.target_port)
+    if target.input_schema is not None or source.schema is not None or _knows_its_columns(source):
+        given, port = schema_of(source, "schema"), _port_schema(job, target, edge.target_port)
+        if given is not None and port is not None and target.input_schema is None:
+            for reason in given.mismatches(port):
+                others = f"what comes from {source.label!r} differs from the port's other edges"
+                message = f"{arrow}: {others}: {reason}"
+                yield Problem("schema-mismatch", message, target.label, edge.target_port)
+        return
+    reason = f"{name} works on columns, and nothing says what they are"
+    advice = f"declare schema= on {source.label!r} or input_schema= on {target.label!r}"
+    yield Problem("no-schema", f"{arrow}: {reason}: {advice}", target.label, edge.target_port)
+
+
+def _knows_its_columns(source: Vertex) -> bool:
+    """Arrow batches carry their schema, Spark knows that of its own, and so do files."""
+    return isinstance(source.operator, COLUMNAR) or hasattr(source.operator, "native")
+
+
+def _port_schema(job: Job, target: Vertex, port: str) -> Schema | None:
+    """The schema of a port without input_schema: that of its first edge."""
+    for edge in job.edges:
+        if edge.target == target.index and edge.target_port == port:
+            return schema_of(job.vertices[edge.source], "schema")
+    return None
+
+
+def _looped(job: Job) -> set[int]:
+    arcs = job_arcs(job)
+    entries = {entry for _, entry, _ in closing_arcs(arcs)}
+    return {member for entry in entries for member in loop_members(arcs, entry)}
