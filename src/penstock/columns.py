@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import date, datetime
-from decimal import Decimal
-from itertools import accumulate, chain
-from operator import attrgetter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock.arrays import FAULTS, arrow_schema, arrow_type, build_arrays
 from penstock.record import Record
 
 if TYPE_CHECKING:
-    from penstock.graph.schema import DataType, Field, Schema
+    from penstock.graph.schema import DataType, Schema
 
-_PYTHON: dict[str, set[type]] = {
-    "string": {str},
-    "boolean": {bool},
-    "byte": {int},
-    "short": {int},
-    "int": {int},
-    "long": {int},
-    "float": {int, float},
-    "double": {int, float},
-    "binary": {bytes},
-    "date": {date},
-    "timestamp": {datetime},
-    "timestamp_ntz": {datetime},
-}
-"""What Arrow may be given for a type: it would take more, and change it without a word."""
+KEY, TIME = "_key", "_ts"
+"""The columns of a record's key and time, beside those of its value."""
 
 _KEYS = {str, int, float, bool, bytes}
 _NONE = type(None)
@@ -57,13 +41,95 @@ class Columns:
         """Return records as columns, and those that do not fit the schema with the reasons."""
         rejected: list[tuple[Record, str]] = []
         try:
-            arrays = _top_arrays(schema, [record[1] for record in records], strict=True)
-        except _FAULTS:
+            arrays = build_arrays(schema, [record[1] for record in records], strict=True)
+        except FAULTS:
             # Somewhere is a value that does not fit, or one that does and is no plain one: look at each.
             records, arrays, rejected = _sort_out(records, schema)
-        batch = _batch(arrays, len(records), schema)
+            same = False
+        else:
+            same = schema.cls is None or type(records[0][1]) is schema.cls if records else True
+        batch = _batch(arrays, schema)
         keys = _key_column([record[0] for record in records])
-        return cls(batch, keys, _time_column([record[2] for record in records]), schema), rejected
+        found = cls(batch, keys, _time_column([record[2] for record in records]), schema)
+        if same:
+            found._records = records
+        return found, rejected
+
+    @classmethod
+    def from_batch(cls, batch: Any, schema: Schema | None = None) -> Columns:
+        """Read a record batch in which ``_key`` and ``_ts`` are the keys and the times."""
+        names = batch.schema.names
+        keys = batch.column(names.index(KEY)) if KEY in names else None
+        times = _seconds(batch.column(names.index(TIME))) if TIME in names else None
+        return cls(batch.select([name for name in names if name not in (KEY, TIME)]), keys, times, schema)
+
+    def to_batch(self) -> Any:
+        """Return a record batch with ``_key`` and ``_ts``, where there are keys of one type and times."""
+        batch = self.values
+        if self.keys is not None and not isinstance(self.keys, list):
+            batch = batch.append_column(KEY, self.keys)
+        return batch if self.times is None else batch.append_column(TIME, self.times)
+
+    def answer(self, batch: Any) -> Columns:
+        """Return what a function has made of these columns: its own keys and times, or theirs."""
+        found = Columns.from_batch(batch)
+        if len(found) == len(self):
+            found.keys = self.keys if found.keys is None else found.keys
+            found.times = self.times if found.times is None else found.times
+        return found
+
+    def typed(self, schema: Schema) -> tuple[Columns, list[tuple[Record, str]]]:
+        """Return the columns as a schema declares them, and the records that do not fit it."""
+        if self.schema is schema:
+            return self, []
+        wanted = arrow_schema(schema)
+        values = _cast(self.values, wanted)
+        if values is None or any(
+            values.column(column.name).null_count for column in wanted if not column.nullable
+        ):
+            return Columns.of(self.records(), schema)
+        return Columns(values, self.keys, self.times, schema), []
+
+    def as_struct(self, key: DataType) -> tuple[Any, list[tuple[Record, str]]]:
+        """Return an array of structs with ``_key`` and ``_ts``, and the records whose keys do not fit."""
+        import pyarrow as pa
+
+        kind = arrow_type(key)
+        columns, rejected = self, []
+        if self.keys is None:
+            keys = pa.nulls(len(self), kind)
+        elif not isinstance(self.keys, list) and self.keys.type == kind:
+            keys = self.keys
+        else:
+            reasons = [None if r[0] is None else key.fault(r[0], "its key") for r in self.records()]
+            rejected = [(r, reason) for r, reason in zip(self.records(), reasons, strict=True) if reason]
+            if rejected:
+                good = [r for r, reason in zip(self.records(), reasons, strict=True) if reason is None]
+                assert self.schema is not None, "what goes to Spark is typed"
+                columns, _ = Columns.of(good, self.schema)
+            keys = pa.array(_listed(columns.keys, len(columns)), kind)
+        times = pa.nulls(len(columns), pa.float64()) if columns.times is None else columns.times
+        arrays = [*columns.values.columns, keys, times]
+        return pa.StructArray.from_arrays(arrays, names=[*columns.values.schema.names, KEY, TIME]), rejected
+
+    def chosen(self, rows: list[int]) -> list[Record]:
+        """Return the records of some rows."""
+        if self._records is not None:
+            return [self._records[row] for row in rows]
+        keys = _listed(self.keys, len(self))
+        times = _listed(self.times, len(self))
+        values = Columns(self.values.take(rows), schema=self.schema)._values()
+        return [Record(keys[row], value, times[row]) for row, value in zip(rows, values, strict=True)]
+
+    def halves(self) -> list[Columns]:
+        """Return the first half of the rows and the second."""
+        middle = len(self) // 2
+        return [self._slice(0, middle), self._slice(middle, len(self) - middle)]
+
+    def _slice(self, start: int, count: int) -> Columns:
+        keys = self.keys[start : start + count] if self.keys is not None else None
+        times = self.times.slice(start, count) if self.times is not None else None
+        return Columns(self.values.slice(start, count), keys, times, self.schema)
 
     def __len__(self) -> int:
         return int(self.values.num_rows)
@@ -88,176 +154,64 @@ class Columns:
         return plain if rebuild is None else list(map(rebuild, plain))
 
 
-def arrow_schema(schema: Schema) -> Any:
-    """Return the schema as Arrow has it."""
+def batches_of(result: Any) -> Iterator[Any]:
+    """Yield the record batches of what a function of columns has returned."""
     import pyarrow as pa
 
-    return pa.schema([_arrow_field(field) for field in schema.fields])
-
-
-def arrow_type(kind: DataType) -> Any:
-    """Return the Arrow type of a field's type."""
-    import pyarrow as pa
-
-    form = type(kind).__name__
-    parts: Any = kind
-    if form == "DecimalType":
-        return pa.decimal128(parts.precision, parts.scale)
-    if form == "ArrayType":
-        return pa.list_(pa.field("element", arrow_type(parts.element)))
-    if form == "MapType":
-        return pa.map_(arrow_type(parts.key), arrow_type(parts.value))
-    if form == "StructType":
-        return pa.struct([_arrow_field(field) for field in parts.fields])
-    types = {
-        "string": pa.string(),
-        "boolean": pa.bool_(),
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "int": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }
-    return types[parts.name]
-
-
-class _UnfitError(ValueError):
-    """Some value is not of exactly the type that Arrow must be given."""
-
-
-# Arrow's own errors are subclasses of these; so is what Python raises for surrogates in text.
-_FAULTS = (ValueError, TypeError, OverflowError, KeyError, NotImplementedError)
-
-
-def _sort_out(
-    records: list[Record], schema: Schema
-) -> tuple[list[Record], list[Any], list[tuple[Record, str]]]:
-    good: list[Record] = []
-    rejected: list[tuple[Record, str]] = []
-    for record in records:
-        reason = schema.check(record[1])
-        if reason is None:
-            good.append(record)
-        else:
-            rejected.append((record, reason))
-    try:
-        return good, _top_arrays(schema, [record[1] for record in good], strict=False), rejected
-    except _FAULTS:
-        # The check knows no fault, and Arrow does: let it say of which record.
-        kept = []
-        for record in good:
-            try:
-                _top_arrays(schema, [record[1]], strict=False)
-                kept.append(record)
-            except _FAULTS as error:
-                rejected.append((record, f"it has no form in columns ({error})"))
-        return kept, _top_arrays(schema, [record[1] for record in kept], strict=False), rejected
-
-
-def _batch(arrays: list[Any], count: int, schema: Schema) -> Any:
-    import pyarrow as pa
-
-    assert arrays or not count, "a schema has fields"
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
-
-
-def _top_arrays(schema: Schema, values: list[Any], *, strict: bool) -> list[Any]:
-    return _struct_arrays(schema.fields, schema.cls, values, strict)
-
-
-def _struct_arrays(fields: Sequence[Field], cls: type | None, values: list[Any], strict: bool) -> list[Any]:
-    """Build a column for each field of values that are there, none of them None."""
-    kinds = set(map(type, values))
-    read: Callable[[str], list[Any]]
-    if cls is not None and kinds == {cls}:
-        read = lambda name: list(map(attrgetter(name), values))  # noqa: E731
-    elif kinds <= {dict}:
-        optional = any(field.optional for field in fields)
-        names = {field.name for field in fields}
-        if strict and (not names.issuperset(*values) if optional else set(map(len, values)) - {len(fields)}):
-            raise _UnfitError("a field is missing or not declared")
-        if optional:
-            read = lambda name: [value.get(name) for value in values]  # noqa: E731
-        else:
-            read = lambda name: [value[name] for value in values]  # noqa: E731
-    elif strict:
-        raise _UnfitError("not a dict")
+    if result is None:
+        return
+    if isinstance(result, pa.RecordBatch):
+        yield result
+    elif isinstance(result, pa.Table):
+        yield from result.to_batches()
+    elif isinstance(result, Iterator | list | tuple):
+        for part in result:
+            yield from batches_of(part)
     else:
-        read = lambda name: [_get(value, name) for value in values]  # noqa: E731
-    arrays = []
-    for field in fields:
-        column = read(field.name)
-        if strict and not (field.nullable or field.optional) and _NONE in set(map(type, column)):
-            raise _UnfitError(f"{field.name} is None")
-        # None and left out look the same in a column, and only one of them may be allowed.
-        if strict and field.optional and not field.nullable and _has_none(values, field.name):
-            raise _UnfitError(f"{field.name} is None")
-        arrays.append(_array(field.type, column, strict))
-    return arrays
-
-
-def _has_none(values: list[dict[str, Any]], name: str) -> bool:
-    return any(value.get(name, name) is None for value in values)
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else getattr(value, name)
-
-
-def _array(kind: DataType, values: list[Any], strict: bool) -> Any:
-    import pyarrow as pa
-
-    form = type(kind).__name__
-    parts: Any = kind
-    if form == "StructType":
-        present = [value for value in values if value is not None]
-        arrays = _struct_arrays(parts.fields, parts.cls, present, strict)
-        whole = pa.StructArray.from_arrays(arrays, fields=[_arrow_field(field) for field in parts.fields])
-        if len(present) == len(values):
-            return whole
-        where = accumulate((value is not None for value in values), initial=0)
-        places = [None if value is None else place for value, place in zip(values, where, strict=False)]
-        return whole.take(pa.array(places, pa.int64()))
-    if form in ("ArrayType", "MapType"):
-        wanted = {list} if form == "ArrayType" else {dict}
-        if strict and set(map(type, values)) - wanted - {_NONE}:
-            raise _UnfitError(f"not {kind.ddl}")
-        offsets: list[int | None] = list(accumulate((len(value or ()) for value in values), initial=0))
-        for index, value in enumerate(values):
-            if value is None:
-                offsets[index] = None
-        starts = pa.array(offsets, pa.int32())
-        if form == "ArrayType":
-            flat = list(chain.from_iterable(value or () for value in values))
-            return pa.ListArray.from_arrays(
-                starts, _array(parts.element, flat, strict), type=arrow_type(kind)
-            )
-        keys = list(chain.from_iterable(value or () for value in values))
-        items = list(chain.from_iterable((value or {}).values() for value in values))
-        return pa.MapArray.from_arrays(
-            starts, _array(parts.key, keys, strict), _array(parts.value, items, strict), type=arrow_type(kind)
+        raise TypeError(
+            "it must return a pyarrow.RecordBatch, a pyarrow.Table, an iterator of them or None,"
+            f" not {type(result).__name__}"
         )
-    if strict:
-        name = getattr(kind, "name", "")
-        found = set(map(type, values)) - {_NONE}
-        if found - (_PYTHON[name] if name else {int, Decimal}):
-            raise _UnfitError(f"not {kind.ddl}")
-        if datetime in found:
-            aware = name == "timestamp"
-            if any(value is not None and (value.tzinfo is not None) is not aware for value in values):
-                raise _UnfitError("a time zone is missing or too much")
-    return pa.array(values, arrow_type(kind))
 
 
-def _arrow_field(field: Field) -> Any:
+def _cast(batch: Any, wanted: Any) -> Any:
+    """Return a record batch with the wanted types, if it has the names and nothing needs to be looked at."""
     import pyarrow as pa
 
-    return pa.field(field.name, arrow_type(field.type), field.nullable or field.optional)
+    if set(batch.schema.names) != set(wanted.names) or len(batch.schema) != len(wanted):
+        return None
+    arrays = []
+    for column in wanted:
+        array = batch.column(column.name)
+        if array.type != column.type:
+            wider = _is_wider(array.type, column.type)
+            moment = pa.types.is_timestamp(array.type) and pa.types.is_timestamp(column.type)
+            if not wider and not (moment and bool(array.type.tz) == bool(column.type.tz)):
+                return None
+            array = array.cast(column.type)
+        arrays.append(array)
+    return pa.record_batch(arrays, names=wanted.names)
+
+
+def _is_wider(given: Any, wanted: Any) -> bool:
+    import pyarrow as pa
+
+    integer, floating = pa.types.is_integer, pa.types.is_floating
+    if integer(given) and floating(wanted):
+        return bool(given.bit_width < wanted.bit_width)
+    alike = (integer(given) and integer(wanted)) or (floating(given) and floating(wanted))
+    return bool(alike and given.bit_width <= wanted.bit_width)
+
+
+def _seconds(column: Any) -> Any:
+    """Return a column of times as seconds: of numbers, or of Arrow's own timestamps."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_timestamp(column.type):
+        utc = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        return pc.divide(utc.cast(pa.float64(), safe=False), 1e6)
+    return column if column.type == pa.float64() else column.cast(pa.float64(), safe=False)
 
 
 def _key_column(keys: list[Any]) -> Any:
@@ -269,7 +223,7 @@ def _key_column(keys: list[Any]) -> Any:
 
         try:
             return pa.array(keys)
-        except _FAULTS:  # Whole numbers too large for a column, text that UTF-8 cannot hold.
+        except FAULTS:  # Whole numbers too large for a column, text that UTF-8 cannot hold.
             return keys
     return keys
 
@@ -286,3 +240,34 @@ def _listed(column: Any, count: int) -> list[Any]:
     if column is None:
         return [None] * count
     return column if isinstance(column, list) else column.to_pylist()
+
+
+def _sort_out(
+    records: list[Record], schema: Schema
+) -> tuple[list[Record], list[Any], list[tuple[Record, str]]]:
+    good: list[Record] = []
+    rejected: list[tuple[Record, str]] = []
+    for record in records:
+        reason = schema.check(record[1])
+        if reason is None:
+            good.append(record)
+        else:
+            rejected.append((record, reason))
+    try:
+        return good, build_arrays(schema, [record[1] for record in good], strict=False), rejected
+    except FAULTS:
+        # The check knows no fault, and Arrow does: let it say of which record.
+        kept = []
+        for record in good:
+            try:
+                build_arrays(schema, [record[1]], strict=False)
+                kept.append(record)
+            except FAULTS as error:
+                rejected.append((record, f"it has no form in columns ({error})"))
+        return kept, build_arrays(schema, [record[1] for record in kept], strict=False), rejected
+
+
+def _batch(arrays: list[Any], schema: Schema) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.columns import Columns, arrow_schema
+from penstock.arrays import arrow_schema
+from penstock.columns import Columns
 from penstock.graph.datatypes import ArrayType, DataType, DecimalType, Field, MapType, PlainType, StructType
 from penstock.graph.schema import Schema
 from penstock.record import Record

@@ -10,8 +10,12 @@ from typing import Any
 from penstock.engine.side import SIDES
 from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
+from penstock.graph.kinds import COLUMNAR, NativeTask
 from penstock.graph.on_error import Policy, read_on_error
 from penstock.graph.partitioning import ROUND_ROBIN, Partitioning
+from penstock.graph.rules.kinds import columns_of
+from penstock.graph.rules.schemas import schema_of
+from penstock.graph.schema import Schema
 from penstock.graph.tasks import FunctionTask
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE, Vertex
 from penstock.graph.windows import AnyWindow
@@ -36,6 +40,10 @@ class VertexSpec:
     """Whether these are aligned by the order of coming, whatever the keys."""
     takes_windows: bool = False
     """Whether it is a function that is given windows of records instead of records."""
+    schema: Schema | None = None
+    """What comes out of it, where that is declared."""
+    input_schema: Schema | None = None
+    """What must go into it, where that is declared."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,11 @@ class Folders:
         return Path(self.root) / "job.json"
 
     @property
+    def planned(self) -> Path:
+        """What the batch that runs reads, for those who read it beside Python."""
+        return Path(self.root) / "planned"
+
+    @property
     def stop_answer(self) -> Path:
         """Exists once the last batch before a stop is over."""
         return Path(self.root) / "stopped"
@@ -122,9 +135,19 @@ class Blueprint:
         used = {
             DISCARDED: bool(self.plan.loops),
             LATE: any(vertex.window is not None for vertex in self.vertices),
-            ERRORS: any(vertex.policy.discard for vertex in self.vertices),
+            ERRORS: any(v.policy.discard or v.schema or v.input_schema for v in self.vertices)
+            or bool(self.plan.native.slots),
         }
         return found | {SIDES[stream]: self.sides[stream] for stream, can in used.items() if can}
+
+    @property
+    def read_by_spark(self) -> tuple[str, ...]:
+        """The sources that Spark itself can read: all that they give goes to vertices of Spark's own."""
+        return tuple(
+            name
+            for name, source in self.sources.items()
+            if name in self.plan.native.sources and hasattr(source, "native")
+        )
 
     def index_of(self, name: str) -> int:
         """Return the index of the vertex of that name."""
@@ -140,7 +163,21 @@ class Blueprint:
 
     def for_workers(self) -> Blueprint:
         """Return the blueprint without what only the driver needs."""
-        return self.with_ends({name: source.on_worker() for name, source in self.sources.items()})
+        return self._without_native().with_ends(
+            {name: source.on_worker() for name, source in self.sources.items()}
+        )
+
+    def _without_native(self) -> Blueprint:
+        """Leave the functions of DataFrames behind: they may hold what cannot leave the driver."""
+        return replace(
+            self,
+            vertices=tuple(
+                replace(v, operator=NativeTask(v.inputs, "string"))
+                if isinstance(v.operator, NativeTask)
+                else v
+                for v in self.vertices
+            ),
+        )
 
     def for_planner(self) -> Blueprint:
         """Return the blueprint without the code of tasks and sinks: who plans batches runs none of it."""
@@ -164,6 +201,8 @@ def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> 
             sync=vertex.sync,
             in_order=vertex.sync and _all_by(job, vertex, ROUND_ROBIN),
             takes_windows=isinstance(vertex.operator, FunctionTask) and _behind_window(job, vertex),
+            schema=_declared(job, vertex),
+            input_schema=schema_of(vertex, "input_schema"),
         )
         for vertex in job.vertices
     )
@@ -183,3 +222,13 @@ def _behind_window(job: Job, vertex: Vertex) -> bool:
         for edge in job.edges
         if edge.target == vertex.index and not job.vertices[edge.source].is_side(edge.source_port)
     )
+
+
+def _declared(job: Job, vertex: Vertex) -> Schema | None:
+    """Return the schema of what comes out; that of files only where a vertex behind them needs columns."""
+    needed = any(
+        isinstance(job.vertices[edge.target].operator, COLUMNAR)
+        for edge in job.edges
+        if edge.source == vertex.index
+    )
+    return columns_of(vertex) if needed else schema_of(vertex, "schema")

@@ -11,6 +11,7 @@ from uuid import uuid4
 from penstock.engine.blueprint import Folders
 from penstock.engine.clock import Times
 from penstock.engine.ledger import Entry, Intent, Ledger
+from penstock.engine.natives import SUFFIX
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import States, owner_of, read_bucket, write_base
@@ -105,17 +106,19 @@ def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
         for bucket, states in enumerate(dealt)
         if states
     }
-    feedback = []
-    if last.feedback:
+    # What goes to vertices of Spark's own is in no bucket.
+    feedback = [name for name in last.feedback if name.endswith(SUFFIX)]
+    dealt_names = [name for name in last.feedback if not name.endswith(SUFFIX)]
+    if dealt_names:
         parcels = [
             part
-            for name in last.feedback
+            for name in dealt_names
             for _, parcel in unpack(read_sealed(folders.feedback / name))[0]
             for part in deal_parcel(parcel, buckets)
         ]
         name = f"{last.batch:012d}-{attempt}"
         write_sealed(folders.feedback / name, pack((parcels,)))
-        feedback = [name]
+        feedback.append(name)
     times = {**last.times, "pending": _anywhere(last, buckets)} if last.times else {}
     entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times)
     Ledger(folders.ledger).replace(entry)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
+from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint, VertexSpec
+from penstock.engine.columnar import partials
 from penstock.engine.failure import Recover, VertexFailureError
 from penstock.engine.packing import pack, unpack
 from penstock.engine.windowing import Cell
@@ -76,6 +78,27 @@ class Outbox:
         else:
             kept.extend(records)
 
+    def merge_columns(self, vertex: int, columns: Columns) -> dict[Cell | None, dict[Any, Any]] | None:
+        """Merge columns without making records of them; None where that is not possible."""
+        spec = self._vertices[vertex]
+        if spec.window is not None or not isinstance(spec.operator, CombiningTask):
+            return None
+        merged = partials(spec.operator, columns)
+        return None if merged is None else {None: merged}
+
+    def add_partials(self, address: Address, cell: Cell | None, merged: dict[Any, Any]) -> None:
+        """Take partial results for a vertex."""
+        known = self._partials.get((address, cell))
+        if known is None:
+            self._partials[address, cell] = merged
+            self._waiting += len(merged)
+            return
+        task = self._vertices[address[0]].operator
+        before = len(known)
+        for key, partial in merged.items():
+            merge_one(task, known, key, partial)
+        self._waiting += len(known) - before
+
     def _merge(
         self, task: CombiningTask, address: Address, records: list[Record], into: dict[Any, Any]
     ) -> None:
@@ -134,11 +157,11 @@ class Outbox:
 
     def drain(self) -> Iterator[tuple[int, bytes]]:
         """Yield parcels with their buckets, and be empty again."""
-        partials, self._partials = self._partials, {}
+        merged_, self._partials = self._partials, {}
         groups, self._groups = self._groups, {}
         plain, self._plain = self._plain, {}
         self._waiting = 0
-        for (address, cell), merged in partials.items():
+        for (address, cell), merged in merged_.items():
             for bucket, keys in self._split(address, list(merged), merged.__getitem__):
                 yield from self._seal(bucket, "partials", address, cell, keys, [merged[key] for key in keys])
         for address, its_groups in groups.items():

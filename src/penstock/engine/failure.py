@@ -30,6 +30,14 @@ class VertexFailureError(Exception):
         return TaskError(job, vertex, record, cause_of(self.cause), trace_of(self.cause))
 
 
+def message_of(error: BaseException) -> str:
+    """Return what an error says, whatever its ``__str__`` does."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be shown)"
+
+
 def try_again(policy: Policy, error: BaseException, again: Callable[[], Any] | None) -> Any:
     """Call again as often as a policy says; raises the last error when none has helped."""
     delay = policy.delay

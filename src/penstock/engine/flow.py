@@ -2,7 +2,8 @@
 
 A worklist holds lists of records together with the vertex and port they go to and with the loop
 counters that all records of the list share. Following an edge therefore costs nothing per record, and a
-loop is only an edge that puts a list back onto the worklist.
+loop is only an edge that puts a list back onto the worklist. Records of a schema travel as columns as long
+as the vertices they come to can use columns.
 """
 
 from __future__ import annotations
@@ -11,20 +12,28 @@ from collections import deque
 from functools import partial
 from typing import Any
 
+from penstock.columns import Columns
+from penstock.engine.arrow_step import ArrowStep, arrow_step
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.exchange import Counters, Outbox
-from penstock.engine.failure import Recover, VertexFailureError, try_again
+from penstock.engine.failure import Recover, VertexFailureError, message_of, try_again
 from penstock.engine.gate import Gate
+from penstock.engine.natives import NativeOutbox, runs_in_spark
 from penstock.engine.side import SIDES, Discarded, Failed, Late, SideEntry
 from penstock.engine.steps import Emitted, Step, compile_step
 from penstock.engine.summary import TaskSummary
-from penstock.errors import ConnectorError, PenstockError, TaskError, UnstorableValueError
-from penstock.graph.ends import Rejected, SinkWriter, WriteContext
+from penstock.engine.writing import Writers
+from penstock.errors import ConnectorError
+from penstock.graph.ends import Rejected
+from penstock.graph.kinds import ArrowTask
+from penstock.graph.schema import Schema
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 from penstock.graph.windows import TimeWindow
 from penstock.plan.exchanges import GATHERED
 from penstock.plan.physical import Channel, Closing
 from penstock.record import Record
+
+Records = list[Record] | Columns
 
 _new = tuple.__new__
 
@@ -41,6 +50,11 @@ class Program:
             except Exception as error:
                 failure = VertexFailureError(index, None, error)
                 raise failure.explain(blueprint.job, vertex.name) from error
+        self.arrow_steps: dict[int, ArrowStep] = {
+            index: arrow_step(vertex.operator)
+            for index, vertex in enumerate(blueprint.vertices)
+            if isinstance(vertex.operator, ArrowTask)
+        }
         self.no_counters: Counters = (0,) * len(blueprint.plan.loops)
         self.gated = {timed.vertex for timed in blueprint.plan.timed}
         """Vertices behind the shuffle that records can only get to through a gate, which knows the time."""
@@ -51,28 +65,29 @@ class Flow:
 
     def __init__(self, program: Program, batch: int, task: str, gate: Gate | None = None) -> None:
         self._program = program
+        self._job = program.blueprint.job
         self._plan = program.blueprint.plan
         self._vertices = program.blueprint.vertices
-        self._sinks = program.blueprint.sinks
-        self._batch = batch
-        self._task = task
         self._gate = gate
         self.no_counters = program.no_counters
-        self._queue: deque[tuple[int, str, Counters, list[Record]]] = deque()
-        self._writers: dict[str, SinkWriter] = {}
+        self._queue: deque[tuple[int, str, Counters, Records]] = deque()
+        self._writers = Writers(program.blueprint, batch, task)
         self.outbox = Outbox(program.blueprint, self.recovers, gate.lane if gate is not None else "")
+        self.natives = NativeOutbox(program.blueprint, self.misfits)
         self.summary = TaskSummary(batch)
 
-    def read(self, vertex: int, chunk: list[Record] | Rejected) -> None:
+    def read(self, vertex: int, chunk: Records | Rejected) -> None:
         """Take what a source has read, and let everything run that follows from it."""
         if isinstance(chunk, Rejected):
             self._refuse(vertex, chunk)
         elif self._vertices[vertex].window is None:
-            self.leave(vertex, self.no_counters, [("out", chunk)])
+            self._follow(vertex, self.no_counters, [("out", chunk)])
         else:
-            self._count(self.summary.records_out, vertex, len(chunk))
-            self._gather(vertex, chunk)
-            self._run()
+            schema = self._vertices[vertex].schema
+            records = listed(chunk if schema is None else self._fitting(vertex, schema, chunk))
+            self._count(self.summary.records_out, vertex, len(records))
+            self._gather(vertex, records)
+        self._run()
 
     def enter(self, vertex: int, port: str, counters: Counters, records: list[Record]) -> None:
         """Bring records to a vertex and let everything run that follows from them."""
@@ -84,17 +99,22 @@ class Flow:
         self._follow(vertex, counters, emitted)
         self._run()
 
+    def resume(self, vertex: int, given: Columns) -> None:
+        """Go on in Python with what Spark's own vertex has given."""
+        schema = self._vertices[vertex].schema
+        columns: Columns = given if schema is None else self._fitting(vertex, schema, given)
+        self._count(self.summary.records_out, vertex, len(columns))
+        for hop in self._plan.hops.get((vertex, "out"), ()):
+            if columns and not runs_in_spark(self._program.blueprint, hop):
+                for _ in range(hop.copies):
+                    self._deliver(hop.target, hop.port, hop.channel, self.no_counters, columns)
+        self._run()
+
     def finish(self) -> TaskSummary:
         """Seal what was written to sinks. What they refuse goes on, so parcels are drained after this."""
         self._run()
-        while self._writers:
-            # Side streams come last: sinks may still send something into them.
-            sink = min(self._writers, key=lambda name: (name.startswith("@"), list(self._sinks).index(name)))
-            writer = self._writers.pop(sink)
-            try:
-                receipt = writer.finish()
-            except Exception as error:
-                raise self._sink_failure(sink, error) from error
+        while (sealed := self._writers.finish_next()) is not None:
+            sink, receipt = sealed
             if receipt is not None:
                 self.summary.receipts.setdefault(sink, []).append(receipt)
             self._run()
@@ -110,15 +130,17 @@ class Flow:
         self, vertex: int, counters: Counters, record: Record, message: str, error: str = "ValueError"
     ) -> None:
         """Put a record into the stream of errors, and go on without it."""
-        name = self._vertices[vertex].name
-        self._aside(
-            ERRORS, vertex, counters, [Failed(self._program.blueprint.job, name, record, error, message)]
-        )
+        entry = Failed(self._job, self._vertices[vertex].name, record, error, message)
+        self._aside(ERRORS, vertex, counters, [entry])
+
+    def misfits(self, vertex: int, rejected: list[tuple[Record, str]]) -> None:
+        """Put records that do not fit the schema at a vertex into the stream of errors."""
+        for record, reason in rejected:
+            self.reject(vertex, self.no_counters, record, reason, "SchemaMismatch")
 
     def late(self, vertex: int, record: Record, watermark: float) -> None:
         """Put a record into the stream of late records."""
-        name = self._vertices[vertex].name
-        entry = Late(self._program.blueprint.job, name, unwrapped(record), watermark)
+        entry = Late(self._job, self._vertices[vertex].name, unwrapped(record), watermark)
         self._aside(LATE, vertex, self.no_counters, [entry])
 
     def _recover(
@@ -130,59 +152,110 @@ class Flow:
         except Exception as last:
             if not policy.discard or isinstance(last, VertexFailureError):
                 raise VertexFailureError(vertex, record, last) from last
-            self.reject(vertex, counters, record, _text(last), type(last).__name__)
+            self.reject(vertex, counters, record, message_of(last), type(last).__name__)
             return None
         except BaseException as last:
             raise VertexFailureError(vertex, record, last) from last
 
     def _run(self) -> None:
-        queue, steps = self._queue, self._program.steps
+        queue, steps, arrow_steps = self._queue, self._program.steps, self._program.arrow_steps
         while queue:
             vertex, port, counters, records = queue.popleft()
+            if vertex in arrow_steps:
+                self._run_columns(vertex, counters, records)
+                continue
             step = steps[vertex]
             assert step is not None, f"{self._vertices[vertex].name} is not run record by record"
-            self._follow(vertex, counters, step(port, records, self.recovers(vertex, counters)))
+            self._follow(vertex, counters, step(port, listed(records), self.recovers(vertex, counters)))
+
+    def _run_columns(self, vertex: int, counters: Counters, given: Records) -> None:
+        """Run a function of columns; where it raises, look for the rows that it raises for."""
+        assert isinstance(given, Columns), f"{self._vertices[vertex].name} is given columns"
+        step, output = self._program.arrow_steps[vertex], self._vertices[vertex].outputs[0]
+        parts = deque([given])
+        while parts:
+            part = parts.popleft()
+            try:
+                found = step(part)
+            except BaseException as error:
+                policy = self._vertices[vertex].policy
+                if len(part) > 1 and policy.discard and isinstance(error, Exception):
+                    parts.extendleft(reversed(part.halves()))
+                    continue
+                record = part.records()[0] if len(part) == 1 else Record(None, f"{len(part)} rows")
+                found = self._recover(vertex, counters, record, error, partial(step, part)) or []
+            for columns in found:
+                self._follow(vertex, counters, [(output, columns)])
+
+    def _fitting(self, vertex: int, schema: Schema, given: Records) -> Columns:
+        """Return as columns what fits a schema; the rest goes into the stream of errors."""
+        typed, rejected = given.typed(schema) if isinstance(given, Columns) else Columns.of(given, schema)
+        if rejected:
+            self.misfits(vertex, rejected)
+        return typed
 
     def _follow(self, vertex: int, counters: Counters, emitted: Emitted) -> None:
-        for port, records in emitted:
-            if not records:
+        schema = self._vertices[vertex].schema
+        for port, given in emitted:
+            if not given:
                 continue
+            records = given if schema is None else self._fitting(vertex, schema, given)
             self._count(self.summary.records_out, vertex, len(records))
             self._hop(vertex, port, counters, records)
 
-    def _hop(self, vertex: int, port: str, counters: Counters, records: list[Record]) -> None:
+    def _hop(self, vertex: int, port: str, counters: Counters, records: Records) -> None:
         for hop in self._plan.hops.get((vertex, port), ()):
             onward = counters
             if hop.closing is not None:
                 onward = _bump(counters, hop.closing.slot)
                 if onward[hop.closing.slot] > hop.closing.limit:
-                    self._discard(hop.closing, hop.target, counters, onward[hop.closing.slot], records)
+                    count = onward[hop.closing.slot]
+                    self._discard(hop.closing, hop.target, counters, count, listed(records))
                     continue
             for _ in range(hop.copies):
                 self._deliver(hop.target, hop.port, hop.channel, onward, records)
 
     def _deliver(
-        self, target: int, port: str, channel: Channel, counters: Counters, records: list[Record]
+        self, target: int, port: str, channel: Channel, counters: Counters, records: Records
     ) -> None:
         spec = self._vertices[target]
+        if spec.input_schema is not None and (not isinstance(records, Columns) or records.schema is None):
+            # What a schema was declared for on both sides has been compared before the job started.
+            records = self._fitting(target, spec.input_schema, records)
         self._count(self.summary.records_in, target, len(records))
         if spec.kind == "sink":
-            self._write(spec.name, target, counters, records)
+            reject = partial(self.reject, target, counters) if spec.policy.discard else None
+            self._writers.write(spec.name, records, reject)
         elif channel is Channel.EXCHANGE:
             self._send(target, port, self._still_counted(target, counters), records)
+        elif channel is Channel.NATIVE:
+            self.natives.add(target, port, records)
         else:
             self._queue.append((target, port, counters, records))
 
-    def _send(self, target: int, port: str, counters: Counters, records: list[Record]) -> None:
+    def _send(self, target: int, port: str, counters: Counters, given: Records) -> None:
+        """Send records through the shuffle: into their windows, where the vertex has windows of time."""
+        address = (target, port, counters)
+        gate = self._gate if target in self._program.gated else None
+        late, wrong = partial(self.late, target), partial(self._wrong, target, counters)
+        if isinstance(given, Columns):
+            if gate is not None:
+                merged = gate.merge_columns(target, given, late, wrong)
+            else:
+                merged = self.outbox.merge_columns(target, given)
+            if merged is not None:
+                for cell, partials in merged.items():
+                    self.outbox.add_partials(address, cell, partials)
+                return
+        records = listed(given)
         if self._vertices[target].in_order:
             # Aligned by the order of coming, so all of them have to come to the same place.
             records = [_new(Record, (None, record, record[2])) for record in records]
-        if self._gate is None or target not in self._program.gated:
-            self.outbox.add((target, port, counters), records)
+        if gate is None:
+            self.outbox.add(address, records)
             return
-        late, wrong = partial(self.late, target), partial(self._wrong, target, counters)
-        for cell, its_records in self._gate.pass_through(target, records, late, wrong).items():
-            self.outbox.add((target, port, counters), its_records, cell)
+        for cell, its_records in gate.pass_through(target, records, late, wrong).items():
+            self.outbox.add(address, its_records, cell)
 
     def _gather(self, vertex: int, records: list[Record]) -> None:
         """Send the records of a source to where its windows are: all to one place, or lane by lane."""
@@ -199,9 +272,8 @@ class Flow:
         spec = self._vertices[vertex]
         for piece, reason in chunk.pieces:
             if not spec.policy.discard:
-                raise ConnectorError(self._program.blueprint.job, spec.name, reason)
+                raise ConnectorError(self._job, spec.name, reason)
             self.reject(vertex, self.no_counters, Record(None, piece), reason)
-        self._run()
 
     def _still_counted(self, target: int, counters: Counters) -> Counters:
         """Forget loops that a record can no longer go round, so that it may be merged with others."""
@@ -210,34 +282,12 @@ class Flow:
         live = self._plan.live[target]
         return tuple(count if alive else 0 for count, alive in zip(counters, live, strict=True))
 
-    def _write(self, sink: str, vertex: int | None, counters: Counters, records: list[Record]) -> None:
-        writer = self._writers.get(sink)
-        try:
-            if writer is None:
-                writer = self._writers[sink] = self._sinks[sink].writer(self._context(sink, vertex, counters))
-            writer.write(records)
-        except Exception as error:
-            raise self._sink_failure(sink, error) from error
-
-    def _context(self, sink: str, vertex: int | None, counters: Counters) -> WriteContext:
-        reject = None
-        if vertex is not None and self._vertices[vertex].policy.discard:
-            reject = partial(self.reject, vertex, counters)
-        return WriteContext(self._program.blueprint.job, sink, self._batch, self._task, reject)
-
-    def _sink_failure(self, sink: str, error: Exception) -> Exception:
-        """A value that has no form in a sink is the job's mistake; all else is the sink's own trouble."""
-        job = self._program.blueprint.job
-        if isinstance(error, UnstorableValueError):
-            return TaskError(job, sink, "its input", f"{type(error).__name__}: {error}")
-        return error if isinstance(error, PenstockError) else ConnectorError.of(job, sink, error)
-
     def _discard(
         self, closing: Closing, entry: int, counters: Counters, count: int, records: list[Record]
     ) -> None:
-        job = self._program.blueprint.job
         entries = [
-            Discarded(job, closing.entry, record, closing.cycle, count, closing.limit) for record in records
+            Discarded(self._job, closing.entry, record, closing.cycle, count, closing.limit)
+            for record in records
         ]
         self._aside(DISCARDED, entry, counters, entries)
 
@@ -250,9 +300,8 @@ class Flow:
         for entry in kept:
             self.summary.note(stream, entry)
         records = [entry.to_record() for entry in kept]
-        side = SIDES[stream]
-        if side in self._sinks:
-            self._write(side, None, counters, records)
+        if self._writers.has(SIDES[stream]):
+            self._writers.write(SIDES[stream], records, None)
         if stream not in self._vertices[vertex].outputs:
             onward = [entry.record for entry in kept] if stream == LATE else records
             self._hop(vertex, stream, counters, onward)
@@ -262,6 +311,11 @@ class Flow:
         counts[vertex] = counts.get(vertex, 0) + number
 
 
+def listed(records: Records) -> list[Record]:
+    """Return records as a list."""
+    return records.records() if isinstance(records, Columns) else records
+
+
 def unwrapped(record: Record) -> Record:
     """Return the record itself where it travels inside another one."""
     return record[1] if type(record[1]) is Record else record
@@ -269,10 +323,3 @@ def unwrapped(record: Record) -> Record:
 
 def _bump(counters: Counters, slot: int) -> Counters:
     return (*counters[:slot], counters[slot] + 1, *counters[slot + 1 :])
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "(its message cannot be shown)"

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, isfinite
+from typing import Any
 
+from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.clock import Clock, Highs
-from penstock.engine.windowing import Assigner, Cell
+from penstock.engine.columnar import windowed_partials
+from penstock.engine.windowing import Assigner, Cell, timeless
+from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import PROCESSING_TIME, TimeWindow
 from penstock.record import Record
 
 
 class Gate:
-    """Puts records into windows in the order of their lane, and remembers how far the lane has come."""
+    """Puts records into windows in the order of their lane, and remembers how far the lane has come.
 
-    def __init__(self, blueprint: Blueprint, clock: Clock, lane: str) -> None:
+    What comes out of Spark's own vertices is in no order: there no record makes another one late, and
+    only what windows were closed before the batch counts.
+    """
+
+    def __init__(self, blueprint: Blueprint, clock: Clock, lane: str, *, ordered: bool = True) -> None:
+        self._ordered = ordered
         self._blueprint = blueprint
         self._clock = clock
         self.lane = lane
@@ -48,13 +57,38 @@ class Gate:
             self._notice(vertex, records)
         return {None: records}
 
+    def merge_columns(
+        self,
+        vertex: int,
+        columns: Columns,
+        late: Callable[[Record, float], None],
+        wrong: Callable[[Record, Exception], None],
+    ) -> dict[Cell | None, dict[Any, Any]] | None:
+        """Merge columns by cell without making records of them; None where that is not possible."""
+        spec = self._blueprint.vertices[vertex]
+        window, task = spec.window, spec.operator
+        if not (isinstance(window, TimeWindow) and isinstance(task, CombiningTask)) or not self._ordered:
+            return None
+        assigner = self._assigner(vertex, window)
+        found = windowed_partials(task, window, columns, assigner.high, assigner.mark)
+        if found is None:
+            return None
+        for record, (_, watermark) in zip(
+            columns.chosen([row for row, _ in found.late]), found.late, strict=True
+        ):
+            late(record, watermark)
+        for record in columns.chosen(found.timeless):
+            wrong(record, timeless(record.ts))
+        assigner.move_to(found.high)
+        return dict(found.cells)
+
     def _assigner(self, vertex: int, window: TimeWindow) -> Assigner:
         assigner = self._assigners.get(vertex)
         if assigner is None:
             name = self._blueprint.vertices[vertex].name
             before = self._clock.before
             high, _ = before.highs.get(name, {}).get(self.lane, (-inf, 0.0))
-            assigner = Assigner(window, high, before.marks.get(name, -inf))
+            assigner = Assigner(window, high, before.marks.get(name, -inf), ordered=self._ordered)
             self._assigners[vertex] = assigner
         return assigner
 

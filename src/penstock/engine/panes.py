@@ -61,13 +61,9 @@ class Panes:
             return {(self._window.first(now), self._window.last(now)): records}
         late = lambda record, watermark: self._flow.late(self._vertex, record, watermark)  # noqa: E731
         recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        wrong = lambda one, error: recover(one, error, None)  # noqa: E731
         # Their order says nothing, so none of them makes another one late.
-        found: dict[Cell, list[Record]] = {}
-        for record in records:
-            wrong = lambda one, error: recover(one, error, None)  # noqa: E731
-            for cell, its in Assigner(self._window, -inf, mark).assign([record], late, wrong).items():
-                found.setdefault(cell, []).extend(its)
-        return found
+        return Assigner(self._window, -inf, mark, ordered=False).assign(records, late, wrong)
 
     def _keep(self, cell: Cell, lane: str, records: list[Record]) -> None:
         if merges(self._spec):

@@ -18,6 +18,7 @@ class Positions:
     def __init__(self, blueprint: Blueprint) -> None:
         self._job = blueprint.job
         self._sources = blueprint.sources
+        self._natives = blueprint.read_by_spark
 
     def begin(self) -> dict[str, Position]:
         """Return where each source begins."""
@@ -29,11 +30,12 @@ class Positions:
 
     def splits(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> list[tuple[str, Any]]:
         """Return the parts of a range, each with the name of its source."""
+        # What Spark itself reads is not for Python; it is asked for the same range.
         # A batch that was planned before a source joined the job has no end for it.
         return [
             (name, split)
             for name, source in self._all()
-            if name in end
+            if name in end and not self._native(name, start, end)
             for split in self._ask(name, source.splits, self._from(name, start), end[name])
         ]
 
@@ -53,6 +55,16 @@ class Positions:
     def bounded(self) -> bool:
         """Whether all sources come to an end."""
         return all(source.bounded for source in self._sources.values())
+
+    def _native(self, name: str, start: Mapping[str, Position], end: Mapping[str, Position]) -> bool:
+        return self.native(name, start, end) is not None
+
+    def native(self, name: str, start: Mapping[str, Position], end: Mapping[str, Position]) -> Any:
+        """Return how Spark itself reads the range of a source; None when Python reads it."""
+        if name not in self._natives or name not in end:
+            return None
+        source: Any = self._sources[name]
+        return self._ask(name, source.native, self._from(name, start), end[name])
 
     def lag(self, after: Mapping[str, Position]) -> int | None:
         """Return how many records wait, as far as the sources can tell."""

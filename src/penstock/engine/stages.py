@@ -21,6 +21,7 @@ from penstock.engine.failure import VertexFailureError
 from penstock.engine.flow import Flow, Program
 from penstock.engine.gate import Gate
 from penstock.engine.keyed import BatchTime, Bucket
+from penstock.engine.natives import SUFFIX
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import BucketState, UnkeepableStateError
@@ -29,8 +30,9 @@ from penstock.errors import ConnectorError, PenstockError, TaskError, cause_of, 
 from penstock.graph.ends import Rejected
 from penstock.record import Record
 
-PARCEL, HEADS, SUMMARY, HIGHS = 0, 1, 2, 3
-Row = tuple[int, int, bytes]
+PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
+Row = tuple[int, int, Any]
+"""A bucket, a kind and bytes. A row of kind NATIVE is a slot instead of a bucket, and an Arrow array."""
 
 
 @dataclass(frozen=True)
@@ -60,25 +62,52 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
             for bucket in range(blueprint.buckets):
                 yield bucket, HEADS, pack((part.batch, part.heads.get(bucket), part.clock))
         if part.feedback is not None:
-            yield from _read_feedback(program, part.feedback)
+            yield from _read_feedback(program, flow, part.feedback)
         if part.source is not None:
             vertex = blueprint.index_of(part.source)
             for chunk in _read_source(program, vertex, part.split):
                 flow.read(vertex, chunk)
                 if flow.outbox.full:
                     yield from _parcels(flow)
-        summary = flow.finish()
-        yield from _parcels(flow)
-        # A key that cannot travel is found when parcels are made, and goes into a side stream.
-        summary = flow.finish()
-        if summary.highs:
-            for bucket in range(blueprint.buckets):
-                yield bucket, HIGHS, pack((summary.highs,))
+                yield from _native_rows(flow)
+        yield from _rest(program, flow)
+        summary = flow.summary
     except Exception as error:
         summary = failed(program, part.batch, error)
     summary.end = part.end
     summary.clock = part.clock if part.heads is not None else None
     yield part.number % blueprint.buckets, SUMMARY, _seal(program, summary)
+
+
+def run_resumed(
+    program: Program, batch: int, vertex: int, clock: Clock, chunks: Iterable[Columns]
+) -> Iterator[Row]:
+    """Go on with what Spark's own vertex has given, before the shuffle, for one Spark task."""
+    gate = Gate(program.blueprint, clock, program.blueprint.vertices[vertex].name, ordered=False)
+    flow = Flow(program, batch, uuid4().hex, gate)
+    try:
+        for columns in chunks:
+            flow.resume(vertex, columns)
+            if flow.outbox.full:
+                yield from _parcels(flow)
+            yield from _native_rows(flow)
+        yield from _rest(program, flow)
+        summary = flow.summary
+    except Exception as error:
+        summary = failed(program, batch, error)
+    yield 0, SUMMARY, _seal(program, summary)
+
+
+def _rest(program: Program, flow: Flow) -> Iterator[Row]:
+    """Give what a task before the shuffle still has when it has read everything."""
+    flow.finish()
+    yield from _parcels(flow)
+    yield from _native_rows(flow)
+    # A key that cannot travel is found when parcels are made, and goes into a side stream.
+    summary = flow.finish()
+    if summary.highs:
+        for bucket in range(program.blueprint.buckets):
+            yield bucket, HIGHS, pack((summary.highs,))
 
 
 def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
@@ -174,7 +203,7 @@ def _seal(program: Program, summary: TaskSummary) -> bytes:
         raise
 
 
-def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Record] | Rejected]:
+def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Record] | Columns | Rejected]:
     """Read a part of a source. Only what the source itself raises is given its name."""
     blueprint = program.blueprint
     chunks: Iterator[list[Record] | Columns | Rejected] | None = None
@@ -188,7 +217,7 @@ def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Rec
             raise ConnectorError.of(blueprint.job, blueprint.vertices[vertex].name, error) from error
         if records is None:
             return
-        yield records.records() if isinstance(records, Columns) else records
+        yield records
 
 
 def _parcels(flow: Flow) -> Iterator[Row]:
@@ -196,14 +225,26 @@ def _parcels(flow: Flow) -> Iterator[Row]:
         yield bucket, PARCEL, parcel
 
 
+def _native_rows(flow: Flow) -> Iterator[Row]:
+    for slot, structs in flow.natives.drain():
+        yield slot, NATIVE, structs
+
+
 def _write_feedback(program: Program, flow: Flow, name: str) -> None:
     parcels = list(flow.outbox.drain())
     if parcels:
         write_sealed(program.blueprint.folders.feedback / name, pack((parcels,)))
         flow.summary.feedback.append(name)
+    kept = flow.natives.keep()
+    if kept:
+        write_sealed(program.blueprint.folders.feedback / f"{name}{SUFFIX}", pack((kept,)))
+        flow.summary.feedback.append(f"{name}{SUFFIX}")
 
 
-def _read_feedback(program: Program, name: str) -> Iterator[Row]:
+def _read_feedback(program: Program, flow: Flow, name: str) -> Iterator[Row]:
     (parcels,) = unpack(read_sealed(program.blueprint.folders.feedback / name))
+    if name.endswith(SUFFIX):
+        flow.natives.take(parcels)
+        return
     for bucket, parcel in parcels:
         yield bucket, PARCEL, parcel

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from penstock.columns import Columns
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.failure import Recover, raise_failure
 from penstock.engine.items import to_record
 from penstock.graph.tasks import FunctionTask, Inputs, Outputs, StatefulTask, Task
 from penstock.record import Record
 
-Emitted = list[tuple[str, list[Record]]]
+Emitted = Sequence[tuple[str, list[Record] | Columns]]
 Step = Callable[[str, list[Record], Recover], Emitted]
 
 _new = tuple.__new__
@@ -130,4 +131,4 @@ def apply_function(function: Callable[[Record], Any], records: list[Record]) -> 
     [Record(key='a', value=1, ts=None), Record(key='b', value=1, ts=None)]
     """
     [(_, out)] = _function_step(function, "out")("in", records, raise_failure(0))
-    return out
+    return cast("list[Record]", out)

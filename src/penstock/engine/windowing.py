@@ -12,15 +12,19 @@ Cell = tuple[int, int]
 """The first and the last window that a record is in, by index. Records of the same cell are in the same
 windows, so they are kept, or merged, only once, however many windows overlap."""
 
+_FAR = 1 << 62
+"""An index beyond that of any window."""
+
 
 class Assigner:
     """Deals the records of one lane out to the windows of one vertex."""
 
-    def __init__(self, window: TimeWindow, high: float, mark: float) -> None:
+    def __init__(self, window: TimeWindow, high: float, mark: float, *, ordered: bool = True) -> None:
         self._window = window
+        self._ordered = ordered
         self.high = high
         """The newest time that has come in this lane."""
-        self._mark = mark
+        self.mark = mark
         """Windows up to here are closed, whatever this lane brings."""
         self._cell: Cell | None = None
         self._from, self._to = inf, -inf
@@ -32,7 +36,12 @@ class Assigner:
     @property
     def watermark(self) -> float:
         """How far event time has come for the records of this lane."""
-        return max(self.high - self._window.watermark, self._mark)
+        return max(self.high - self._window.watermark, self.mark) if self._ordered else self.mark
+
+    def move_to(self, high: float) -> None:
+        """Take note of the newest time of records that were put into windows elsewhere."""
+        self.high = high
+        self._close()
 
     def assign(
         self,
@@ -52,7 +61,7 @@ class Assigner:
                     cell, low, up = self._locate(ts)
                     into = cells.setdefault(cell, []) if cell is not None else None
             except (TypeError, ValueError) as error:
-                wrong(record, _timeless(ts, error))
+                wrong(record, timeless(ts, error))
                 low, up = inf, -inf
                 continue
             if into is None:
@@ -80,18 +89,22 @@ class Assigner:
     def _close(self) -> None:
         """Close what the lane's newest time closes."""
         mark = self.watermark
-        if mark == -inf:
-            self._open, self._closes_next = -(1 << 62), -inf
-            return
-        if mark == inf:
-            self._open, self._closes_next = 1 << 62, inf
-            return
-        self._open = self._window.first(mark)
-        # A sum may round up past the moment at which the difference says that the window is closed.
-        self._closes_next = nextafter(self._window.end(self._open) + self._window.watermark, -inf)
+        if abs(mark) == inf:
+            self._open = _FAR if mark > 0 else -_FAR
+        else:
+            self._open = self._window.first(mark)
+        if not self._ordered or mark == inf:
+            self._closes_next = inf
+        elif mark == -inf:
+            self._closes_next = -inf
+        else:
+            # A sum may round up past the moment at which the difference says that the window is closed.
+            end = self._window.end(self._open) + self._window.watermark
+            self._closes_next = nextafter(end, -inf)
 
 
-def _timeless(ts: object, error: Exception) -> Exception:
+def timeless(ts: object, error: Exception | None = None) -> Exception:
+    """Return what is wrong with a record whose time is no time."""
     if ts is None:
         return ValueError("the record has no time, and windows of event time need one: set Record.ts")
-    return type(error)(f"the record's time must be a number of seconds, not {ts!r}")
+    return type(error or ValueError())(f"the record's time must be a number of seconds, not {ts!r}")

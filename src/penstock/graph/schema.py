@@ -7,16 +7,14 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, cast
 
+from penstock.columns import KEY, TIME
 from penstock.errors import SettingError
 from penstock.graph.annotations import is_record_class, read_class
 from penstock.graph.datatypes import DataType, Field, Rebuild, StructType
 from penstock.graph.ddl import read_fields
 from penstock.graph.wording import shown
 
-__all__ = ["KEY", "TIME", "DataType", "Field", "Schema"]
-
-KEY, TIME = "_key", "_ts"
-"""The columns of a record's key and time, beside those of its value."""
+__all__ = ["DataType", "Field", "Schema"]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from enum import Enum
 
 from penstock.graph.edge import Edge
 from penstock.graph.job import Job
+from penstock.graph.kinds import NativeTask
 from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.traversal import arcs_of, reachable
 
@@ -22,6 +23,8 @@ class Channel(Enum):
     """As a Python object, in the same process."""
     EXCHANGE = "exchange"
     """Through the shuffle, by key."""
+    NATIVE = "native"
+    """As typed columns, into a vertex that Spark runs itself."""
 
 
 GATHERED = "@window"
@@ -51,6 +54,8 @@ class Sides:
 def channel_of(job: Job, edge: Edge) -> Channel:
     """Return the channel of an edge. A sink keeps no state by key, so no edge into one is shuffled."""
     target = job.vertices[edge.target]
+    if isinstance(target.operator, NativeTask):
+        return Channel.NATIVE
     if target.sync or (edge.by is SAME_KEY and target.kind == "task"):
         return Channel.EXCHANGE
     return Channel.MEMORY
@@ -68,7 +73,12 @@ def find_sides(job: Job) -> Sides:
     """Say which vertices can run before the shuffle and which after it."""
     arcs = memory_arcs(job)
     windowed = [vertex.index for vertex in job.vertices if vertex.windowed_source]
-    sources = [vertex.index for vertex in job.vertices if vertex.kind == "source" and not vertex.window]
+    # What Spark's own vertices give goes on before the shuffle, as what sources give does.
+    sources = [
+        vertex.index
+        for vertex in job.vertices
+        if (vertex.kind == "source" and not vertex.window) or isinstance(vertex.operator, NativeTask)
+    ]
     targets = [edge.target for edge in job.edges if channel_of(job, edge) is Channel.EXCHANGE] + windowed
     return Sides(tuple(reachable(arcs, sources)), tuple(reachable(arcs, targets)))
 

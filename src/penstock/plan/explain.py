@@ -51,7 +51,7 @@ def _region(region: Region, plan: PhysicalPlan, job: Job) -> Iterator[str]:
     width = max(len(job.vertices[member].name) for member in region.vertices)
     for member in region.vertices:
         vertex = job.vertices[member]
-        kind = "stateful" if vertex.stateful else vertex.kind
+        kind = "stateful" if vertex.stateful else "spark" if member in plan.native.order else vertex.kind
         ways = ", ".join(_ways(plan, job, member))
         corner = "└" if member == region.vertices[-1] else "├"
         line = f"{corner}─ {kind:<8} {vertex.name:<{width}} {f'─▶ {ways}' if ways else ''}".rstrip()
@@ -70,6 +70,7 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
         for hop in plan.hops.get((member, port), ()):
             notes = [
                 *(["by key"] if hop.channel is Channel.EXCHANGE else []),
+                *(["as columns"] if hop.channel is Channel.NATIVE else []),
                 *([f"{hop.copies} copies"] if hop.copies > 1 else []),
                 *(["closes a loop"] if hop.closing else []),
             ]

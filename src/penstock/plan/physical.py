@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.graph.job import Job
 from penstock.graph.partitioning import BROADCAST
 from penstock.graph.vertex import Vertex
 from penstock.plan.exchanges import Channel, Exchange, channel_of, find_exchanges, find_sides
 from penstock.plan.loops import Closing, Loop, find_live, find_loops
+from penstock.plan.natives import NativePlan, find_native
 from penstock.plan.regions import Region, find_regions
 from penstock.plan.timing import Timed, find_timed
 
@@ -46,6 +47,8 @@ class PhysicalPlan:
     """Vertices that can run after the exchange."""
     timed: tuple[Timed, ...] = ()
     """Vertices that need to know how far event time has come, in an order in which it flows."""
+    native: NativePlan = field(default_factory=NativePlan)
+    """What Spark runs itself."""
 
     @property
     def needs_exchange(self) -> bool:
@@ -55,7 +58,7 @@ class PhysicalPlan:
     @property
     def needs_feedback(self) -> bool:
         """True when a micro-batch can leave records for the next one."""
-        return any(exchange.feedback for exchange in self.exchanges)
+        return self.native.feedback or any(exchange.feedback for exchange in self.exchanges)
 
 
 def compile_plan(job: Job) -> PhysicalPlan:
@@ -74,6 +77,7 @@ def compile_plan(job: Job) -> PhysicalPlan:
         direct=sides.direct,
         keyed=sides.keyed,
         timed=find_timed(job, exchanges, closings),
+        native=find_native(job, sides),
     )
 
 

@@ -48,4 +48,9 @@ def _entries(job: Job, members: list[int], exchanges: tuple[Exchange, ...]) -> t
         for exchange in exchanges
         if exchange.target in members
     ]
+    entries += [
+        f"columns from {names[edge.source]}"
+        for edge in job.edges
+        if edge.target in members and channel_of(job, edge) is Channel.NATIVE
+    ]
     return tuple(dict.fromkeys(entries))

@@ -6,7 +6,9 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from penstock.graph.job import Job
+from penstock.graph.kinds import NativeTask
 from penstock.graph.traversal import arcs_of, reachable
+from penstock.graph.vertex import Vertex
 from penstock.graph.windows import TimeWindow
 from penstock.plan.exchanges import Channel, Exchange, channel_of
 
@@ -17,7 +19,7 @@ class Timed:
 
     vertex: int
     sources: tuple[int, ...]
-    """The sources whose records come here before they have been through the shuffle."""
+    """The sources, and Spark's own vertices, whose records come here without another shuffle."""
     upstream: tuple[int, ...]
     """The vertices behind the shuffle whose results come here, a batch later."""
 
@@ -60,8 +62,13 @@ def find_timed(
             found[index] = Timed(index, (index,), ())
             continue
         origins = reachable(backward, senders)
-        sources = [v for v in origins if job.vertices[v].kind == "source" and not job.vertices[v].window]
+        sources = [v for v in origins if _begins(job.vertices[v])]
         upstream = [v for v in origins if v in keyed]
         found[index] = Timed(index, tuple(sources), tuple(upstream))
         waiting.extend(upstream)
     return tuple(found[index] for index in sorted(found))
+
+
+def _begins(vertex: Vertex) -> bool:
+    """Whether records begin their way in Python at a vertex."""
+    return (vertex.kind == "source" and not vertex.window) or isinstance(vertex.operator, NativeTask)

@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from penstock.engine.stages import SUMMARY, failure_row, run_keyed
 from penstock.engine.state import remove_before
 from penstock.engine.summary import TaskSummary
 from penstock.errors import ConnectorError, JobFailedError, PenstockError
-from penstock.spark.rows import SCHEMA, from_batches, to_batches
+from penstock.spark.native import NativeHalf
+from penstock.spark.native_check import check_natives
+from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches
 from penstock.spark.shipping import pack_blueprint, program_of
 from penstock.spark.source import LET_OUT, PenstockSource
 
@@ -45,6 +48,7 @@ class JobQuery:
         self._ledger = Ledger(blueprint.folders.ledger)
         self._positions = Positions(blueprint)
         self._query: Any = None
+        self._native: NativeHalf | None = None
         self._failure: Exception | None = None
         self._packed: tuple[bytes, bytes] | None = None
         self._names = [vertex.name for vertex in blueprint.vertices]
@@ -53,7 +57,12 @@ class JobQuery:
         self.report: Report = before.report if before else Report(blueprint.job, {})
 
     def pack(self) -> None:
-        """Make of the code what is sent to the workers; raises TaskError when that is not possible."""
+        """Make of the code what is sent to the workers; raises TaskError when that is not possible.
+
+        What Spark runs itself is looked at by Spark first: GraphError says what is wrong with it.
+        """
+        if self.blueprint.plan.native.order:
+            check_natives(self._session, self.blueprint)
         self._packed = (
             pack_blueprint(self.blueprint.for_planner()),
             pack_blueprint(self.blueprint.for_workers()),
@@ -72,12 +81,14 @@ class JobQuery:
         worker = self._packed[1]
         self._packed = None
         self._session.dataSource.register(PenstockSource)
-        frame = (
-            self._session.readStream.format("penstock").option("blueprint", str(self._blueprint_file)).load()
-        )
-        if self.blueprint.plan.needs_exchange:
-            frame = frame.repartitionById(self.blueprint.buckets, frame["bucket"])
-            frame = frame.mapInArrow(_keyed_half(worker), SCHEMA)
+        plan = self.blueprint.plan
+        frame = self._session.readStream.format("penstock").option("blueprint", str(self._blueprint_file))
+        frame = frame.option("rows", row_schema(plan.native)).load()
+        keyed = partial(_behind_shuffle, self.blueprint.buckets, worker) if plan.needs_exchange else None
+        if plan.native.order:
+            self._native = NativeHalf(self.blueprint, worker, keyed)
+        elif keyed is not None:
+            frame = keyed(frame)
         self._query = (
             frame.writeStream.foreachBatch(self._run_batch)
             .option("checkpointLocation", str(folders.checkpoint))
@@ -104,9 +115,12 @@ class JobQuery:
         started = time.monotonic()
         try:
             summary = TaskSummary(spark_batch)
-            for _, kind, data in frame.collect():
-                assert kind == SUMMARY, "only summaries leave a batch"
-                summary.absorb(unpack(bytes(data))[0])
+            if self._native is not None:
+                self._native.run(frame, self.last, summary)
+            else:
+                for _, kind, data in frame.collect():
+                    assert kind == SUMMARY, "only summaries leave a batch"
+                    summary.absorb(unpack(bytes(data))[0])
             if summary.failure is not None:
                 raise summary.failure
             # Spark counts anew when its checkpoint is lost; the ledger goes on counting.
@@ -263,6 +277,11 @@ def acknowledge(blueprint: Blueprint, entry: Entry) -> None:
             raise
         except Exception as error:
             raise ConnectorError.of(blueprint.job, name, error) from error
+
+
+def _behind_shuffle(buckets: int, packed: bytes, frame: Any) -> Any:
+    frame = frame.repartitionById(buckets, frame["bucket"])
+    return frame.mapInArrow(_keyed_half(packed), SCHEMA)
 
 
 def _keyed_half(packed: bytes) -> Any:

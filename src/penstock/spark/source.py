@@ -7,6 +7,7 @@ read by the next one, always and whole, so it needs no position of its own.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import sys
@@ -43,7 +44,7 @@ class PenstockSource(DataSource):
 
     def schema(self) -> str:
         """Return the schema of the rows between the halves."""
-        return SCHEMA
+        return self.options.get("rows", SCHEMA)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader of the job whose blueprint lies at the given path."""
@@ -89,7 +90,7 @@ class PenstockReader(DataSourceStreamReader):
         except PenstockError as error:
             return to_batches([failure_row(-1, error)])
         (part,) = unpack(partition.value)
-        return to_batches(run_direct(program, part))
+        return to_batches(run_direct(program, part), program.blueprint.plan.native)
 
     def stop(self) -> None:
         """Leave without a word when Spark has hung up: PySpark would print a traceback for it."""
@@ -112,6 +113,7 @@ class Planner:
         self._job = blueprint.job
         self._blueprint = blueprint
         self._positions = Positions(blueprint)
+        self._native = bool(blueprint.plan.native.order)
         self._ledger = Ledger(blueprint.folders.ledger)
         self._at_most_once = blueprint.guarantee == "at-most-once"
         self._buckets = blueprint.buckets
@@ -177,6 +179,7 @@ class Planner:
                 )
             before = self._before(batch)
         if done is not None:
+            self._note(start, end, happened=True, parts=0)
             return [DirectPart(batch, 0, end)]
         if self._at_most_once:
             self._ledger.intend(Intent(batch, end, self._buckets))
@@ -188,6 +191,7 @@ class Planner:
                 {"source": name, "split": split, "lane": self._positions.lane(name, split)}
                 for name, split in self._positions.splits(start["sources"], end["sources"])
             ]
+        self._note(start, end, happened=False, parts=len(work))
         return [
             DirectPart(batch, number, end, heads=heads if number == 0 else None, clock=clock, **task)
             for number, task in enumerate(work or [{}])
@@ -201,6 +205,12 @@ class Planner:
             with self._reported():
                 times = expect(self._blueprint, times, self._positions.lanes(end["sources"]), now)
         return Clock(now, bool(end.get("flush")), times)
+
+    def _note(self, start: dict[str, Any], end: dict[str, Any], **more: Any) -> None:
+        """Tell the driver what the batch reads, where Spark itself has to read some of it."""
+        if self._native:
+            note = {"batch": start["batch"], "start": start["sources"], "end": end, **more}
+            self._folders.planned.write_text(json.dumps(note))
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -26,8 +26,8 @@ def problems(task: Any, *, schema: Any = "n long", **options: Any) -> list[tuple
 
 
 class Filed(NoSource):
-    def native(self, start: Any, end: Any) -> Any:
-        return None
+    def describe(self) -> dict[str, Any]:
+        return {"schema": "n long"}
 
 
 def nothing() -> None:

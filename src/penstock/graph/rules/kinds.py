@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.errors import Problem
+from penstock.errors import Problem, SettingError
 from penstock.graph.cycles import closing_arcs, job_arcs, loop_members
-from penstock.graph.kinds import COLUMNAR, NativeTask
+from penstock.graph.datatypes import StructType
+from penstock.graph.ends import Source
+from penstock.graph.kinds import COLUMNAR, ArrowTask, NativeTask
 from penstock.graph.partitioning import ROUND_ROBIN
 from penstock.graph.rules.schemas import schema_of
+from penstock.graph.schema import Schema
 
 if TYPE_CHECKING:
     from penstock.graph.edge import Edge
     from penstock.graph.job import Job
-    from penstock.graph.schema import Schema
     from penstock.graph.vertex import Vertex
 
 
@@ -45,8 +47,8 @@ def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
     if source.kind == "source" and source.window is not None:
         reason = f"{name} takes columns, and {source.label!r} gives windows of records"
         yield Problem("unsupported", f"{arrow}: {reason}", target.label, edge.target_port)
-    if target.input_schema is not None or source.schema is not None or _knows_its_columns(source):
-        given, port = schema_of(source, "schema"), _port_schema(job, target, edge.target_port)
+    if target.input_schema is not None or source.schema is not None or _knows_its_columns(source, target):
+        given, port = columns_of(source), _port_schema(job, target, edge.target_port)
         if given is not None and port is not None and target.input_schema is None:
             for reason in given.mismatches(port):
                 others = f"what comes from {source.label!r} differs from the port's other edges"
@@ -58,16 +60,33 @@ def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
     yield Problem("no-schema", f"{arrow}: {reason}: {advice}", target.label, edge.target_port)
 
 
-def _knows_its_columns(source: Vertex) -> bool:
-    """Arrow batches carry their schema, Spark knows that of its own, and so do files."""
-    return isinstance(source.operator, COLUMNAR) or hasattr(source.operator, "native")
+def columns_of(vertex: Vertex) -> Schema | None:
+    """Return the schema of what comes out of a vertex: its own, or that of the files that a source reads."""
+    declared = schema_of(vertex, "schema")
+    if declared is not None or vertex.kind != "source" or not isinstance(vertex.operator, Source):
+        return declared
+    try:
+        found = Schema.of(vertex.operator.describe().get("schema"))
+    except SettingError:
+        return None
+    chosen = getattr(vertex.operator, "columns", None)
+    if chosen is None:
+        return found
+    return Schema(StructType(tuple(field for field in found.fields if field.name in chosen)))
+
+
+def _knows_its_columns(source: Vertex, target: Vertex) -> bool:
+    """Arrow batches carry their schema, but too late for Spark; Spark knows what its own vertices give."""
+    if isinstance(source.operator, ArrowTask):
+        return isinstance(target.operator, ArrowTask)
+    return isinstance(source.operator, NativeTask) or columns_of(source) is not None
 
 
 def _port_schema(job: Job, target: Vertex, port: str) -> Schema | None:
     """The schema of a port without input_schema: that of its first edge."""
     for edge in job.edges:
         if edge.target == target.index and edge.target_port == port:
-            return schema_of(job.vertices[edge.source], "schema")
+            return columns_of(job.vertices[edge.source])
     return None
 
 

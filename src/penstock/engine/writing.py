@@ -1,0 +1,65 @@
+"""Sinks within one Spark task: a writer for each, opened when the first record comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from penstock.columns import Columns
+from penstock.engine.blueprint import Blueprint
+from penstock.errors import ConnectorError, PenstockError, TaskError, UnstorableValueError
+from penstock.graph.ends import Receipt, SinkWriter, WriteContext
+from penstock.record import Record
+
+Reject = Callable[[Record, str], None]
+
+
+class Writers:
+    """The open writers of one Spark task."""
+
+    def __init__(self, blueprint: Blueprint, batch: int, task: str) -> None:
+        self._job = blueprint.job
+        self._sinks = blueprint.sinks
+        self._order = {name: (name.startswith("@"), place) for place, name in enumerate(self._sinks)}
+        self._batch = batch
+        self._task = task
+        self._open: dict[str, SinkWriter] = {}
+
+    def has(self, sink: str) -> bool:
+        """Whether the job has a sink of that name; side streams are there only when they can be needed."""
+        return sink in self._sinks
+
+    def write(self, sink: str, records: list[Record] | Columns, reject: Reject | None) -> None:
+        """Hand records to a sink; ``reject`` takes those that it cannot store."""
+        writer = self._open.get(sink)
+        try:
+            if writer is None:
+                context = WriteContext(self._job, sink, self._batch, self._task, reject)
+                writer = self._open[sink] = self._sinks[sink].writer(context)
+            if isinstance(records, Columns):
+                # Keys of several types are not a column.
+                takes = getattr(writer, "takes_columns", False) and not isinstance(records.keys, list)
+                writer.write(cast("list[Record]", records) if takes else records.records())
+            else:
+                writer.write(records)
+        except Exception as error:
+            raise self._failure(sink, error) from error
+
+    def finish_next(self) -> tuple[str, Receipt | None] | None:
+        """Seal one sink and return its name and receipt; None when none is open.
+
+        Side streams come last: while a sink is sealed, it may still refuse records.
+        """
+        if not self._open:
+            return None
+        sink = min(self._open, key=self._order.__getitem__)
+        try:
+            return sink, self._open.pop(sink).finish()
+        except Exception as error:
+            raise self._failure(sink, error) from error
+
+    def _failure(self, sink: str, error: Exception) -> Exception:
+        """A value that has no form in a sink is the job's mistake; all else is the sink's own trouble."""
+        if isinstance(error, UnstorableValueError):
+            return TaskError(self._job, sink, "its input", f"{type(error).__name__}: {error}")
+        return error if isinstance(error, PenstockError) else ConnectorError.of(self._job, sink, error)

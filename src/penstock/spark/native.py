@@ -1,0 +1,225 @@
+"""The part of a batch that Spark runs itself: SQL and DataFrame vertices, in one plan and without Python.
+
+The rows of the Python halves bring records in as columns, or Spark reads them itself. What comes out goes
+on in Python, in front of the shuffle, or into files that Spark writes. Nothing of it counts before the
+ledger has the batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from penstock.columns import KEY, TIME, Columns
+from penstock.engine.blueprint import Blueprint, VertexSpec
+from penstock.engine.clock import Clock, Times
+from penstock.engine.ledger import Entry
+from penstock.engine.natives import runs_in_spark, writes_in_spark
+from penstock.engine.packing import unpack
+from penstock.engine.positions import Positions
+from penstock.engine.stages import NATIVE, SUMMARY, failure_row, run_resumed
+from penstock.engine.summary import TaskSummary
+from penstock.errors import ConnectorError, PenstockError
+from penstock.spark.frames import make_frame, quiet, task_error, with_ends
+from penstock.spark.rows import row_schema, to_batches
+from penstock.spark.shipping import program_of
+
+KeyedHalf = Callable[[Any], Any]
+"""Puts the keyed half behind a frame of rows."""
+
+
+class NativeHalf:
+    """Runs the batches of a job with vertices of Spark's own."""
+
+    def __init__(self, blueprint: Blueprint, worker: bytes, keyed: KeyedHalf | None) -> None:
+        self.blueprint = blueprint
+        self.worker = worker
+        self.keyed = keyed
+        self.positions = Positions(blueprint)
+        self.natives: dict[str, VertexSpec] = {
+            blueprint.vertices[index].name: blueprint.vertices[index] for index in blueprint.plan.native.order
+        }
+
+    def run(self, frame: Any, before: Entry | None, summary: TaskSummary) -> None:
+        """Run the batch that follows another one, and add to its summary what it has done."""
+        note = json.loads(self.blueprint.folders.planned.read_text())
+        summary.end = note["end"]
+        if note["happened"]:
+            return
+        end = note["end"]
+        times = Times.of(before.times if before is not None else None)
+        batch = _Batch(self, frame, note, Clock(end.get("now", 0.0), bool(end.get("flush")), times))
+        try:
+            with quiet():
+                batch.run(summary)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise task_error(self.blueprint.job, self.natives, error) from error
+        finally:
+            batch.close()
+
+
+class _Batch:
+    def __init__(self, half: NativeHalf, frame: Any, note: dict[str, Any], clock: Clock) -> None:
+        self._clock = clock
+        self._half = half
+        self._blueprint = half.blueprint
+        self._plan = half.blueprint.plan
+        self._frame = frame
+        self._note = note
+        self._session = frame.sparkSession
+        self._rows: list[tuple[Any, tuple[int, ...]]] = []
+        """Frames of rows from Python, each with the slots that may be filled in it."""
+        self._given: dict[int, Any] = {}
+        """By vertex, the frame of what it has given."""
+        self._kept: list[Any] = []
+
+    def run(self, summary: TaskSummary) -> None:
+        native = self._plan.native
+        if self._note["parts"] or self._plan.needs_exchange:
+            self._rows.append((self._shared(self._frame, 1 + len(native.source_feeds)), native.source_feeds))
+        written = []
+        for vertex, feeds in zip(native.order, native.feeds, strict=True):
+            spec = self._blueprint.vertices[vertex]
+            frames = {port: self._input(vertex, port) for port in spec.inputs}
+            frame = make_frame(self._session, spec, frames)
+            hops = self._plan.hops.get((vertex, "out"), ())
+            onward = [hop for hop in hops if runs_in_spark(self._blueprint, hop)]
+            goes_on = len(onward) < len(hops)
+            frame = self._given[vertex] = self._shared(frame, len(onward) + goes_on)
+            if goes_on:
+                resumed = frame.mapInArrow(
+                    _resumed(self._half.worker, self._note["batch"], vertex, self._clock), row_schema(native)
+                )
+                self._rows.append((self._shared(resumed, 1 + len(feeds)), feeds))
+            written += [(frame, hop.target) for hop in onward if writes_in_spark(self._blueprint, hop.target)]
+        for frame, sink in written:
+            self._write(frame, sink, summary)
+        self._finish(summary)
+
+    def close(self) -> None:
+        """Let go of what was kept because it was needed more than once."""
+        for frame in self._kept:
+            with suppress(Exception):  # Java may have died; then nothing is kept.
+                frame.unpersist()
+
+    def _shared(self, frame: Any, uses: int) -> Any:
+        """Keep a frame that is used more than once: Spark would compute it each time."""
+        if uses > 1:
+            frame = frame.persist()
+            self._kept.append(frame)
+        return frame
+
+    def _input(self, vertex: int, port: str) -> Any:
+        """Return all that comes into a port within this batch."""
+        parts = [*self._from_python(vertex, port), *self._from_spark(vertex, port)]
+        if not parts:
+            return self._empty(vertex, port)
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole.unionByName(part, allowMissingColumns=True)
+        return whole
+
+    def _from_python(self, vertex: int, port: str) -> Iterator[Any]:
+        for number, slot in enumerate(self._plan.native.slots):
+            if (slot.vertex, slot.port) == (vertex, port):
+                for rows, feeds in self._rows:
+                    if number in feeds:
+                        chosen = rows.where(f"kind = {NATIVE} AND bucket = {number}")
+                        yield chosen.select(f"n{number}.*")
+
+    def _from_spark(self, vertex: int, port: str) -> Iterator[Any]:
+        for (sender, _), hops in self._plan.hops.items():
+            if any((hop.target, hop.port) == (vertex, port) for hop in hops):
+                spec = self._blueprint.vertices[sender]
+                if sender in self._given:
+                    yield with_ends(self._given[sender])
+                elif spec.name in self._blueprint.read_by_spark:
+                    yield from self._read(spec)
+
+    def _read(self, spec: VertexSpec) -> Iterator[Any]:
+        """Read the range of a source that Spark can read itself."""
+        how = self._half.positions.native(spec.name, self._note["start"], self._note["end"]["sources"])
+        if how is None or not how["paths"]:
+            return
+        schema = how.get("schema") or (spec.schema.ddl if spec.schema is not None else None)
+        reader = self._session.read.format(how["format"]).options(**(how.get("options") or {}))
+        if how["format"] in ("csv", "json"):
+            # By default Spark makes nulls of what it cannot read.
+            reader = reader.option("mode", "FAILFAST")
+        yield _with_key_and_time(reader.schema(schema).load(how["paths"]), how)
+
+    def _empty(self, vertex: int, port: str) -> Any:
+        native = self._plan.native
+        number = native.slot_of(vertex, port)
+        rows = self._session.createDataFrame([], row_schema(native))
+        return rows.select(f"n{number}.*")
+
+    def _write(self, frame: Any, sink: int, summary: TaskSummary) -> None:
+        """Let Spark write files where a sink wants them, and hand them over to it."""
+        spec = self._blueprint.vertices[sink]
+        target = spec.operator.native_target()
+        task = f"{self._note['batch']:012d}-{uuid4().hex}"
+        folder = Path(target["staging"]) / task
+        values = frame.drop(KEY, TIME)
+        values.write.format(target["format"]).options(**(target.get("options") or {})).save(str(folder))
+        files = sorted(str(path) for path in folder.iterdir() if path.name[0] not in "._")
+        try:
+            receipt = spec.operator.adopt(self._note["batch"], task, files)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise ConnectorError.of(self._blueprint.job, spec.name, error) from error
+        if receipt is not None:
+            summary.receipts.setdefault(spec.name, []).append(receipt)
+
+    def _finish(self, summary: TaskSummary) -> None:
+        """Run the rows of all Python parts through the keyed half, and gather what they tell."""
+        if not self._rows:
+            return
+        rows = None
+        for frame, feeds in self._rows:
+            part = frame.where(f"kind < {NATIVE}") if feeds else frame
+            part = part.select("bucket", "kind", "data")
+            rows = part if rows is None else rows.union(part)
+        if self._half.keyed is not None:
+            rows = self._half.keyed(rows)
+        assert rows is not None
+        for _, kind, data in rows.collect():
+            assert kind == SUMMARY, "only summaries leave a batch"
+            summary.absorb(unpack(bytes(data))[0])
+
+
+def _with_key_and_time(frame: Any, how: dict[str, Any]) -> Any:
+    from pyspark.sql import functions
+
+    key, time, chosen = how.get("key"), how.get("ts"), how.get("columns")
+    if key is not None:
+        frame = frame.withColumn(KEY, functions.col(f"`{key}`"))
+    if time is not None:
+        column = functions.col(f"`{time}`")
+        if frame.schema[time].dataType.simpleString() == "string":
+            moment = column.try_cast("timestamp").cast("double")
+            frame = frame.withColumn(TIME, functions.coalesce(column.try_cast("double"), moment))
+        else:
+            frame = frame.withColumn(TIME, column.cast("double"))
+    if chosen is not None:
+        frame = frame.select(*chosen, *(name for name in (KEY, TIME) if name in frame.columns))
+    return with_ends(frame)
+
+
+def _resumed(packed: bytes, batch: int, vertex: int, clock: Clock) -> Any:
+    def run(batches: Any) -> Any:
+        try:
+            program = program_of(packed)
+        except PenstockError as error:
+            return to_batches([failure_row(batch, error)])
+        chunks = (Columns.from_batch(found) for found in batches)
+        return to_batches(run_resumed(program, batch, vertex, clock, chunks), program.blueprint.plan.native)
+
+    return run
