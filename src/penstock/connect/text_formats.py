@@ -24,8 +24,8 @@ _LONGEST = 1 << 16
 """How much of what cannot be read is kept."""
 
 Unreadable = (gzip.BadGzipFile, EOFError, zlib.error)
-Values = Iterator[tuple[int, Any, str | None]]
-"""A line number with a value, or with a piece and the reason why it is no value."""
+Values = Iterator[tuple[int, str | bytes, Any, str | None]]
+"""A line number, the text there, and its value or the reason why it has none."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TextFormat:
         records: list[Record] = []
         pieces: list[tuple[Any, str]] = []
         try:
-            for line, value, reason in reader(stream):
+            for line, raw, value, reason in reader(stream):
                 why = reason
                 if why is None:
                     try:
@@ -55,7 +55,7 @@ class TextFormat:
                     except ValueError as error:
                         why = str(error)
                 if why is not None:
-                    pieces.append((_short(value), f"{name}, line {line}: {why}"))
+                    pieces.append((raw[:_LONGEST], f"{name}, line {line}: {why}"))
                 if len(records) + len(pieces) >= CHUNK:
                     yield from _both(records, pieces)
                     records, pieces = [], []
@@ -77,17 +77,21 @@ class TextFormat:
 
     def _json(self, file: Any) -> Values:
         for number, line in _raw_lines(file):
-            if not line.strip():
-                continue
+            text: str | bytes = line
             try:
-                value = json.loads(line, parse_constant=_no_constant)
-                yield number, value if self.schema is None else _fitted(value, self.schema), None
+                text = line.decode()
+                if not text or text.isspace():
+                    continue
+                value = _decode(text)
+                yield number, text, value if self.schema is None else _fitted(value, self.schema), None
+            except UnicodeDecodeError:
+                yield number, text, None, "not UTF-8"
             except json.JSONDecodeError as error:
-                yield number, line, f"not JSON: {error.msg} at column {error.colno}"
+                yield number, text, None, f"not JSON: {error.msg} at column {error.colno}"
             except RecursionError:
-                yield number, line, "nested too deep"
+                yield number, text, None, "nested too deep"
             except ValueError as error:
-                yield number, line, "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+                yield number, text, None, str(error)
 
     def _csv(self, file: Any) -> Values:
         lines = _Remembered(file)
@@ -101,7 +105,7 @@ class TextFormat:
             try:
                 row = next(rows, None)
             except csv.Error as error:
-                yield first, lines.taken(), f"not CSV: {error}"
+                yield first, lines.taken(), None, f"not CSV: {error}"
                 continue
             broken, raw = lines.broken, lines.taken()
             if row is None:
@@ -109,20 +113,20 @@ class TextFormat:
             if not row:
                 continue
             if broken:
-                yield first, raw, "not UTF-8"
+                yield first, raw, None, "not UTF-8"
             elif names is None:
                 names = row
                 if wrong := self._wrong_header(names):
-                    yield first, raw, f"{wrong}, so nothing of this file is read"
+                    yield first, raw, None, f"{wrong}, so nothing of this file is read"
                     return
             elif len(row) != len(names):
-                yield first, raw, f"{len(row)} fields, not {len(names)}"
+                yield first, raw, None, f"{len(row)} fields, not {len(names)}"
             else:
                 value: Any = dict(zip(names, row, strict=True))
                 try:
-                    yield first, value if self.schema is None else _fitted(value, self.schema), None
+                    yield first, raw, value if self.schema is None else _fitted(value, self.schema), None
                 except ValueError as error:
-                    yield first, raw, str(error)
+                    yield first, raw, None, str(error)
 
     def _wrong_header(self, names: Sequence[str]) -> str | None:
         if len(set(names)) < len(names):
@@ -153,9 +157,11 @@ def _raw_lines(file: Any) -> Iterator[tuple[int, bytes]]:
 def _lines(file: Any) -> Values:
     for number, line in _raw_lines(file):
         try:
-            yield number, line.decode(), None
+            text = line.decode()
         except UnicodeDecodeError:
-            yield number, line, "not UTF-8"
+            yield number, line, None, "not UTF-8"
+            continue
+        yield number, text, text, None
 
 
 class _Remembered:
@@ -222,5 +228,5 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _short(piece: Any) -> Any:
-    return piece[:_LONGEST] if isinstance(piece, str | bytes) else piece
+# Made once: json.loads would make one for each line.
+_decode = json.JSONDecoder(parse_constant=_no_constant).decode

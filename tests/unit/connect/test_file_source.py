@@ -244,6 +244,7 @@ def test_json_lines(tmp_path: Path) -> None:
     write(tmp_path, "a.json", "\n".join(rows))
     records, rejected = everything(FileSource(tmp_path, "json", key="user", ts="at"))
     assert records == [Record("ada", json.loads(rows[0]), 1.0)]
+    assert [raw for raw, _ in rejected] == [rows[1], rows[2], *rows[4:]]
     assert [reason for _, reason in rejected] == [
         "a.json, line 2: there is no field 'at'",
         "a.json, line 3: not JSON: Expecting property name enclosed in double quotes at column 2",
