@@ -100,6 +100,26 @@ def test_files_to_files(tmp_path: Path, format: str, ending: str, to: str) -> No
     assert list((out / ".penstock-staging").iterdir()) == []
 
 
+def test_what_cannot_be_read_or_written_goes_to_the_errors(tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    _publish(folder, "a", b'{"user": "ada", "n": 1}\n{oops\n{"user": "bob", "n": "x"}\n')
+
+    def job(on_error: str) -> ps.Job:
+        made = ps.Job("rejecting")
+        sink = ps.FileSink(out, schema="user string, n long")
+        source = made.source("in", ps.FileSource(folder, "json", key="user"), on_error=on_error)
+        source >> made.sink("out", sink, on_error=on_error)
+        return made
+
+    with pytest.raises(ps.ConnectorError, match="vertex 'in': a, line 2: not JSON"):
+        ps.run(job("fail"), master=MASTER)
+    report = ps.run(job("discard"), master=MASTER)
+    assert report.errors_by_vertex == {"in": 1, "out": 1}
+    assert [pq.ParquetFile(path).read().to_pylist() for path in out.glob("part-*")] == [
+        [{"user": "ada", "n": 1}]
+    ]
+
+
 def test_a_folder_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
     job = _job("nowhere", ps.FileSource(tmp_path / "nowhere"), tmp_path / "out", "json")
     with pytest.raises(ps.SettingError, match="there is no folder"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,10 @@ class FileSource(Source):
         return str(split[0])
 
     def lanes(self, end: Position) -> Sequence[str]:  # noqa: ARG002
-        """Return the lanes of all files that are there."""
-        return [str(lane) for lane in range(min(self.partitions, len(self._found.look())))]
+        """Return the lanes of all files that are there and have something in them."""
+        files = self._found.look()
+        dealt = (islice(files, lane, None, self.partitions) for lane in range(self.partitions))
+        return [str(lane) for lane, its_files in enumerate(dealt) if any(file.size for file in its_files)]
 
     def native(self, start: Position, end: Position) -> dict[str, Any] | None:
         """Return how Spark itself can read a range, as plain data; None when only Python can."""

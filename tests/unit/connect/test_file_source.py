@@ -135,6 +135,14 @@ def test_a_file_keeps_its_lane_however_batches_are_cut(tmp_path: Path) -> None:
     assert sorted(seen) == sorted((str(n % 3), str(n)) for n in range(7))
 
 
+def test_a_lane_of_empty_files_is_not_waited_for(tmp_path: Path) -> None:
+    for number, content in enumerate(["x\n", "", "", "x\n", ""]):
+        write(tmp_path, f"{number}", content, changed=number + 1)
+    source = FileSource(tmp_path, partitions=3)
+    assert source.lanes(source.begin()) == ["0"]
+    assert FileSource(tmp_path, partitions=2).lanes(source.begin()) == ["0", "1"]
+
+
 def test_a_batch_takes_files_up_to_a_size_and_at_least_one(tmp_path: Path) -> None:
     for name in "abc":
         write(tmp_path, name, "x" * 100 + "\n", changed=1)
