@@ -1,136 +1,98 @@
-"""The schema of files: names and types as Spark writes them, and values made to fit."""
+"""The schema of files: values made to fit its types, and times as seconds."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from penstock.columns import arrow_type
 from penstock.errors import SettingError
+from penstock.graph.datatypes import ArrayType, DataType, DecimalType, Field, MapType, PlainType
+from penstock.graph.schema import Schema
 from penstock.graph.wording import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _WHOLE = {"byte": 8, "short": 16, "int": 32, "long": 64}
-_SAME = {
-    "tinyint": "byte",
-    "smallint": "short",
-    "integer": "int",
-    "bigint": "long",
-    "real": "float",
-    "bool": "boolean",
-    "timestamp_ltz": "timestamp",
-}
-_TYPES = (*_WHOLE, "float", "double", "string", "boolean", "binary", "timestamp", "timestamp_ntz", "date")
-_COLUMN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+)\s*[:\s]\s*(.+?)(\s+not\s+null)?\s*", re.IGNORECASE | re.DOTALL)
-_DECIMAL = re.compile(r"decimal\s*\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-_ARRAY = re.compile(r"array\s*<(.+)>", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Column:
-    """One field of a schema."""
+def read_schema(owner: str, schema: Any) -> tuple[Field, ...]:
+    """Read the fields of a schema: text as in Spark, a dataclass, a TypedDict or a schema.
 
-    name: str
-    type: str
-    nullable: bool = True
-
-
-def read_schema(owner: str, schema: Any) -> tuple[Column, ...]:
-    """Read a schema: text as in Spark, or anything that has such text as its ``ddl``.
-
-    >>> read_schema("FileSource", "user string not null, n bigint")
-    (Column(name='user', type='string', nullable=False), Column(name='n', type='long', nullable=True))
+    >>> [field.ddl for field in read_schema("FileSource", "user string not null, n bigint")]
+    ['user string not null', 'n long']
     """
-    ddl = schema if isinstance(schema, str) else getattr(schema, "ddl", None)
-    if not isinstance(ddl, str) or not ddl.strip():
-        raise SettingError(
-            f"{owner}: schema takes text such as 'user string, amount double', not {shown(schema)}"
-        )
-    columns = tuple(_read_column(owner, part) for part in _parts(ddl))
-    names = [column.name for column in columns]
-    for name in names:
-        if names.count(name) > 1:
-            raise SettingError(f"{owner}: the schema has the field {name!r} more than once")
-    return columns
+    try:
+        return Schema.of(schema).fields
+    except SettingError as error:
+        raise SettingError(f"{owner}: {error}") from None
 
 
-def write_schema(columns: tuple[Column, ...]) -> str:
-    """Return the text of a schema, the same however it was written.
+def write_schema(fields: tuple[Field, ...]) -> str:
+    """Return the text of a schema, the same however it was declared.
 
     >>> write_schema(read_schema("FileSource", "n BIGINT,  tags array<string> NOT NULL"))
     'n long, tags array<string> not null'
     """
-    return ", ".join(
-        f"{_quoted(column.name)} {column.type}{'' if column.nullable else ' not null'}" for column in columns
-    )
+    return ", ".join(field.ddl for field in fields)
 
 
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
+def arrow_schema(fields: tuple[Field, ...]) -> pa.Schema:
+    """Return the Arrow schema of fields."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(f.name, arrow_type(f.type), nullable=may_be_none(f)) for f in fields])
 
 
-def _parts(ddl: str) -> list[str]:
-    """Cut at the commas that are not within a type or a quoted name."""
-    parts, depth, quoted, start = [], 0, False, 0
-    for place, letter in enumerate(ddl):
-        if letter == "`":
-            quoted = not quoted
-        elif not quoted:
-            depth += (letter in "<(") - (letter in ">)")
-            if letter == "," and depth == 0:
-                parts.append(ddl[start:place])
-                start = place + 1
-    return [*parts, ddl[start:]]
+def may_be_none(field: Field) -> bool:
+    """Whether a field may have no value."""
+    return field.nullable or field.optional
 
 
-def _read_column(owner: str, part: str) -> Column:
-    match = _COLUMN.fullmatch(part)
-    if match is None:
-        raise SettingError(f"{owner}: {part.strip()!r} in the schema is not a name and a type")
-    name = match[1][1:-1].replace("``", "`") if match[1][0] == "`" else match[1]
-    return Column(name, _read_type(owner, match[2]), match[3] is None)
+def fitted(value: Any, fields: tuple[Field, ...]) -> dict[str, Any]:
+    """Return the fields of a value, each as its type wants it; ValueError names the one that does not fit.
+
+    >>> fitted({"n": "7", "more": 1}, read_schema("FileSource", "n long, user string"))
+    {'n': 7, 'user': None}
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"the schema wants an object, not {type(value).__name__}")
+    found = {}
+    for field in fields:
+        try:
+            found[field.name] = typed(value.get(field.name), field.type)
+        except ValueError as error:
+            raise ValueError(f"field {field.name!r}: {error}") from None
+        if found[field.name] is None and not may_be_none(field):
+            raise ValueError(f"field {field.name!r} is missing")
+    return found
 
 
-def _read_type(owner: str, given: str) -> str:
-    plain = given.strip().lower()
-    plain = _SAME.get(plain, plain)
-    if plain in _TYPES:
-        return plain
-    if match := _DECIMAL.fullmatch(plain):
-        return f"decimal({match[1]},{match[2]})"
-    if match := _ARRAY.fullmatch(plain):
-        return f"array<{_read_type(owner, match[1])}>"
-    raise SettingError(
-        f"{owner}: the type {given.strip()!r} is not known: use {', '.join(_TYPES)}, decimal(p,s) or"
-        " array<type>"
-    )
-
-
-def typed(value: Any, kind: str) -> Any:
+def typed(value: Any, kind: DataType) -> Any:
     """Return a value as a type wants it, from text or from JSON; ValueError when it is none of that type.
 
-    >>> typed("7", "long"), typed(3, "double"), typed("true", "boolean"), typed("", "int")
-    (7, 3.0, True, None)
+    >>> typed("7", PlainType("long")), typed("true", PlainType("boolean")), typed("", PlainType("int"))
+    (7, True, None)
     """
-    if value is None or (value == "" and kind not in ("string", "binary")):
+    name = kind.ddl
+    if value is None or (value == "" and name not in ("string", "binary")):
         return None
     try:
-        if match := _ARRAY.fullmatch(kind):
-            if not isinstance(value, list):
-                raise ValueError
-            return [typed(item, match[1]) for item in value]
-        if kind in _WHOLE:
-            return _to_whole(value, kind)
-        convert = _to_decimal if kind.startswith("decimal") else _CONVERT[kind]
-        return convert(value)
+        if isinstance(kind, PlainType):
+            return _to_whole(value, name) if name in _WHOLE else _CONVERT[name](value)
+        if isinstance(kind, DecimalType):
+            return _to_decimal(value)
+        if isinstance(kind, ArrayType):
+            return [typed(item, kind.element) for item in _a(list, value)]
+        if isinstance(kind, MapType):
+            return {typed(key, kind.key): typed(item, kind.value) for key, item in _a(dict, value).items()}
+        return fitted(value, kind.fields)
     except (ValueError, TypeError, ArithmeticError, KeyError):
-        raise ValueError(f"{shown(value)} is not a {kind}") from None
+        raise ValueError(f"{shown(value)} is not a {name}") from None
 
 
 def seconds_of(value: Any) -> float | None:
@@ -171,6 +133,12 @@ def _to_whole(value: Any, kind: str) -> int:
     if not -limit <= number < limit:
         raise ValueError
     return number
+
+
+def _a(form: type, value: Any) -> Any:
+    if not isinstance(value, form):
+        raise ValueError
+    return value
 
 
 def _to_float(value: Any) -> float:
@@ -219,34 +187,3 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "timestamp_ntz": _to_naive,
     "date": lambda value: date.fromisoformat(_to_text(value)),
 }
-
-
-def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Return the Arrow schema of a declared one."""
-    import pyarrow as pa
-
-    return pa.schema([pa.field(c.name, arrow_type(c.type), nullable=c.nullable) for c in columns])
-
-
-def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type of a declared one."""
-    import pyarrow as pa
-
-    if match := _ARRAY.fullmatch(kind):
-        return pa.list_(arrow_type(match[1]))
-    if match := _DECIMAL.fullmatch(kind):
-        return pa.decimal128(int(match[1]), int(match[2]))
-    return {
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "int": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "boolean": pa.bool_(),
-        "binary": pa.binary(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-        "date": pa.date32(),
-    }[kind]

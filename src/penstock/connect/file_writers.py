@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.columns import Columns
-from penstock.connect.declared import Column, arrow_schema
+from penstock.connect.declared import arrow_schema
 from penstock.connect.json_text import to_json
 from penstock.errors import UnstorableValueError
+from penstock.graph.datatypes import Field
 from penstock.graph.wording import shown
 from penstock.record import Record
 
@@ -101,7 +102,7 @@ class ParquetRows(FileWriter):
         key_column: str | None,
         ts_column: str | None,
         reject: Reject | None,
-        schema: tuple[Column, ...] | None,
+        schema: tuple[Field, ...] | None,
         compression: str,
     ) -> None:
         super().__init__(path, key_column, ts_column, reject)

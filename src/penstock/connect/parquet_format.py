@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from penstock.columns import Columns
-from penstock.connect.declared import Column, arrow_schema, seconds_of
+from penstock.connect.declared import arrow_schema, seconds_of
 from penstock.errors import cause_of
+from penstock.graph.datatypes import Field
 from penstock.graph.ends import Rejected
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class ParquetFormat:
 
     key: str | None = None
     ts: str | None = None
-    schema: tuple[Column, ...] | None = None
+    schema: tuple[Field, ...] | None = None
     columns: tuple[str, ...] | None = None
 
     def read(self, file: IO[bytes], name: str) -> Iterator[Columns | Rejected]:

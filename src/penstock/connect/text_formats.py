@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
-from penstock.connect.declared import Column, seconds_of, typed
+from penstock.connect.declared import fitted, seconds_of
 from penstock.errors import cause_of
+from penstock.graph.datatypes import Field
 from penstock.graph.ends import Rejected
 from penstock.record import Record
 
@@ -35,7 +36,7 @@ class TextFormat:
     format: str
     key: str | Callable[[Any], Any] | None = None
     ts: str | Callable[[Any], Any] | None = None
-    schema: tuple[Column, ...] | None = None
+    schema: tuple[Field, ...] | None = None
     columns: tuple[str, ...] | None = None
     header: bool = True
     separator: str = ","
@@ -83,7 +84,7 @@ class TextFormat:
                 if not text or text.isspace():
                     continue
                 value = _decode(text)
-                yield number, text, value if self.schema is None else _fitted(value, self.schema), None
+                yield number, text, value if self.schema is None else fitted(value, self.schema), None
             except UnicodeDecodeError:
                 yield number, text, None, "not UTF-8"
             except json.JSONDecodeError as error:
@@ -124,7 +125,7 @@ class TextFormat:
             else:
                 value: Any = dict(zip(names, row, strict=True))
                 try:
-                    yield first, raw, value if self.schema is None else _fitted(value, self.schema), None
+                    yield first, raw, value if self.schema is None else fitted(value, self.schema), None
                 except ValueError as error:
                     yield first, raw, None, str(error)
 
@@ -192,21 +193,6 @@ class _Remembered:
         """Return what was read since the last call."""
         text, self._since, self.broken = "".join(self._since), [], False
         return text.rstrip("\r\n")
-
-
-def _fitted(value: Any, schema: tuple[Column, ...]) -> dict[str, Any]:
-    """Return the fields of a schema, each as its type wants it."""
-    if not isinstance(value, dict):
-        raise ValueError(f"the schema wants an object, not {type(value).__name__}")
-    fitted = {}
-    for column in schema:
-        try:
-            fitted[column.name] = typed(value.get(column.name), column.type)
-        except ValueError as error:
-            raise ValueError(f"field {column.name!r}: {error}") from None
-        if fitted[column.name] is None and not column.nullable:
-            raise ValueError(f"field {column.name!r} is missing")
-    return fitted
 
 
 def _taken(how: str | Callable[[Any], Any], what: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.columns import arrow_type
 from penstock.connect.declared import arrow_schema, read_schema, seconds_of, typed, write_schema
 from penstock.errors import SettingError
+from penstock.graph.ddl import read_type
+from penstock.graph.schema import Schema
 
 
 @pytest.mark.parametrize(
@@ -34,10 +38,12 @@ from penstock.errors import SettingError
         ("2020-02-03T04:05:06+01:00", "timestamp_ntz", datetime(2020, 2, 3, 3, 5, 6)),
         ("1.10", "decimal(8,2)", Decimal("1.10")),
         (["1", None], "array<int>", [1, None]),
+        ({"a": "1"}, "map<string,int>", {"a": 1}),
+        ({"a": 1, "more": 2}, "struct<a: double, b: string>", {"a": 1.0, "b": None}),
     ],
 )
 def test_values_that_fit(value: Any, kind: str, expected: Any) -> None:
-    found = typed(value, kind)
+    found = typed(value, read_type(kind))
     assert found == expected
     assert type(found) is type(expected)
 
@@ -60,11 +66,13 @@ def test_values_that_fit(value: Any, kind: str, expected: Any) -> None:
         ("[1]", "array<int>"),
         (["x"], "array<int>"),
         ({}, "string"),
+        ([], "map<string,int>"),
+        ({"a": "x"}, "struct<a: double>"),
     ],
 )
 def test_values_that_do_not(value: Any, kind: str) -> None:
     with pytest.raises(ValueError, match="is not a "):
-        typed(value, kind)
+        typed(value, read_type(kind))
 
 
 @pytest.mark.parametrize("value", [True, float("nan"), float("inf"), "inf", "", "x", [], 10**400])
@@ -80,16 +88,22 @@ def test_schemas_are_read_and_written() -> None:
     assert read_schema("FileSource", write_schema(columns)) == columns
     schema = arrow_schema(columns)
     assert schema.field("odd name") == pa.field("odd name", pa.string(), nullable=False)
-    assert schema.field("a").type == pa.list_(pa.list_(pa.int32()))
+    assert schema.field("a").type == arrow_type(read_type("array<array<int>>"))
     assert schema.field("d").type == pa.decimal128(8, 2)
 
-    class Declared:
-        ddl = text
-
-    assert read_schema("FileSource", Declared()) == columns
+    assert read_schema("FileSource", Schema.of(text)) == columns
 
 
-@pytest.mark.parametrize("schema", ["", "n", "n int,", "n map<string,int>", 3, None])
+def test_a_dataclass_is_a_schema_too() -> None:
+    @dataclass
+    class Order:
+        user: str
+        amount: float | None
+
+    assert write_schema(read_schema("FileSource", Order)) == "user string not null, amount double"
+
+
+@pytest.mark.parametrize("schema", ["", "n", "n int,", 3, None])
 def test_what_is_not_a_schema(schema: Any) -> None:
     with pytest.raises(SettingError, match=r"^FileSource: "):
         read_schema("FileSource", schema)
