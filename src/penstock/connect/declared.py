@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from penstock.columns import arrow_type
+from penstock.arrays import arrow_type
 from penstock.errors import SettingError
 from penstock.graph.datatypes import ArrayType, DataType, DecimalType, Field, MapType, PlainType
 from penstock.graph.schema import Schema

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.columns import arrow_type
+from penstock.arrays import arrow_type
 from penstock.connect.declared import arrow_schema, read_schema, seconds_of, typed, write_schema
 from penstock.errors import SettingError
 from penstock.graph.ddl import read_type
