@@ -9,7 +9,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import driver_memory, guarantees, keyed_count, machine, per_record, small_batch, state_growth
+from benchmarks import (
+    driver_memory,
+    guarantees,
+    keyed_count,
+    machine,
+    per_record,
+    small_batch,
+    sql_job,
+    state_growth,
+)
 from benchmarks.halves import HalfFailedError
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.table import Row, failed, markdown, write
@@ -21,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "driver_memory": driver_memory.run,
     "small_batch": small_batch.run,
     "guarantees": guarantees.run,
+    "sql_job": sql_job.run,
 }
 
 

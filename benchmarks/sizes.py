@@ -28,6 +28,9 @@ class Sizes:
     growth_touched: int
     growth_batches: int
     growth_held: tuple[int, int]
+    sql_batches: int
+    sql_file_records: int
+    """Rows of a Parquet file of the SQL-only job."""
 
 
 FULL = Sizes(
@@ -46,6 +49,8 @@ FULL = Sizes(
     growth_touched=10_000,
     growth_batches=20,
     growth_held=(100_000, 1_000_000),
+    sql_batches=10,
+    sql_file_records=500_000,
 )
 
 QUICK = Sizes(
@@ -64,4 +69,6 @@ QUICK = Sizes(
     growth_touched=500,
     growth_batches=5,
     growth_held=(5_000, 50_000),
+    sql_batches=3,
+    sql_file_records=5_000,
 )

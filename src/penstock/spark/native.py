@@ -28,6 +28,12 @@ from penstock.spark.frames import make_frame, quiet, task_error, with_ends
 from penstock.spark.rows import row_schema, to_batches
 from penstock.spark.shipping import program_of
 
+_ARROW = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+}
+"""Here rows are single records too, and a few of them make no batch. The session is the query's own."""
+
 KeyedHalf = Callable[[Any], Any]
 """Puts the keyed half behind a frame of rows."""
 
@@ -73,6 +79,8 @@ class _Batch:
         self._frame = frame
         self._note = note
         self._session = frame.sparkSession
+        for name, value in _ARROW.items():
+            self._session.conf.set(name, value)
         self._rows: list[tuple[Any, tuple[int, ...]]] = []
         """Frames of rows from Python, each with the slots that may be filled in it."""
         self._given: dict[int, Any] = {}
@@ -211,6 +219,23 @@ def _with_key_and_time(frame: Any, how: dict[str, Any]) -> Any:
     if chosen is not None:
         frame = frame.select(*chosen, *(name for name in (KEY, TIME) if name in frame.columns))
     return with_ends(frame)
+
+
+def _as_sink_wants(frame: Any, target: dict[str, Any]) -> Any:
+    """Return the columns that a sink's files have: keys and times only where it names columns for them."""
+    for name, column in ((KEY, target.get("key_column")), (TIME, target.get("ts_column"))):
+        if name in frame.columns:
+            frame = frame.withColumnRenamed(name, column) if column else frame.drop(name)
+    if target.get("schema"):
+        fields = Schema.of(target["schema"]).fields
+        others = [
+            name for name in frame.columns if name in (target.get("key_column"), target.get("ts_column"))
+        ]
+        columns = [
+            frame[f"`{field.name}`"].cast(field.type.ddl) for field in fields if field.name not in others
+        ]
+        frame = frame.select(*columns, *others)
+    return frame
 
 
 def _resumed(packed: bytes, batch: int, vertex: int, clock: Clock) -> Any:
