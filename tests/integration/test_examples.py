@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -114,3 +116,28 @@ def test_a_source_and_a_sink_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mon
     with closing(sqlite3.connect(example.DATABASE)) as database:
         assert database.execute("SELECT count(*) FROM applied").fetchone() == (applied,), "applied once"
     assert ps.run(example.job, master="local[2]").batches == 0
+
+
+def test_sql_beside_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sales").mkdir()
+    lines = [("ada", "fr", 30.0), ("bob", "de", 4.0), ("cy", "de", 12.5), ("di", "fr", 10.0)]
+    for number, (user, country, amount) in enumerate(lines):
+        line = json.dumps({"user": user, "country": country, "amount": amount})
+        (tmp_path / "sales" / f"{number}.json").write_text(line)
+    ps.run(_load("sql").job, master="local[2]")
+    totals = ps.Log.open(tmp_path / "home" / "logs" / "totals")
+    last = {
+        record.key: record.value
+        for partition in range(totals.partitions)
+        for records in totals.read(partition, 0, totals.end(partition))
+        for record in records
+    }
+    assert last == {"FR": 40.0, "DE": 12.5}
+    found = [
+        (row["user"], row["country"])
+        for path in (tmp_path / "large-sales").glob("*.parquet")
+        for row in pq.ParquetFile(path).read().to_pylist()
+    ]
+    assert sorted(found) == [("ada", "FR"), ("cy", "DE"), ("di", "FR")]

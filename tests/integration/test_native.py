@@ -303,6 +303,9 @@ def test_files_go_through_spark_alone(tmp_path: Path, native: bool) -> None:
     assert sorted(row["id"] for row in rows_of(tmp_path)) == [n * 10 for n in range(0, 50, 2)]
     assert {row["name"] for row in rows_of(tmp_path)} == {"n0", "n1", "n2"}
     assert report.batches == 3
+    assert (report.records_in, report.records_out) == (50, 25)
+    assert (report.vertices["even"].records_in, report.vertices["even"].records_out) == (50, 25)
+    assert list((tmp_path / "out" / ".penstock-staging").iterdir()) == []
     write_files(tmp_path / "more", 1, rows=2, native=native)
     (file,) = (tmp_path / "more").iterdir()
     file.rename(tmp_path / "in" / f"900{file.suffix}")

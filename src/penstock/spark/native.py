@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from penstock.columns import KEY, TIME, Columns
+from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint, VertexSpec
 from penstock.engine.clock import Clock, Times
 from penstock.engine.ledger import Entry
@@ -25,6 +23,7 @@ from penstock.engine.stages import NATIVE, SUMMARY, failure_row, run_resumed
 from penstock.engine.summary import TaskSummary
 from penstock.errors import ConnectorError, PenstockError
 from penstock.spark.frames import make_frame, quiet, task_error, with_ends
+from penstock.spark.native_files import read_files, row_count, write_files
 from penstock.spark.rows import row_schema, to_batches
 from penstock.spark.shipping import program_of
 
@@ -58,10 +57,11 @@ class NativeHalf:
             return
         end = note["end"]
         times = Times.of(before.times if before is not None else None)
-        batch = _Batch(self, frame, note, Clock(end.get("now", 0.0), bool(end.get("flush")), times))
+        clock = Clock(end.get("now", 0.0), bool(end.get("flush")), times)
+        batch = _Batch(self, frame, note, clock, summary)
         try:
             with quiet():
-                batch.run(summary)
+                batch.run()
         except PenstockError:
             raise
         except Exception as error:
@@ -71,8 +71,11 @@ class NativeHalf:
 
 
 class _Batch:
-    def __init__(self, half: NativeHalf, frame: Any, note: dict[str, Any], clock: Clock) -> None:
+    def __init__(
+        self, half: NativeHalf, frame: Any, note: dict[str, Any], clock: Clock, summary: TaskSummary
+    ) -> None:
         self._clock = clock
+        self._summary = summary
         self._half = half
         self._blueprint = half.blueprint
         self._plan = half.blueprint.plan
@@ -87,7 +90,7 @@ class _Batch:
         """By vertex, the frame of what it has given."""
         self._kept: list[Any] = []
 
-    def run(self, summary: TaskSummary) -> None:
+    def run(self) -> None:
         native = self._plan.native
         if self._note["parts"] or self._plan.needs_exchange:
             self._rows.append((self._shared(self._frame, 1 + len(native.source_feeds)), native.source_feeds))
@@ -98,17 +101,18 @@ class _Batch:
             frame = make_frame(self._session, spec, frames)
             hops = self._plan.hops.get((vertex, "out"), ())
             onward = [hop for hop in hops if runs_in_spark(self._blueprint, hop)]
-            goes_on = len(onward) < len(hops)
+            goes_on = self._goes_on(vertex)
             frame = self._given[vertex] = self._shared(frame, len(onward) + goes_on)
             if goes_on:
                 resumed = frame.mapInArrow(
                     _resumed(self._half.worker, self._note["batch"], vertex, self._clock), row_schema(native)
                 )
                 self._rows.append((self._shared(resumed, 1 + len(feeds)), feeds))
-            written += [(frame, hop.target) for hop in onward if writes_in_spark(self._blueprint, hop.target)]
-        for frame, sink in written:
-            self._write(frame, sink, summary)
-        self._finish(summary)
+            sinks = [hop.target for hop in onward if writes_in_spark(self._blueprint, hop.target)]
+            written += [(frame, vertex, sink) for sink in sinks]
+        for frame, vertex, sink in written:
+            self._write(frame, vertex, sink)
+        self._finish()
 
     def close(self) -> None:
         """Let go of what was kept because it was needed more than once."""
@@ -148,19 +152,18 @@ class _Batch:
                 if sender in self._given:
                     yield with_ends(self._given[sender])
                 elif spec.name in self._blueprint.read_by_spark:
-                    yield from self._read(spec)
+                    yield from self._read(sender, vertex)
 
-    def _read(self, spec: VertexSpec) -> Iterator[Any]:
+    def _read(self, sender: int, target: int) -> Iterator[Any]:
         """Read the range of a source that Spark can read itself."""
+        spec = self._blueprint.vertices[sender]
         how = self._half.positions.native(spec.name, self._note["start"], self._note["end"]["sources"])
         if how is None or not how["paths"]:
             return
-        schema = how.get("schema") or (spec.schema.ddl if spec.schema is not None else None)
-        reader = self._session.read.format(how["format"]).options(**(how.get("options") or {}))
-        if how["format"] in ("csv", "json"):
-            # By default Spark makes nulls of what it cannot read.
-            reader = reader.option("mode", "FAILFAST")
-        yield _with_key_and_time(reader.schema(schema).load(how["paths"]), how)
+        yield read_files(self._session, how, spec.schema)
+        rows = row_count(how["format"], how["paths"]) or 0
+        self._summary.records_out[sender] = rows
+        self._count(self._summary.records_in, target, rows)
 
     def _empty(self, vertex: int, port: str) -> Any:
         native = self._plan.native
@@ -168,15 +171,11 @@ class _Batch:
         rows = self._session.createDataFrame([], row_schema(native))
         return rows.select(f"n{number}.*")
 
-    def _write(self, frame: Any, sink: int, summary: TaskSummary) -> None:
+    def _write(self, frame: Any, vertex: int, sink: int) -> None:
         """Let Spark write files where a sink wants them, and hand them over to it."""
         spec = self._blueprint.vertices[sink]
         target = spec.operator.native_target()
-        task = f"{self._note['batch']:012d}-{uuid4().hex}"
-        folder = Path(target["staging"]) / task
-        values = frame.drop(KEY, TIME)
-        values.write.format(target["format"]).options(**(target.get("options") or {})).save(str(folder))
-        files = sorted(str(path) for path in folder.iterdir() if path.name[0] not in "._")
+        task, files = write_files(frame, target, self._note["batch"])
         try:
             receipt = spec.operator.adopt(self._note["batch"], task, files)
         except PenstockError:
@@ -184,9 +183,24 @@ class _Batch:
         except Exception as error:
             raise ConnectorError.of(self._blueprint.job, spec.name, error) from error
         if receipt is not None:
-            summary.receipts.setdefault(spec.name, []).append(receipt)
+            self._summary.receipts.setdefault(spec.name, []).append(receipt)
+        rows = row_count(target["format"], files) or 0
+        self._count(self._summary.records_in, sink, rows)
+        # Python, where it goes on with the same result, counts it too.
+        self._summary.records_out.setdefault(vertex, 0)
+        if not self._goes_on(vertex):
+            self._summary.records_out[vertex] = rows
 
-    def _finish(self, summary: TaskSummary) -> None:
+    def _goes_on(self, vertex: int) -> bool:
+        """Whether Python goes on with what a vertex has given."""
+        hops = self._plan.hops.get((vertex, "out"), ())
+        return any(not runs_in_spark(self._blueprint, hop) for hop in hops)
+
+    @staticmethod
+    def _count(counts: dict[int, int], vertex: int, number: int) -> None:
+        counts[vertex] = counts.get(vertex, 0) + number
+
+    def _finish(self) -> None:
         """Run the rows of all Python parts through the keyed half, and gather what they tell."""
         if not self._rows:
             return
@@ -200,42 +214,7 @@ class _Batch:
         assert rows is not None
         for _, kind, data in rows.collect():
             assert kind == SUMMARY, "only summaries leave a batch"
-            summary.absorb(unpack(bytes(data))[0])
-
-
-def _with_key_and_time(frame: Any, how: dict[str, Any]) -> Any:
-    from pyspark.sql import functions
-
-    key, time, chosen = how.get("key"), how.get("ts"), how.get("columns")
-    if key is not None:
-        frame = frame.withColumn(KEY, functions.col(f"`{key}`"))
-    if time is not None:
-        column = functions.col(f"`{time}`")
-        if frame.schema[time].dataType.simpleString() == "string":
-            moment = column.try_cast("timestamp").cast("double")
-            frame = frame.withColumn(TIME, functions.coalesce(column.try_cast("double"), moment))
-        else:
-            frame = frame.withColumn(TIME, column.cast("double"))
-    if chosen is not None:
-        frame = frame.select(*chosen, *(name for name in (KEY, TIME) if name in frame.columns))
-    return with_ends(frame)
-
-
-def _as_sink_wants(frame: Any, target: dict[str, Any]) -> Any:
-    """Return the columns that a sink's files have: keys and times only where it names columns for them."""
-    for name, column in ((KEY, target.get("key_column")), (TIME, target.get("ts_column"))):
-        if name in frame.columns:
-            frame = frame.withColumnRenamed(name, column) if column else frame.drop(name)
-    if target.get("schema"):
-        fields = Schema.of(target["schema"]).fields
-        others = [
-            name for name in frame.columns if name in (target.get("key_column"), target.get("ts_column"))
-        ]
-        columns = [
-            frame[f"`{field.name}`"].cast(field.type.ddl) for field in fields if field.name not in others
-        ]
-        frame = frame.select(*columns, *others)
-    return frame
+            self._summary.absorb(unpack(bytes(data))[0])
 
 
 def _resumed(packed: bytes, batch: int, vertex: int, clock: Clock) -> Any:
