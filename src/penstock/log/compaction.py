@@ -26,7 +26,6 @@ ENOUGH = 32
 
 _TIERS = (1 << 16, 1 << 20, FULL)
 _WINDOW = 1024
-_ROUND = 512
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def _groups(row: Sequence[Piece]) -> Iterator[list[Piece]]:
     group: list[Piece] = []
     size = 0
     for piece in row:
-        if group and (size + piece.bytes > FULL or len(group) == _ROUND):
+        if group and size + piece.bytes > FULL:
             yield group
             group, size = [], 0
         group.append(piece)
@@ -154,7 +153,7 @@ class Compactor:
             # A damaged segment is left as it is, and ends the run before it; a missing one was merged.
             with suppress(DamageError, FileNotFoundError):
                 header, size = segment.read_header(file)
-                pieces.append(Piece(start, header.count, size, file.stat().st_mtime))
+                pieces.append(Piece(start, header.count, size, Path(file).stat().st_mtime))
         return pieces
 
     def _merge(self, run: Sequence[Piece], generation: int) -> bool:

@@ -14,7 +14,7 @@ from penstock.log.retention import Retention
 
 STAGING = "staging"
 READERS = "readers"
-LOCK = "lock"
+LOCK = ".lock"
 MAX_PARTITIONS = 99_999
 
 _FILE = "log.json"

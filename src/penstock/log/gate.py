@@ -39,11 +39,12 @@ class Gate:
     def __init__(self, log: str, path: Path) -> None:
         self._log = log
         self._path = path
+        self._name = str(path)
 
     def generation(self) -> int:
         """How often names may have been taken away."""
         try:
-            return os.stat(self._path).st_size  # noqa: PTH116 - half the time of Path.stat
+            return os.stat(self._name).st_size  # noqa: PTH116 - half the time of Path.stat
         except FileNotFoundError:
             return 0
 
@@ -75,7 +76,7 @@ class Gate:
 
     def _open(self) -> int:
         try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             raise LogNotFoundError(
                 f"log {self._log!r}: the folder {self._path.parent} is gone: has the log been deleted?"

@@ -309,11 +309,14 @@ class Log:
         return True
 
     def _keep_up(self) -> None:
-        if self.upkeep and self._pace.due(time.monotonic()):
+        began = time.monotonic()
+        if self.upkeep and self._pace.due(began):
             # The records are in the log. Whatever hinders upkeep must not tell the producer otherwise; it
             # meets its cause again, or `penstock log stat` finds it.
             with suppress(LogError, OSError):
                 self._upkeep.some()
+            ended = time.monotonic()
+            self._pace.took(ended - began, ended)
 
     def stat(self, verify: bool = False) -> LogStat:
         """The log in numbers, from its headers; with ``verify`` every segment is read. Damage is reported."""

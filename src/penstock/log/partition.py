@@ -17,7 +17,6 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -46,14 +45,16 @@ class Partition:
         self.fsync = fsync
         self.gate = Gate(log, folder / LOCK)
         self._staging = staging_folder
+        self._prefix = f"{folder}{os.sep}"
         self._lock = threading.Lock()
         self._starts: array[int] = array("q")
         self._end = 0
         self._generation = _UNSEEN
 
-    def file(self, position: int) -> Path:
+    def file(self, position: int) -> str:
         """The one name that a segment beginning at ``position`` can have."""
-        return self.folder / f"{position:020d}.seg"
+        # A string: to make a Path takes longer than to open the file.
+        return f"{self._prefix}{position:020d}.seg"
 
     def begin(self) -> int:
         """The position of the first record."""
@@ -107,7 +108,7 @@ class Partition:
 
     def damaged(self, position: int, cause: str) -> NoReturn:
         """Refuse a segment."""
-        raise LogCorruptionError(self.log, self.number, position, str(self.file(position)), cause) from None
+        raise LogCorruptionError(self.log, self.number, position, self.file(position), cause) from None
 
     def check_start(self, start: int) -> tuple[int, LogCorruptionError | None]:
         """Refuse a position that is not in the partition; else the end, and why it is no further.
@@ -157,7 +158,8 @@ class Partition:
 
     def publish(self, staged: Path, header: Header) -> None:
         """Make a sealed file the next segment of this partition, and remove its staged name."""
-        with self._names_kept():
+        with self.gate.shared() as generation:
+            self._scan(generation)
             self._link(staged, header, self._end)
         self._settle(staged)
 
@@ -166,7 +168,8 @@ class Partition:
 
         Returns the position after the segment.
         """
-        with self._names_kept():
+        with self.gate.shared() as generation:
+            self._scan(generation)
             known, begin = self.end(), self.begin()
             if since > known:
                 raise LogError(
@@ -274,7 +277,7 @@ class Partition:
     def remove(self, position: int) -> None:
         """Delete a segment. Only for who holds the gate exclusively."""
         self._remove_staged_names(position)
-        self.file(position).unlink(missing_ok=True)
+        Path(self.file(position)).unlink(missing_ok=True)
 
     def _remove_staged_names(self, position: int) -> None:
         """Remove what a crash between link and unlink left.
@@ -282,7 +285,7 @@ class Partition:
         A publish that is repeated would take such a name without its segment for one that is unpublished.
         """
         try:
-            status = self.file(position).stat()
+            status = Path(self.file(position)).stat()
         except FileNotFoundError:
             return
         if status.st_nlink > 1:
@@ -319,26 +322,21 @@ class Partition:
             " fresh=True (--fresh)"
         )
 
-    @contextmanager
-    def _names_kept(self) -> Iterator[None]:
-        """Know the partition as it is, and let nobody take a name away meanwhile."""
-        with self.gate.shared() as generation:
-            if generation != self._generation:
-                self._scan(generation)
-            yield
-
     def _refresh(self) -> None:
         with self.gate.shared() as generation:
             self._scan(generation)
 
     def _scan(self, generation: int) -> None:
+        """Look at the folder, unless this generation has been seen. Only for who holds the gate."""
+        if generation == self._generation:
+            return
         with self._lock:
             if generation == self._generation:
                 return
             starts = self.listed()
             # A listing taken while producers work may miss a segment that is older than one it shows. In
             # the middle that costs a longer walk; the first one must be right.
-            if starts and starts[0] != 0 and self.file(0).exists():
+            if starts and starts[0] != 0 and Path(self.file(0)).exists():
                 starts.insert(0, 0)
             # The last segment counts as known only when its header has been read.
             self._end = starts.pop() if starts else 0

@@ -109,7 +109,7 @@ def unpack_header(raw: bytes) -> Header:
     return Header(segment_id, count, length, checksum, parts)
 
 
-def read_header(path: Path) -> tuple[Header, int]:
+def read_header(path: str | Path) -> tuple[Header, int]:
     """The header of a segment file, and the file's size."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -141,9 +141,10 @@ class Segment:
         return codec.decode_batch(self.batch, start, stop)
 
 
-def load(path: Path) -> Segment:
+def load(path: str | Path) -> Segment:
     """Read a segment file and verify all of it before any record can be had from it."""
-    raw = path.read_bytes()
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes as long again
+        raw = file.read()
     header = unpack_header(raw[:HEADER_SIZE])
     check_size(header, len(raw))
     payload = memoryview(raw)[HEADER_SIZE:]

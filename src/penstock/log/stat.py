@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from penstock.errors import LogCorruptionError
 from penstock.log import segment
@@ -73,7 +74,7 @@ def inspect(partition: Partition, *, verify: bool) -> PartitionStat:
             continue  # merged into the one before, or deleted, while we looked
         except DamageError as error:
             damaged.append((position, str(error)))
-            size += partition.file(position).stat().st_size
+            size += Path(partition.file(position)).stat().st_size
             expected = None
             continue
         size += length

@@ -15,28 +15,38 @@ from penstock.log.retention import Cut, Retention, SegmentFacts, decide
 _SHORTEST = 1.0
 _LONGEST = 10.0
 _MANY = 32
+_SHARE = 0.05
 _ABANDONED = 3600.0
 
 
 class Pace:
-    """Says now and then that upkeep is due: after many segments or ten seconds, and never twice a second.
+    """Says now and then that upkeep is due: after many segments or ten seconds, but never twice a second.
+
+    Upkeep gets a twentieth of a producer's time at the most: when a round was slow, the next one waits.
 
     >>> pace = Pace()
     >>> pace.due(now=100.0), pace.due(now=100.5), pace.due(now=111.0)
     (True, False, True)
+    >>> pace.took(seconds=2.0, now=113.0)
+    >>> pace.due(now=125.0), pace.due(now=153.0)
+    (False, True)
     """
 
     def __init__(self) -> None:
         self._last: float | None = None
+        self._rest = _SHORTEST
         self._segments = 0
 
     def due(self, now: float) -> bool:
         self._segments += 1
-        since = _LONGEST if self._last is None else now - self._last
-        if since < _SHORTEST or (since < _LONGEST and self._segments < _MANY):
+        since = max(_LONGEST, self._rest) if self._last is None else now - self._last
+        if since < max(_SHORTEST, self._rest) or (since < _LONGEST and self._segments < _MANY):
             return False
         self._last, self._segments = now, 0
         return True
+
+    def took(self, seconds: float, now: float) -> None:
+        self._last, self._rest = now, seconds / _SHARE
 
 
 class Upkeep:
@@ -87,7 +97,7 @@ class Upkeep:
         ends = [*starts[1:], starts[-1]] if starts else []
         for start, end in zip(starts, ends, strict=True):
             try:
-                status = self._partitions[number].file(start).stat()
+                status = Path(self._partitions[number].file(start)).stat()
             except FileNotFoundError:
                 break  # taken away by another process since; its generation tells
             facts.append(SegmentFacts(start, end, status.st_size, status.st_mtime))

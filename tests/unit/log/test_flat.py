@@ -12,14 +12,15 @@ from penstock.log import Log, log_folder, upkeep
 from penstock.record import Record
 
 PARTITIONS = 2
-BATCHES = 1500
+BATCHES = 600
 
 
 @pytest.mark.parametrize("consumed", [True, False])
 def test_files_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consumed: bool) -> None:
     monkeypatch.setattr(upkeep, "_SHORTEST", 0.0)
+    monkeypatch.setattr(upkeep, "_SHARE", 1e9)
     folder = log_folder("out", tmp_path)
-    Log.create(folder, PARTITIONS, retain_consumed=consumed, retain_bytes=None if consumed else 60_000)
+    Log.create(folder, PARTITIONS, retain_consumed=consumed, retain_bytes=None if consumed else 30_000)
     sink = LogSink("out", root=tmp_path)
     sink.prepare()
     source = LogSource("out", root=tmp_path)

@@ -190,6 +190,7 @@ def test_settings_can_be_changed_while_a_producer_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "_SHORTEST", 0.0)
+    monkeypatch.setattr(upkeep, "_SHARE", 1e9)
     monkeypatch.setattr(upkeep, "_MANY", 1)
     producer = Log.create(tmp_path / "orders")
     fill(producer, 10)
