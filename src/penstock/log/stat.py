@@ -60,6 +60,12 @@ class LogStat:
 
 def inspect(partition: Partition, *, verify: bool) -> PartitionStat:
     """Read every segment's header, or with ``verify`` every segment; damage is reported, not raised."""
+    # What is merged while we look would seem to be missing.
+    with partition.gate.shared():
+        return _inspect(partition, verify)
+
+
+def _inspect(partition: Partition, verify: bool) -> PartitionStat:
     starts = partition.listed()
     size = 0
     records = 0
@@ -70,8 +76,6 @@ def inspect(partition: Partition, *, verify: bool) -> PartitionStat:
             damaged.append((expected, "the file is missing"))
         try:
             header, length = segment.read_header(partition.file(position))
-        except FileNotFoundError:
-            continue  # merged into the one before, or deleted, while we looked
         except DamageError as error:
             damaged.append((position, str(error)))
             size += Path(partition.file(position)).stat().st_size
