@@ -61,9 +61,9 @@ class MemorySource(Source):
         """Return the number of the part."""
         return str(split[0])
 
-    def lanes(self, end: Position) -> Sequence[str]:
-        """Return the parts that have any record."""
-        return [str(part) for part in range(min(self.partitions, end["0"]))]
+    def lanes(self, end: Position) -> Sequence[str]:  # noqa: ARG002
+        """Return the parts that have any record: all of them are known, read or not."""
+        return [str(part) for part in range(min(self.partitions, len(self.records)))]
 
     def lag(self, after: Position) -> int:
         """Return how many items are left."""

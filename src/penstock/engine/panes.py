@@ -130,7 +130,9 @@ class Panes:
 
     def _drop(self, upto: int) -> None:
         """Forget what only closed windows need; what others still need is in their part of the cell."""
-        for entry in self._index.due(upto):
+        # Of records of the same time, those that came earlier are in cells that begin earlier: going
+        # backwards and adding in front keeps their order.
+        for entry in reversed(self._index.due(upto)):
             self._index.remove(entry)
             value = self._held.pop(entry)
             self._touched.setdefault(entry, False)
@@ -142,7 +144,7 @@ class Panes:
                     self._held[moved] = value
                 else:
                     self._held[moved] = (
-                        self._spec.operator.merge(known, value) if merges(self._spec) else known + value
+                        self._spec.operator.merge(known, value) if merges(self._spec) else value + known
                     )
                 self._note(moved, new=known is None)
 

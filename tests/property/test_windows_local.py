@@ -1,0 +1,42 @@
+"""Windows in the engine alone do what the reference says, however the input is cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from engine_support import LocalRun
+from window_cases import Case, add_case, random_case, seen, windowed_vertex
+from window_reference import evaluate
+
+import penstock as ps
+
+CASES = 300
+
+
+def run_case_locally(case: Case, folder: Path, buckets: int) -> tuple[Counter[Any], Counter[ps.Record]]:
+    """Return what reaches the sink, and the late records, of a case run batch by batch in this process."""
+    job = ps.Job("windows")
+    add_case(job, "one", case)
+    run = LocalRun(job, folder, buckets=buckets)
+    known = [str(lane) for lane in range(min(case.lanes, len(case.feed)))]
+    step = case.batch or max(1, len(case.feed))
+    for start in range(0, len(case.feed), step):
+        lanes: dict[tuple[str, str], list[ps.Record]] = {}
+        for position in range(start, min(start + step, len(case.feed))):
+            lanes.setdefault(("source-one", str(position % case.lanes)), []).append(case.feed[position])
+        run.run(lanes, expected={"source-one": known})
+    run.end()
+    late = [ps.Late.from_record(record) for record in run.sides["late"].records]
+    assert {entry.vertex for entry in late} <= {windowed_vertex("one", case)}
+    return seen(case, run.sinks["sink-one"].records), Counter(entry.record for entry in late)
+
+
+def test_random_windows(tmp_path: Path) -> None:
+    for seed in range(CASES):
+        case = random_case(seed)
+        results, late = run_case_locally(case, tmp_path / str(seed), buckets=1 + seed % 3)
+        expected_results, expected_late = evaluate(case)
+        assert results == expected_results, (seed, case)
+        assert late == expected_late, (seed, case)
