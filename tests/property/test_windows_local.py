@@ -40,3 +40,12 @@ def test_random_windows(tmp_path: Path) -> None:
         expected_results, expected_late = evaluate(case)
         assert results == expected_results, (seed, case)
         assert late == expected_late, (seed, case)
+
+
+def test_records_of_one_time_stay_in_order_when_some_of_their_windows_close(tmp_path: Path) -> None:
+    times = [10.0, 11.5, 10.0, 12.5, 10.0]
+    feed = tuple(ps.Record("a", number, ts) for number, ts in enumerate(times))
+    case = Case("stateful", ps.TimeWindow(4, slide=1), 1, None, feed)
+    results, late = run_case_locally(case, tmp_path, buckets=1)
+    assert (results, late) == evaluate(case)
+    assert results["a", (9.0, 13.0, (0, 2, 4, 1, 3)), 12.999] == 1

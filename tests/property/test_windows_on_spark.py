@@ -1,4 +1,4 @@
-"""Windows on Spark do what the reference says. Cases that are cut alike run side by side in one job."""
+"""Windows on Spark do what the reference says, with many cases side by side in one job."""
 
 from __future__ import annotations
 
@@ -6,28 +6,46 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
-from window_cases import CUTS, add_case, random_case, seen, windowed_vertex
+from window_cases import SOURCE, SOURCE_CUTS, Case, add_case, random_cases, seen, windowed_vertex
 from window_reference import evaluate
 
 import penstock as ps
 
-CASES = 300
+CASES = {f"case{seed}": case for seed, case in enumerate(random_cases(300))}
 
 
-def _seeds(cut: tuple[int, int | None]) -> list[int]:
-    return [seed for seed in range(CASES) if CUTS[seed % len(CUTS)] == cut]
+class Dealer(ps.Task):
+    """Gives each case its own records, from a source that has those of all cases."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.outputs = tuple(names)
+
+    def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
+        for packet in inputs.get():
+            if packet.value is not None:
+                name, key, value, ts = packet.value
+                outputs.emit(key, value, port=name, ts=ts)
 
 
-@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut[0]}-lanes-batch-{cut[1]}")
-def test_random_windows_on_spark(cut: tuple[int, int | None]) -> None:
-    lanes, batch = cut
-    cases = {str(seed): random_case(seed) for seed in _seeds(cut)}
-    job = ps.Job("windows")
+def _side_by_side(cases: dict[str, Case], lanes: int) -> tuple[list[ps.Record], int]:
+    """Return one feed that gives each case its records in its own batches and lanes, and the batch of all."""
+    rounds: dict[int, list[list[Any]]] = defaultdict(lambda: [[] for _ in range(lanes)])
     for name, case in cases.items():
-        assert (case.lanes, case.batch) == cut
-        add_case(job, name, case)
-    feeds = {f"source-{name}": case.feed for name, case in cases.items()}
-    result = ps.testing.run(job, feeds, partitions=lanes, batch=batch)
+        for position, record in enumerate(case.feed):
+            number = 0 if case.batch is None else position // case.batch
+            rounds[number][position % lanes].append((name, *record))
+    # Each round is filled up to the same length, as batches have one size.
+    longest = max(len(lane) for by_lane in rounds.values() for lane in by_lane)
+    feed = [
+        ps.Record(None, by_lane[lane][place] if place < len(by_lane[lane]) else None)
+        for _, by_lane in sorted(rounds.items())
+        for place in range(longest)
+        for lane in range(lanes)
+    ]
+    return feed, longest * lanes
+
+
+def _compare(cases: dict[str, Case], result: ps.testing.Result) -> None:
     late: dict[str, Counter[Any]] = defaultdict(Counter)
     for entry in result.late:
         late[entry.vertex][entry.record] += 1
@@ -36,3 +54,27 @@ def test_random_windows_on_spark(cut: tuple[int, int | None]) -> None:
         assert seen(case, result[f"sink-{name}"]) == expected_results, (name, case)
         assert late.pop(windowed_vertex(name, case), Counter()) == expected_late, (name, case)
     assert not late
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_windows_of_tasks(lanes: int) -> None:
+    cases = {n: case for n, case in CASES.items() if case.place != SOURCE and case.lanes == lanes}
+    assert len(cases) >= 60
+    job = ps.Job("windows")
+    dealer = job.task("dealer", Dealer(list(cases)))
+    job.source("all", ps.MemorySource()) >> dealer
+    for name, case in cases.items():
+        add_case(job, name, case, comes_from=dealer[name])
+    feed, batch = _side_by_side(cases, lanes)
+    _compare(cases, ps.testing.run(job, {"all": feed}, partitions=lanes, batch=batch))
+
+
+@pytest.mark.parametrize("cut", SOURCE_CUTS, ids=lambda cut: f"{cut[0]} lanes, batches of {cut[1]}")
+def test_windows_of_sources(cut: tuple[int, int | None]) -> None:
+    cases = {n: case for n, case in CASES.items() if case.place == SOURCE and (case.lanes, case.batch) == cut}
+    assert len(cases) >= 3
+    job = ps.Job("windows")
+    for name, case in cases.items():
+        add_case(job, name, case)
+    feeds = {f"source-{name}": case.feed for name, case in cases.items()}
+    _compare(cases, ps.testing.run(job, feeds, partitions=cut[0], batch=cut[1]))

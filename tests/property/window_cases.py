@@ -19,20 +19,11 @@ AGGREGATIONS: dict[str, type[ps.CombiningTask]] = {
 }
 PLACES = (SOURCE, STATEFUL, *AGGREGATIONS)
 
-CUTS: tuple[tuple[int, int | None], ...] = (
-    (1, 1),
-    (1, 4),
-    (1, None),
-    (2, 3),
-    (2, None),
-    (3, 2),
-    (3, 7),
-    (3, None),
-)
-"""Numbers of lanes, and of records that a batch takes at the most. They are few, because cases with the same
-ones share a run on Spark."""
+SOURCE_CUTS: tuple[tuple[int, int | None], ...] = ((1, 1), (2, 3), (3, 4), (3, None))
+"""Numbers of lanes, and of records that a batch takes at the most, of windows on sources. They are few: only
+sources that are cut alike share a run on Spark, while tasks behind one source have batches of any size."""
 
-MOST_BATCHES = 8
+MOST_BATCHES = 6
 MOST_RECORDS = 40
 
 
@@ -60,8 +51,11 @@ def random_case(seed: int) -> Case:
     Times are whole quarters of seconds, so that no float is rounded anywhere.
     """
     dice = random.Random(seed)
-    lanes, batch = CUTS[seed % len(CUTS)]
-    place = dice.choice(PLACES)
+    place = dice.choices(PLACES, weights=[2, 4, 3, 3, 3, 3])[0]
+    if place == SOURCE:
+        lanes, batch = dice.choice(SOURCE_CUTS)
+    else:
+        lanes, batch = dice.randint(1, 3), dice.choice([1, 2, 3, 5, 8, None])
     window: TimeWindow | CountWindow = _time_window(dice) if dice.random() < 0.75 else _count_window(dice)
     keys = dice.randint(1, 5)
     if isinstance(window, CountWindow):
@@ -114,16 +108,19 @@ def show_window(window: Window) -> Any:
     return None, (window.start, window.end, tuple(tuple(record) for record in window.records))
 
 
-def add_case(job: ps.Job, name: str, case: Case) -> None:
-    """Add a case to a job: the source, task and sink have the case's name in theirs."""
-    source_window, task_window = (case.window, None) if case.place == SOURCE else (None, case.window)
-    source = job.source(f"source-{name}", ps.MemorySource(), window=source_window)
+def add_case(job: ps.Job, name: str, case: Case, comes_from: Any = None) -> None:
+    """Add a case to a job: the vertices have the case's name in theirs.
+
+    It has a source of its own, unless the vertex or port is given that its records come from.
+    """
+    if comes_from is None:
+        source_window = case.window if case.place == SOURCE else None
+        comes_from = job.source(f"source-{name}", ps.MemorySource(), window=source_window)
     if case.place == SOURCE:
-        task: Any = show_window
+        task = job.task(f"task-{name}", show_window)
     else:
-        task = AGGREGATIONS.get(case.place, Shown)()
-    sink = job.sink(f"sink-{name}", ps.MemorySink())
-    source >> job.task(f"task-{name}", task, window=task_window) >> sink
+        task = job.task(f"task-{name}", AGGREGATIONS.get(case.place, Shown)(), window=case.window)
+    comes_from >> task >> job.sink(f"sink-{name}", ps.MemorySink())
 
 
 def windowed_vertex(name: str, case: Case) -> str:
