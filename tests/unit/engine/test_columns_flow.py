@@ -13,7 +13,9 @@ from engine_support import LocalRun, records
 
 from penstock.columns import Columns
 from penstock.connect.memory import MemorySource
+from penstock.engine.clock import Clock, Times
 from penstock.engine.packing import unpack
+from penstock.engine.side import Failed
 from penstock.engine.stages import NATIVE, SUMMARY, DirectPart, run_direct, run_resumed
 from penstock.errors import TaskError
 from penstock.graph.ends import Sink, SinkWriter, WriteContext
@@ -108,19 +110,37 @@ def test_an_arrow_task_that_fails_is_named(tmp_path: Path, task: ArrowTask, reas
     assert caught.value.vertex == "task0"
 
 
-def test_what_does_not_fit_is_named_where_it_comes_out(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_left_out_where_it_comes_out(tmp_path: Path) -> None:
     job = job_of(lambda r: {"n": "one"}, schema=None)
     job.vertices[1].schema = "n long"
-    with pytest.raises(TaskError, match="field 'n': 'one' is not a long") as caught:
-        LocalRun(job, tmp_path).step(rows(1))
-    assert caught.value.vertex == "task0"
+    assert _misfits(job, tmp_path) == [("task0", "field 'n': 'one' is not a long")]
 
 
-def test_what_does_not_fit_is_named_where_it_goes_in(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_left_out_where_it_goes_in(tmp_path: Path) -> None:
     job = job_of(lambda r: r, schema=None, input_schema="n string")
-    with pytest.raises(TaskError, match="field 'n': 1 is not a string") as caught:
-        LocalRun(job, tmp_path).step(rows(1))
-    assert caught.value.vertex == "task0"
+    assert _misfits(job, tmp_path) == [("task0", "field 'n': 1 is not a string")]
+
+
+def _misfits(job: Job, folder: Path) -> list[tuple[str, str]]:
+    run = LocalRun(job, folder)
+    run.step(rows(1))
+    assert out(run) == []
+    entries = [Failed.from_record(record) for record in run.sides["errors"].records]
+    assert all(entry.error == "SchemaMismatch" for entry in entries)
+    return [(entry.vertex, entry.message) for entry in entries]
+
+
+def test_only_the_rows_that_an_arrow_function_raises_for_are_left_out(tmp_path: Path) -> None:
+    def inverse(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"n": pa.array([12 // n for n in batch["n"].to_pylist()])})
+
+    job = job_of(ArrowTask(inverse))
+    job.on_error = "discard"
+    run = LocalRun(job, tmp_path)
+    run.step(rows(1, 2, 0, 3, 4, 0, 6))
+    assert sorted(r.value["n"] for r in run.sinks["out"].records) == [2, 3, 4, 6, 12]
+    entries = [Failed.from_record(record) for record in run.sides["errors"].records]
+    assert [(e.vertex, e.error, e.value) for e in entries] == [("task0", "ZeroDivisionError", {"n": 0})] * 2
 
 
 def test_rows_for_spark_are_arrays_of_structs(tmp_path: Path) -> None:
@@ -138,7 +158,7 @@ def test_rows_for_spark_are_arrays_of_structs(tmp_path: Path) -> None:
 def test_what_comes_back_from_spark_goes_on(tmp_path: Path) -> None:
     run = LocalRun(job_of(Sql("SELECT * FROM input")), tmp_path)
     batch = pa.record_batch({"n": [5], "_key": ["a"], "_ts": [2.0]})
-    (row,) = run_resumed(run.program, 3, 1, [Columns.from_batch(batch)])
+    (row,) = run_resumed(run.program, 3, 1, Clock(0.0, False, Times()), [Columns.from_batch(batch)])
     summary = unpack(row[2])[0]
     assert summary.receipts == {"out": [[Record("a", {"n": 5}, 2.0)]]}
     assert summary.records_out == {1: 1}
