@@ -18,6 +18,7 @@ from benchmarks import (
     small_batch,
     sql_job,
     state_growth,
+    windowed_count,
 )
 from benchmarks.halves import HalfFailedError
 from benchmarks.sizes import FULL, QUICK, Sizes
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "small_batch": small_batch.run,
     "guarantees": guarantees.run,
     "sql_job": sql_job.run,
+    "windowed_count": windowed_count.run,
 }
 
 

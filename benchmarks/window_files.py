@@ -1,0 +1,71 @@
+"""The input of the windowed count, the same for both halves."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.timing import Batch, Outcome
+
+FILES_A_BATCH = 2
+USERS = 1_000
+A_SECOND = 10_000
+"""Events in a second of event time."""
+SIZE, WATERMARK = 10, 2
+
+_BEGIN = 1_700_000_000_000
+
+
+def write_files(folder: Path, files: int, rows: int) -> Path:
+    """Write events nearly in order of their times: every tenth is up to a second behind."""
+    folder.mkdir(parents=True)
+    for number in range(files):
+        places = range(number * rows, (number + 1) * rows)
+        times = [
+            _BEGIN + place * 1000 // A_SECOND - (place * 37 % 1000 if place % 10 == 0 else 0)
+            for place in places
+        ]
+        table = pa.table(
+            {
+                "user": [f"user-{place * 7919 % USERS}" for place in places],
+                "time": pa.array(times, pa.timestamp("ms", "UTC")),
+                "amount": [place % 97 / 10 for place in places],
+            }
+        )
+        pq.write_table(table, folder / f"{number:04d}.parquet")
+    return folder
+
+
+def expected(folder: Path) -> Outcome:
+    """Return how many counts there are in closed windows and what they sum up to, without Spark."""
+    counts: dict[tuple[int, str], int] = {}
+    newest = 0
+    for path in sorted(folder.glob("*.parquet")):
+        table = pq.read_table(path)
+        millis = table["time"].cast(pa.int64()).to_pylist()
+        newest = max(newest, *millis)
+        for user, at in zip(table["user"].to_pylist(), millis, strict=True):
+            window = at // (SIZE * 1000)
+            counts[window, user] = counts.get((window, user), 0) + 1
+    closed = [
+        n for (window, _), n in counts.items() if (window + 1) * SIZE * 1000 <= newest - WATERMARK * 1000
+    ]
+    return Outcome(len(closed), sum(closed))
+
+
+def read_batches(query: Any, folder: Path) -> tuple[Batch, ...]:
+    """Read from a query's progress how long the batches took that had something to read."""
+    counts = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))]
+    ran = [p for p in query.recentProgress if "addBatch" in p.durationMs and p.numInputRows]
+    batches = []
+    for number, progress in enumerate(ran):
+        start = datetime.fromisoformat(progress.timestamp).timestamp()
+        rows = sum(counts[number * FILES_A_BATCH : (number + 1) * FILES_A_BATCH])
+        batches.append(Batch(start, start + progress.durationMs["triggerExecution"] / 1000, rows))
+    if len(batches) != -(-len(counts) // FILES_A_BATCH):
+        raise ValueError(f"{len(batches)} batches ran over {len(counts)} files")
+    return tuple(batches)
