@@ -114,6 +114,8 @@ class Columns:
 
     def chosen(self, rows: list[int]) -> list[Record]:
         """Return the records of some rows."""
+        if not rows:
+            return []
         if self._records is not None:
             return [self._records[row] for row in rows]
         keys = _listed(self.keys, len(self))

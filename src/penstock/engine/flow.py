@@ -80,6 +80,9 @@ class Flow:
         """Take what a source has read, and let everything run that follows from it."""
         if isinstance(chunk, Rejected):
             self._refuse(vertex, chunk)
+        elif vertex in self._plan.tangled:
+            for record in listed(chunk):
+                self.leave(vertex, self.no_counters, [("out", [record])])
         elif self._vertices[vertex].window is None:
             self._follow(vertex, self.no_counters, [("out", chunk)])
         else:

@@ -12,7 +12,7 @@ from penstock.plan.exchanges import Channel, Exchange, channel_of, find_exchange
 from penstock.plan.loops import Closing, Loop, find_live, find_loops
 from penstock.plan.natives import NativePlan, find_native
 from penstock.plan.regions import Region, find_regions
-from penstock.plan.timing import Timed, find_timed
+from penstock.plan.timing import Timed, find_tangled, find_timed
 
 __all__ = ["Channel", "Closing", "Exchange", "Hop", "Loop", "PhysicalPlan", "Region", "Timed", "compile_plan"]
 
@@ -47,6 +47,8 @@ class PhysicalPlan:
     """Vertices that can run after the exchange."""
     timed: tuple[Timed, ...] = ()
     """Vertices that need to know how far event time has come, in an order in which it flows."""
+    tangled: tuple[int, ...] = ()
+    """Sources from which a record can come to the same windows on more than one way."""
     native: NativePlan = field(default_factory=NativePlan)
     """What Spark runs itself."""
 
@@ -67,6 +69,7 @@ def compile_plan(job: Job) -> PhysicalPlan:
     sides = find_sides(job)
     exchanges = find_exchanges(job, sides)
     loops, closings = find_loops(job)
+    timed = find_timed(job, exchanges, closings)
     return PhysicalPlan(
         job=job.name,
         regions=find_regions(job, exchanges),
@@ -76,7 +79,8 @@ def compile_plan(job: Job) -> PhysicalPlan:
         live=find_live(job, loops, closings),
         direct=sides.direct,
         keyed=sides.keyed,
-        timed=find_timed(job, exchanges, closings),
+        timed=timed,
+        tangled=find_tangled(job, exchanges, timed),
         native=find_native(job, sides),
     )
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from penstock.graph.job import Job
 from penstock.graph.kinds import NativeTask
+from penstock.graph.partitioning import BROADCAST
 from penstock.graph.traversal import arcs_of, reachable
 from penstock.graph.vertex import Vertex
 from penstock.graph.windows import TimeWindow
-from penstock.plan.exchanges import Channel, Exchange, channel_of
+from penstock.plan.exchanges import GATHERED, Channel, Exchange, channel_of
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,47 @@ def find_timed(
         found[index] = Timed(index, tuple(sources), tuple(upstream))
         waiting.extend(upstream)
     return tuple(found[index] for index in sorted(found))
+
+
+def find_tangled(job: Job, exchanges: tuple[Exchange, ...], timed: tuple[Timed, ...]) -> tuple[int, ...]:
+    """Return the sources from which a record can come to the same windows on more than one way.
+
+    What came on one way must not make late what comes on the other, so such records go one by one.
+    """
+    onward: list[list[int]] = [[] for _ in job.vertices]
+    for edge in job.edges:
+        if channel_of(job, edge) is Channel.MEMORY and job.vertices[edge.target].kind == "task":
+            copies = job.vertices[edge.target].parallelism or 1 if edge.by is BROADCAST else 1
+            onward[edge.source] += [edge.target] * copies
+    found = set()
+    for window in timed:
+        senders = [e.source for e in exchanges if e.target == window.vertex and e.target_port != GATHERED]
+        for source in window.sources:
+            if _ways(onward, source, senders) > 1:
+                found.add(source)
+    return tuple(sorted(found))
+
+
+def _ways(onward: list[list[int]], source: int, senders: list[int]) -> int:
+    """Count the ways from a source to where records are sent from; two stand for any larger number."""
+    leading = set(reachable(_reversed(onward), senders))
+    arrived = [0] * len(onward)
+    waiting = [source]
+    ways = 0
+    while waiting and ways < 2:
+        vertex = waiting.pop()
+        if vertex not in leading:
+            continue
+        ways += senders.count(vertex)
+        arrived[vertex] += 1
+        if arrived[vertex] > 1:  # Come here twice: round a loop, or on two ways.
+            return 2
+        waiting.extend(onward[vertex])
+    return ways
+
+
+def _reversed(arcs: list[list[int]]) -> list[list[int]]:
+    return arcs_of(len(arcs), ((end, start) for start, ends in enumerate(arcs) for end in ends))
 
 
 def _begins(vertex: Vertex) -> bool:

@@ -207,3 +207,25 @@ def test_what_only_passes_through_a_batch_leaves_nothing_in_the_state(tmp_path: 
     assert sum(run.out("out").values()) == 250
     sizes = [path.stat().st_size for path in tmp_path.rglob("*.delta")]
     assert max(sizes) < 2000
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_ways_that_meet_again_before_a_window_do_not_make_each_other_late(tmp_path: Path, loop: bool) -> None:
+    found = set()
+    for size in (1, 3, 10):
+        job = ps.Job("diamond", max_iterations=2)
+        source = job.source("in", ps.MemorySource())
+        one, two = job.task("one", lambda r: r), job.task("two", lambda r: r)
+        window = job.task("window", ps.Count(), window=ps.TimeWindow(2))
+        source >> [one, two]
+        [one, two] >> window >> job.sink("out", ps.MemorySink())
+        if loop:
+            two >> two
+        run = LocalRun(job, tmp_path / f"{size}")
+        items = _at(*(("k", n, float(n)) for n in range(10)))
+        for start in range(0, 10, size):
+            run.step(items[start : start + size])
+        run.end()
+        assert run.sides["late"].records == []
+        found.add(frozenset(run.out("out").items()))
+    assert found == {frozenset({(("k", 8 if loop else 4), 5)})}
