@@ -1,0 +1,118 @@
+"""The documentation: links lead somewhere, code can be read, jobs are valid, nothing is left out."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+import penstock as ps
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    [*(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")), *DOCS.rglob("*.md")]
+)
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+_RUNNING = {"ps.run", "ps.start", "ps.testing.run"}
+_LATER = (ast.FunctionDef, ast.ClassDef, ast.If)
+"""Statements in which a call is not made when the block is run; an ``if`` is that for ``__main__``."""
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text())
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return what a heading can be linked to by, as GitHub makes it."""
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(_prose(page)))
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_link_leads_to_something_that_exists(page: Path) -> None:
+    wrong = []
+    for link in _LINK.findall(_prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in _anchors(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def test_the_index_has_every_page() -> None:
+    index = DOCS / "index.md"
+    linked = {(DOCS / link.partition("#")[0]).resolve() for link in _LINK.findall(_prose(index))}
+    missing = [_name(page) for page in DOCS.rglob("*.md") if page != index and page.resolve() not in linked]
+    assert sorted(missing) == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (DOCS / "reference" / "api.md").read_text()
+    assert [name for name in ps.__all__ if not re.search(rf"\bps\.{name}\b", page)] == []
+
+
+def _blocks() -> Iterator[Any]:
+    for page in sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "how-to").glob("*.md")]):
+        text = page.read_text()
+        for match in _FENCE.finditer(text):
+            if match[1] == "python":
+                line = text.count("\n", 0, match.start(2)) + 1
+                yield pytest.param(page, line, match[2], id=f"{page.stem}:{line}")
+
+
+def _compiled(page: Path, line: int, code: str) -> Any:
+    return compile("\n" * (line - 1) + code, str(page), "exec", dont_inherit=True)
+
+
+def _built(code: str) -> str:
+    """Return a block up to where it runs what it has built."""
+    for statement in ast.parse(code).body:
+        calls = [ast.unparse(node.func) for node in ast.walk(statement) if isinstance(node, ast.Call)]
+        if not isinstance(statement, _LATER) and not _RUNNING.isdisjoint(calls):
+            return "".join(code.splitlines(keepends=True)[: statement.lineno - 1])
+    return code
+
+
+BLOCKS = list(_blocks())
+JOBS = [b for b in BLOCKS if "import penstock as ps" in b.values[2] and "ps.Job(" in b.values[2]]
+
+
+@pytest.mark.parametrize(("page", "line", "code"), BLOCKS)
+def test_code_can_be_read(page: Path, line: int, code: str) -> None:
+    _compiled(page, line, code)
+
+
+@pytest.mark.parametrize(("page", "line", "code"), JOBS)
+def test_jobs_are_valid(
+    page: Path, line: int, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block that imports Penstock and makes a job is whole: it is run, and its jobs are validated."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    module = ModuleType(f"docs_{page.stem.replace('-', '_')}_{line}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(_compiled(page, line, _built(code)), module.__dict__)
+    found = list(vars(module).values())
+    makers = [f for f in found if isinstance(f, FunctionType) and f.__annotations__.get("return") is ps.Job]
+    jobs = [job for job in found if isinstance(job, ps.Job)] + [make() for make in makers]
+    assert jobs, "a block that mentions a job has none"
+    for job in jobs:
+        job.validate()
