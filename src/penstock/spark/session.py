@@ -68,8 +68,12 @@ def _choose_python(master: str) -> None:
     """Say which Python the workers run, unless the user has."""
     if os.environ.get("PYSPARK_PYTHON", str(_QUICK)) not in (str(_QUICK), sys.executable):
         return
-    # Elsewhere than on this machine there is only what the path says.
-    quick = is_local(master) and os.access(_QUICK, os.X_OK)
+    import py4j
+    import pyspark
+
+    # Elsewhere than on this machine, and where it is not installed, Spark knows best where PySpark is.
+    installed = all(Path(str(module.__file__)).is_file() for module in (py4j, pyspark))
+    quick = is_local(master) and installed and os.access(_QUICK, os.X_OK)
     os.environ["PENSTOCK_WORKER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = str(_QUICK) if quick else sys.executable
 
