@@ -21,10 +21,15 @@ _BEGIN = 1_700_000_000_000
 
 
 def write_files(folder: Path, files: int, rows: int) -> Path:
-    """Write events nearly in order of their times: every tenth is up to a second behind."""
+    """Write events nearly in order of their times: every tenth is up to a second behind.
+
+    The files of a batch are partitions of the same stretch of time.
+    """
     folder.mkdir(parents=True)
     for number in range(files):
-        places = range(number * rows, (number + 1) * rows)
+        stretch, part = divmod(number, FILES_A_BATCH)
+        first = stretch * rows * FILES_A_BATCH + part
+        places = range(first, first + rows * FILES_A_BATCH, FILES_A_BATCH)
         times = [
             _BEGIN + place * 1000 // A_SECOND - (place * 37 % 1000 if place % 10 == 0 else 0)
             for place in places
