@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.timing import Batch, Outcome
 
-FILES_A_BATCH = 2
+FILES_A_BATCH = 4
 USERS = 1_000
 A_SECOND = 10_000
 """Events in a second of event time."""

@@ -109,9 +109,11 @@ class Panes:
         """Give what closed windows give; return the end of the earliest one that is still open."""
         if mark > -inf:
             upto = self._index.latest if mark == inf else self._window.first(mark) - 1
+            out: list[Record] = []
             for key, index, entries in self._closing(upto):
-                self._give(key, index, entries)
+                self._give(key, index, entries, out)
             self._drop(upto)
+            self._flow.leave(self._vertex, self._flow.no_counters, [(self._spec.outputs[0], out)])
         # What has come and gone within the batch was never written and need not be taken back.
         changed = [entry for entry, new in self._touched.items() if not new or entry in self._held]
         if changed:
@@ -148,28 +150,29 @@ class Panes:
                     )
                 self._note(moved, new=known is None)
 
-    def _give(self, key: Any, index: int, entries: list[tuple[Any, ...]]) -> None:
+    def _give(self, key: Any, index: int, entries: list[tuple[Any, ...]], out: list[Record]) -> None:
         start, end = index * self._window.slide, self._window.end(index)
         ts = result_time(start, end)
-        out: list[Record] = []
         if merges(self._spec):
-            self._give_merged(key, entries, ts, out)
+            self._give_merged(key, index, entries, ts, out)
         elif self._spec.kind == "source":
             records = [record for _, record in self._in_order(entries)]
             out.append(Record(None, Window(records, start, end), ts))
         else:
             values = WindowValues([value for _, value in self._in_order(entries)], start, end)
             call_update(self._flow, self._vertex, self._spec, self._state, key, values, ts, out)
-        ports = self._spec.outputs
-        self._flow.leave(self._vertex, self._flow.no_counters, [(ports[0], out)])
 
-    def _give_merged(self, key: Any, entries: list[tuple[Any, ...]], ts: float, out: list[Record]) -> None:
+    def _give_merged(
+        self, key: Any, index: int, entries: list[tuple[Any, ...]], ts: float, out: list[Record]
+    ) -> None:
         task: CombiningTask = self._spec.operator
         recover = self._flow.recovers(self._vertex, self._flow.no_counters)
 
         def result() -> list[Record]:
-            # A merge may change what it is given, and other windows need it unchanged.
-            partials = [_own(self._held[entry]) for entry in entries]
+            # A merge may change what it is given, and later windows need it unchanged.
+            partials = [
+                self._held[entry] if entry[2] == index else _own(self._held[entry]) for entry in entries
+            ]
             state = partials[0]
             for partial in partials[1:]:
                 state = task.merge(state, partial)
