@@ -31,6 +31,7 @@ def run(folder: str, check: bool) -> Measured:
             key="user",
             ts="time",
             columns=["user", "time"],
+            partitions=FILES_A_BATCH,  # Each file of a batch has an order of its own.
             max_files_per_batch=FILES_A_BATCH,
             max_bytes_per_batch=None,
             index=f"{place}/index",
