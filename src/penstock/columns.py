@@ -80,7 +80,7 @@ class Columns:
 
     def typed(self, schema: Schema) -> tuple[Columns, list[tuple[Record, str]]]:
         """Return the columns as a schema declares them, and the records that do not fit it."""
-        if self.schema is schema:
+        if self.schema == schema:
             return self, []
         wanted = arrow_schema(schema)
         values = _cast(self.values, wanted)

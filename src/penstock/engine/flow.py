@@ -203,6 +203,8 @@ class Flow:
             if not given:
                 continue
             records = given if schema is None else self._fitting(vertex, schema, given)
+            if not records:
+                continue
             self._count(self.summary.records_out, vertex, len(records))
             self._hop(vertex, port, counters, records)
 

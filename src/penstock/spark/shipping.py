@@ -16,6 +16,7 @@ from penstock.engine.blueprint import Blueprint
 from penstock.engine.flow import Program
 from penstock.engine.state import forget
 from penstock.errors import JobFailedError, PenstockError, TaskError, cause_of
+from penstock.graph.kinds import ArrowTask
 from penstock.graph.tasks import FunctionTask
 
 _programs: dict[str, Program] = {}
@@ -28,6 +29,8 @@ _MOST_PROGRAMS = 4
 def pack_blueprint(blueprint: Blueprint) -> bytes:
     """Pickle a blueprint with the user's code in it, and with where to find what that code imports."""
     modules = {_module_of(vertex.operator) for vertex in blueprint.vertices}
+    schemas = [schema for v in blueprint.vertices for schema in (v.schema, v.input_schema) if schema]
+    modules |= {getattr(schema.cls, "__module__", None) for schema in schemas}
     with ExitStack() as stack:
         for name in sorted(modules - {None, "__main__"}, key=str):
             module = sys.modules.get(str(name))
@@ -85,7 +88,7 @@ def _make_room(coming: Blueprint) -> None:
 
 
 def _module_of(operator: Any) -> str | None:
-    target = operator.function if isinstance(operator, FunctionTask) else type(operator)
+    target = operator.function if isinstance(operator, FunctionTask | ArrowTask) else type(operator)
     return getattr(target, "__module__", None) or getattr(type(target), "__module__", None)
 
 
