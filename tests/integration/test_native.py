@@ -267,6 +267,18 @@ def test_what_spark_cannot_compute_names_the_vertex() -> None:
     assert "\n" not in caught.value.cause
 
 
+def test_a_frame_function_that_fails_in_a_batch_is_named() -> None:
+    calls = []
+
+    def later(frame: Any) -> Any:
+        calls.append(frame)
+        return frame if len(calls) == 1 else frame[len(calls) // 0]
+
+    with pytest.raises(ps.TaskError, match="ZeroDivisionError") as caught:
+        ps.testing.run(sql_job(ps.DataFrameTask(later)), {"sales": feed()})
+    assert caught.value.vertex == "task0"
+
+
 def write_files(folder: Path, files: int, rows: int = 10, *, native: bool = True) -> None:
     folder.mkdir()
     for number in range(files):

@@ -20,23 +20,18 @@ def make_frame(session: Any, spec: VertexSpec, frames: Mapping[str, Any]) -> Any
     if isinstance(task, Sql):
         for port, view in task.views.items():
             frames[port].createOrReplaceTempView(view)
-        try:
-            return session.sql(task.query)
-        finally:
-            for view in task.views.values():
-                session.catalog.dropTempView(view)
+        # The views stay: the session is ours alone, and the next batch replaces them.
+        return session.sql(task.query)
     assert isinstance(task, DataFrameTask)
     return task.function(*(frames[port] for port in task.inputs))
 
 
 def with_ends(frame: Any) -> Any:
     """Return a frame that has keys and times, if only empty ones."""
-    from pyspark.sql.functions import lit
-
-    for name, kind in ((KEY, "string"), (TIME, "double")):
-        if name not in frame.columns:
-            frame = frame.withColumn(name, lit(None).cast(kind))
-    return frame
+    names = frame.columns
+    ends = [(KEY, "string"), (TIME, "double")]
+    missing = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in ends if name not in names]
+    return frame.selectExpr("*", *missing) if missing else frame
 
 
 @contextmanager

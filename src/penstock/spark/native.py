@@ -21,8 +21,8 @@ from penstock.engine.packing import unpack
 from penstock.engine.positions import Positions
 from penstock.engine.stages import NATIVE, SUMMARY, failure_row, run_resumed
 from penstock.engine.summary import TaskSummary
-from penstock.errors import ConnectorError, PenstockError
-from penstock.spark.frames import make_frame, quiet, task_error, with_ends
+from penstock.errors import ConnectorError, PenstockError, TaskError, cause_of, trace_of
+from penstock.spark.frames import make_frame, quiet, sentence, task_error, with_ends
 from penstock.spark.native_files import read_files, row_count, write_files
 from penstock.spark.rows import row_schema, to_batches
 from penstock.spark.shipping import program_of
@@ -93,12 +93,13 @@ class _Batch:
     def run(self) -> None:
         native = self._plan.native
         if self._note["parts"] or self._plan.needs_exchange:
-            self._rows.append((self._shared(self._frame, 1 + len(native.source_feeds)), native.source_feeds))
+            feeds = native.source_feeds if self._note["parts"] else ()
+            self._rows.append((self._shared(self._frame, 1 + len(feeds)), feeds))
         written = []
         for vertex, feeds in zip(native.order, native.feeds, strict=True):
             spec = self._blueprint.vertices[vertex]
             frames = {port: self._input(vertex, port) for port in spec.inputs}
-            frame = make_frame(self._session, spec, frames)
+            frame = self._make(spec, frames)
             hops = self._plan.hops.get((vertex, "out"), ())
             onward = [hop for hop in hops if runs_in_spark(self._blueprint, hop)]
             goes_on = self._goes_on(vertex)
@@ -113,6 +114,13 @@ class _Batch:
         for frame, vertex, sink in written:
             self._write(frame, vertex, sink)
         self._finish()
+
+    def _make(self, spec: VertexSpec, frames: dict[str, Any]) -> Any:
+        try:
+            return make_frame(self._session, spec, frames)
+        except Exception as error:
+            cause = sentence(error) if hasattr(error, "getCondition") else cause_of(error)
+            raise TaskError(self._blueprint.job, spec.name, "a batch", cause, trace_of(error)) from error
 
     def close(self) -> None:
         """Let go of what was kept because it was needed more than once."""

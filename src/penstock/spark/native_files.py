@@ -11,6 +11,13 @@ from penstock.columns import KEY, TIME
 from penstock.graph.schema import Schema
 from penstock.spark.frames import with_ends
 
+_COMMIT = {
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "mapreduce.fileoutputcommitter.cleanup.skipped": "true",
+}
+"""The ledger commits; what Spark does to commit files costs a fork of chmod for each folder."""
+
 
 def read_files(session: Any, how: dict[str, Any], declared: Schema | None) -> Any:
     """Return the frame of what a source's ``native`` names, with the keys and times of its records."""
@@ -41,7 +48,7 @@ def write_files(frame: Any, target: dict[str, Any], batch: int) -> tuple[str, li
     """Let Spark write a frame into a sink's staging folder; return a name for it, and the files."""
     task = f"{batch:012d}-{uuid4().hex}"
     staging = Path(target["staging"])
-    writer = _as_sink_wants(frame, target).write.format(target["format"])
+    writer = _as_sink_wants(frame, target).write.format(target["format"]).options(**_COMMIT)
     if target.get("compression"):
         writer = writer.option("compression", target["compression"])
     folder = staging / task
