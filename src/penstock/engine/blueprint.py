@@ -142,11 +142,16 @@ class Blueprint:
 
     @property
     def read_by_spark(self) -> tuple[str, ...]:
-        """The sources that Spark itself can read: all that they give goes to vertices of Spark's own."""
+        """The sources that Spark itself can read: all that they give goes to vertices of Spark's own.
+
+        Spark cannot leave out what it cannot read, so Python reads where that is to be left out.
+        """
         return tuple(
-            name
-            for name, source in self.sources.items()
-            if name in self.plan.native.sources and hasattr(source, "native")
+            vertex.name
+            for vertex in self.vertices
+            if vertex.name in self.plan.native.sources
+            and hasattr(vertex.operator, "native")
+            and not vertex.policy.discard
         )
 
     def index_of(self, name: str) -> int:

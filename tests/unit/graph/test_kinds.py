@@ -122,3 +122,11 @@ def test_edges_by_key_and_windows_do_not_go_into_columns() -> None:
     assert [problem.code for problem in find_problems(job)] == ["bad-partitioning"]
     codes = [code for code, _ in problems(Sql("SELECT 1"), window=CountWindow(3))]
     assert "unsupported" in codes
+
+
+def test_side_streams_have_no_schema() -> None:
+    job = Job("aside")
+    source = job.source("rows", NoSource(), schema="n long")
+    source >> job.sink("out", NoSink())
+    source["errors"] >> job.task("query", Sql("SELECT * FROM input")) >> job.sink("bad", NoSink())
+    assert [problem.code for problem in find_problems(job)] == ["no-schema"]

@@ -40,6 +40,10 @@ def kinds(job: Job) -> Iterator[Problem]:
 def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
     source = job.vertices[edge.source]
     arrow = f"edge {source.label!r} -> {target.label!r}"
+    if source.is_side(edge.source_port):
+        reason = f"what stands in {edge.source_port!r} is of no schema: put a function between"
+        yield Problem("no-schema", f"{arrow}: {reason}", target.label, edge.target_port)
+        return
     name = type(target.operator).__name__
     if edge.by is not ROUND_ROBIN:
         reason = f"{name} has no instances to choose from, so the edge must be ROUND_ROBIN"
