@@ -18,6 +18,9 @@ import psutil
 import penstock as ps
 
 KEYS = 50
+A_SECOND = 100
+"""Records in a second of event time."""
+WINDOW = ps.TimeWindow(10, slide=5, watermark=1)
 END = "end"
 """The file in the home that says that nothing more will come."""
 
@@ -32,7 +35,7 @@ class Running(ps.StatefulTask):
 
 def tag(version: int) -> Any:
     """Return the code of one version; what comes out of it is the same for all of them."""
-    return lambda record: (record.value % KEYS, (record.value, version)[0])
+    return lambda record: ps.Record(record.value % KEYS, (record.value, version)[0], record.value / A_SECOND)
 
 
 def job(version: int) -> ps.Job:
@@ -41,6 +44,7 @@ def job(version: int) -> ps.Job:
     source = made.source("in", ps.LogSource("input"))
     tagged = source >> made.task("tag", tag(version))
     tagged >> made.task("running", Running()) >> made.sink("out", ps.LogSink("out"))
+    tagged >> made.task("window", ps.Count(), window=WINDOW) >> made.sink("windows", ps.LogSink("windows"))
     # A second keyed stage: its records are always on their way when the job is stopped.
     again = tagged >> made.task("sum", ps.Sum()) >> made.task("rekey", lambda r: (r.key % 7, r.value))
     again >> made.task("last", ps.Reduce(max)) >> made.sink("maxima", ps.LogSink("maxima"))

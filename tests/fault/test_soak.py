@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from killing import DEADLINE, kill, read, start_process
-from soak_job import END, KEYS
+from soak_job import A_SECOND, END, KEYS, WINDOW
 
 from penstock.log import Log, log_folder
 from penstock.record import Record
@@ -49,7 +49,7 @@ LONG = Plan(length=15 * 60, restart=20, kill=60, kills=10)
 @pytest.mark.parametrize("plan", [SHORT, pytest.param(LONG, marks=pytest.mark.full)], ids=["short", "long"])
 @pytest.mark.timeout(3600)
 def test_restarts_and_kills_leave_the_output_exact_and_nothing_behind(tmp_path: Path, plan: Plan) -> None:
-    log = Log.create(log_folder("input", tmp_path))
+    log = Log.create(log_folder("input", tmp_path), retain_consumed=True)
     count, kills = 0, 0
     files: list[float] = []
     command = [sys.executable, str(PROGRAM), str(plan.restart)]
@@ -65,7 +65,7 @@ def test_restarts_and_kills_leave_the_output_exact_and_nothing_behind(tmp_path: 
                 process = start_process(command, tmp_path)
                 started = time.monotonic()
             assert process.poll() is None, process.communicate()[1]
-            files.append(_files(tmp_path / "jobs"))
+            files.append(_files(tmp_path / "jobs") + _files(tmp_path / "logs"))
             time.sleep(EVERY)
         (tmp_path / END).touch()
         _, said = process.communicate(timeout=DEADLINE)
@@ -80,7 +80,8 @@ def test_restarts_and_kills_leave_the_output_exact_and_nothing_behind(tmp_path: 
         f" {median(note['seconds'] for note in restarts):.2f} s"
     )
     _check_output(tmp_path, count)
-    _check_flat("files of the job", files, FILES_GROWTH, FILES_SLACK)
+    _check_windows(tmp_path, count)
+    _check_flat("files of the job and its logs", files, FILES_GROWTH, FILES_SLACK)
     if plan is LONG:  # A process that is killed every half minute has no memory to speak of.
         memory = _notes(tmp_path / "memory")
         for kind in ("driver", "java", "workers"):
@@ -98,6 +99,18 @@ def _check_output(home: Path, count: int) -> None:
         sums[number % KEYS] += number
     last = {record.key: record.value for record in read(home, "maxima")}
     assert last == {key: max(sums[n] for n in range(KEYS) if n % 7 == key) for key in range(7)}
+
+
+def _check_windows(home: Path, count: int) -> None:
+    """Every window that is closed by now has given its count, once."""
+    expected = Counter[tuple[int, float]]()
+    for number in range(count):
+        for start in WINDOW.starts(number / A_SECOND):
+            expected[number % KEYS, start + WINDOW.size] += 1
+    newest = (count - 1) / A_SECOND - WINDOW.watermark
+    closed = {window: n for window, n in expected.items() if window[1] <= newest}
+    given = Counter((r.key, round((r.ts or 0.0) + 0.001, 3), r.value) for r in read(home, "windows"))
+    assert given == Counter((key, end, n) for (key, end), n in closed.items())
 
 
 def _check_flat(what: str, samples: list[float], growth: float, slack: float) -> None:
