@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from zlib import crc32
 
-from penstock.errors import SettingError
+from penstock.errors import SettingError, cause_of
 from penstock.graph.job import Job
 
 
@@ -67,7 +67,8 @@ def _import(path: Path) -> ModuleType:
     except SystemExit as error:
         raise SettingError(f"{path} ends the program (exit code {error.code}) when it is imported") from error
     except SyntaxError as error:
-        raise SettingError(f"{path}, line {error.lineno}: {error.msg}") from error
+        # It may be in a module that the file imports.
+        raise SettingError(f"{error.filename or path}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
         frames = [
             frame
@@ -75,5 +76,5 @@ def _import(path: Path) -> ModuleType:
             if Path(frame.filename).resolve() == path.resolve()
         ]
         where = f"{path}, line {frames[-1].lineno}" if frames else str(path)
-        raise SettingError(f"{where}: {type(error).__name__}: {error}") from error
+        raise SettingError(f"{where}: {cause_of(error)}") from error
     return module
