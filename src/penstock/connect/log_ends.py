@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.connect import checking
 from penstock.errors import LogError, UnstorableValueError, shorten
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.keys import key_hash
@@ -36,6 +37,7 @@ class _NamedLog:
     """What a source and a sink have in common: a log by its name, opened when it is needed first."""
 
     def __init__(self, name: str, root: str | Path | None) -> None:
+        log_folder(name, root)  # A bad name is told where it was written.
         self.name = name
         self.root = None if root is None else str(root)
         self._log: Log | None = None
@@ -72,6 +74,7 @@ class LogSource(_NamedLog, Source):
         self, name: str, *, root: str | Path | None = None, max_records_per_batch: int | None = 1_000_000
     ) -> None:
         super().__init__(name, root)
+        checking.whole("LogSource", "max_records_per_batch", max_records_per_batch, optional=True)
         self.max_records_per_batch = max_records_per_batch
         self._noted: dict[str, Position] = {}
 
@@ -188,6 +191,7 @@ class LogSink(_NamedLog, Sink):
         lenient: bool = False,
     ) -> None:
         super().__init__(name, root)
+        checking.whole("LogSink", "partitions", partitions, optional=True)
         self.partitions = partitions
         self.lenient = lenient
         """Store the representation of a value that has no form in a log, instead of failing."""

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from penstock.connect import checking
+from penstock.errors import SettingError
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.graph.wording import shown
 from penstock.record import Record, as_record
 
 _CHUNK = 2048
@@ -27,6 +29,8 @@ class MemorySource(Source):
     ) -> None:
         checking.whole("MemorySource", "partitions", partitions)
         checking.whole("MemorySource", "max_records_per_batch", max_records_per_batch, optional=True)
+        if not isinstance(items, Iterable):
+            raise SettingError(f"MemorySource: items takes a list or another iterable, not {shown(items)}")
         self.records = [as_record(item) for item in items]
         self.partitions = partitions
         self.max_records_per_batch = max_records_per_batch

@@ -27,7 +27,7 @@ def log_folder(name: str, root: str | Path | None = None) -> Path:
     >>> log_folder("orders", root="/data").as_posix()
     '/data/logs/orders'
     """
-    if _NAME.fullmatch(name) is None or ".." in name:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None or ".." in name:
         raise SettingError(
             f"{name!r} cannot name a log: use 1 to 200 letters, digits, '.', '_' or '-', "
             "beginning with a letter or digit and without '..'"
