@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from penstock.cli.failed_run import told
 from penstock.cli.failing import INTERRUPTED, user_errors
 from penstock.cli.loading import load_job
 from penstock.cli.output import Output
 from penstock.cli.progress import Progress
 from penstock.durations import read_duration
-from penstock.errors import ConnectorError, JobFailedError, PenstockError, SettingError, TaskError
+from penstock.errors import PenstockError, SettingError
 from penstock.spark.settings import read_conf
 
 if TYPE_CHECKING:
@@ -73,9 +74,8 @@ def run(
             with start(job, master=master, conf=settings, fresh=fresh, on_progress=show) as handle:
                 handle.follow(limit, stop=stop)
             report = handle.report
-        except (TaskError, ConnectorError, JobFailedError) as error:
-            progress.note(error.trace)
-            raise
+        except PenstockError as error:
+            raise PenstockError(told(job.name, error)) from error
     if output is Output.JSON:
         typer.echo(json.dumps(report.to_dict()))
     else:
