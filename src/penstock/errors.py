@@ -87,7 +87,7 @@ class JobFailedError(PenstockError):
         super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (JobFailedError, (str(self), self.trace))
+        return (JobFailedError, (str(self), self.trace), self.__dict__)
 
 
 class IncompatibleJobError(PenstockError):
@@ -128,11 +128,27 @@ class LogCorruptionError(LogError):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (LogCorruptionError, (self.log, self.partition, self.position, self.path, self.cause))
+        return (
+            LogCorruptionError,
+            (self.log, self.partition, self.position, self.path, self.cause),
+            self.__dict__,
+        )
 
 
 class UnstorableValueError(LogError):
     """A value has no form in a log: it is neither plain data nor built of plain data."""
+
+
+def locate(error: PenstockError, job: str, vertex: str) -> None:
+    """Note in which job and vertex an error happened that cannot know it.
+
+    >>> error = LogError("log 'in' is full")
+    >>> locate(error, "wordcount", "lines")
+    >>> error.__notes__
+    ["in job 'wordcount', vertex 'lines'"]
+    """
+    if not isinstance(error, TaskError | ConnectorError) and not hasattr(error, "__notes__"):
+        error.add_note(f"in job {job!r}, vertex {vertex!r}")
 
 
 def cause_of(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from penstock.engine.blueprint import Blueprint
-from penstock.errors import ConnectorError, PenstockError
+from penstock.errors import ConnectorError, PenstockError, locate
 from penstock.graph.ends import Position, Source
 
 T = TypeVar("T")
@@ -87,7 +87,8 @@ class Positions:
     def _ask(self, name: str, question: Callable[..., T], *arguments: Any) -> T:
         try:
             return question(*arguments)
-        except PenstockError:
+        except PenstockError as error:
+            locate(error, self._job, name)
             raise
         except Exception as error:
             raise ConnectorError.of(self._job, name, error) from error

@@ -11,7 +11,8 @@ from penstock.engine.blueprint import Blueprint, Folders
 from penstock.engine.continuation import change_buckets, obstacles, remove_leftovers, skipped
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
-from penstock.errors import IncompatibleJobError
+from penstock.errors import ConnectorError, IncompatibleJobError, PenstockError, locate
+from penstock.graph.ends import Sink
 from penstock.graph.job import Job
 from penstock.spark.query import JobQuery, publish
 
@@ -36,9 +37,19 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     remove_leftovers(folders, last)
     if last is not None:
         publish(blueprint, last.batch, last.receipts)
-    for sink in blueprint.sinks.values():
-        sink.prepare()
+    for name, sink in blueprint.sinks.items():
+        _make_ready(blueprint, name, sink)
     return last
+
+
+def _make_ready(blueprint: Blueprint, name: str, sink: Sink) -> None:
+    try:
+        sink.prepare()
+    except PenstockError as error:
+        locate(error, blueprint.job, name)
+        raise
+    except Exception as error:
+        raise ConnectorError.of(blueprint.job, name, error) from error
 
 
 def prepare(

@@ -19,7 +19,7 @@ from penstock.engine.report import Report, VertexReport
 from penstock.engine.stages import SUMMARY, failure_row, run_keyed
 from penstock.engine.state import remove_before
 from penstock.engine.summary import TaskSummary
-from penstock.errors import ConnectorError, JobFailedError, PenstockError
+from penstock.errors import ConnectorError, JobFailedError, PenstockError, locate
 from penstock.spark.native import NativeHalf
 from penstock.spark.native_check import check_natives
 from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches
@@ -259,7 +259,10 @@ def publish(blueprint: Blueprint, batch: int, receipts: dict[str, list[Any]]) ->
         if receipts.get(name):
             try:
                 sink.commit(batch, receipts[name])
-            except (PenstockError, BrokenPipeError):
+            except PenstockError as error:
+                locate(error, blueprint.job, name)
+                raise
+            except BrokenPipeError:
                 raise
             except Exception as error:
                 raise ConnectorError.of(blueprint.job, name, error) from error
@@ -273,7 +276,8 @@ def acknowledge(blueprint: Blueprint, entry: Entry) -> None:
             continue
         try:
             source.committed(position, f"{blueprint.job}.{name}")
-        except PenstockError:
+        except PenstockError as error:
+            locate(error, blueprint.job, name)
             raise
         except Exception as error:
             raise ConnectorError.of(blueprint.job, name, error) from error
