@@ -1,4 +1,4 @@
-"""What the tables of bad input have in common: a row, and a command line that may not lose its countenance."""
+"""What the tables of bad input have in common: a row, and a command line that keeps its manners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ job = ps.Job("{name}"{options})
 source = job.source("in", {source})
 task = job.task("work", {task}{task_options})
 sink = job.sink("out", {sink})
-source >> task >> sink
+{flow}
 """
 
 
@@ -38,6 +38,7 @@ def line(
     options: str = "",
     task_options: str = "",
     before: str = "",
+    flow: str = "source >> task >> sink",
     after: str = "",
 ) -> str:
     """Return the text of a file with a job of three vertices, in which one thing can be wrong."""
@@ -52,6 +53,7 @@ def line(
         sink=sink,
         options=comma(options),
         task_options=comma(task_options),
+        flow=flow,
     )
     return f"{IMPORT}{before}\n{job}{after}\n"
 

@@ -76,9 +76,7 @@ SHAPES = [
     Row(
         "partitioning-is-a-word",
         line(after='job.connect(source, sink, by="key")'),
-        (
-            "edge 'in' -> 'out': by must be a Partitioning ('ROUND_ROBIN', 'SAME_KEY', 'BROADCAST'), not 'key'",
-        ),
+        ("by must be a Partitioning ('ROUND_ROBIN', 'SAME_KEY', 'BROADCAST'), not 'key'",),
         "bad-partitioning",
     ),
     Row(
@@ -185,9 +183,7 @@ WINDOWS = [
     ),
     Row(
         "windows-and-records-into-one-function",
-        line(
-            after='windows = job.source("windows", ps.LogSource("in"), window=ps.CountWindow(3));windows >> task'
-        ),
+        line(after='job.source("more", ps.LogSource("in"), window=ps.CountWindow(3)) >> task'),
         ("task 'work' gets windows from one vertex and records from another: use a function for each",),
         "bad-window",
     ),
