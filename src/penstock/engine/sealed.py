@@ -14,12 +14,19 @@ _MAGIC = b"PENSTK01"
 
 
 def write_sealed(path: Path, data: bytes) -> None:
-    """Write a new file that nobody else writes."""
+    """Write a new file that nobody else writes; raises JobFailedError when there is no room for it."""
     header = _HEADER.pack(_MAGIC, len(data), zlib.crc32(data))
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(header)
-        file.write(data)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(header)
+            file.write(data)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise JobFailedError(
+            f"{path} cannot be written: {error.strerror}. The batch has not happened: see to the disk and"
+            " start the job again"
+        ) from error
 
 
 def read_sealed(path: Path) -> bytes:
