@@ -62,7 +62,7 @@ def start(
     that waits. A job that nobody has stopped is stopped when the program ends.
     """
     job.validate()
-    with ExitStack() as kept:
+    with ExitStack() as kept, _told(job):
         place, lasting = kept.enter_context(_job_folder(job, folder, fresh))
 
         def drawing(job: Job) -> Blueprint:
@@ -88,6 +88,17 @@ def follow(
     with Handle.begin(job, lambda _: blueprint, master=master, conf=conf, on_progress=on_progress) as handle:
         handle.follow(until, stop=stop)
     return handle.report
+
+
+@contextmanager
+def _told(job: Job) -> Iterator[None]:
+    """Say of a disk that refuses which job it keeps from starting."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise JobFailedError(f"job {job.name!r} cannot start: {error}") from error
 
 
 @contextmanager
