@@ -221,6 +221,8 @@ class JobQuery:
         reason = text.splitlines()[0]
         if "Python worker exited unexpectedly" in text:
             reason = "a Python worker process died while it ran the job's code"
+        elif "Traceback (most recent call last)" in text:
+            reason = _last_words(text)
         return JobFailedError(f"job {self.blueprint.job!r} failed: {reason}", text)
 
     @property
@@ -251,6 +253,16 @@ class JobQuery:
             self._query.stop()
         for leftover in (folders.stop_request, folders.stop_answer, folders.ready, self._blueprint_file):
             leftover.unlink(missing_ok=True)
+
+
+def _last_words(text: str) -> str:
+    """Return what a traceback ends with.
+
+    >>> _last_words('From Python:\\nTraceback (most recent call last):\\n  File "x"\\nKeyError: 1\\n\\nJava')
+    'KeyError: 1'
+    """
+    after = text.rpartition("Traceback (most recent call last)")[2].splitlines()[1:]
+    return next((line for line in after if line and not line.startswith(" ")), text.splitlines()[0])
 
 
 def publish(blueprint: Blueprint, batch: int, receipts: dict[str, list[Any]]) -> None:
