@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.errors import ConnectorError, PenstockError, TaskError
+from penstock.errors import ConnectorError, PenstockError, SettingError, TaskError
 from penstock.log import home
 
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in (.+)\n(?:    (\S.*)\n)?')
@@ -21,7 +21,8 @@ def told(job: str, error: PenstockError) -> str:
     """Return what to print of an error; the whole of a long trace goes into a file of the job."""
     text = str(error)
     where = getattr(error, "__notes__", [])
-    named = where or f"job {job!r}" in text
+    # What is wrong with an option or with the machine is no matter of one job.
+    named = where or f"job {job!r}" in text or isinstance(error, SettingError)
     lines = [text if named else f"job {job!r}: {text}", *(f"  {note}" for note in where)]
     trace = getattr(error, "trace", "")
     if isinstance(error, TaskError | ConnectorError):

@@ -67,8 +67,8 @@ def _import(path: Path) -> ModuleType:
     except SystemExit as error:
         raise SettingError(f"{path} ends the program (exit code {error.code}) when it is imported") from error
     except SyntaxError as error:
-        # It may be in a module that the file imports.
-        raise SettingError(f"{error.filename or path}, line {error.lineno}: {error.msg}") from error
+        own = error.filename is None or Path(error.filename).resolve() == path.resolve()
+        raise SettingError(f"{path if own else error.filename}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
         frames = [
             frame
