@@ -49,12 +49,14 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        with filtered_stderr(), _signals_left_alone():
+        with filtered_stderr() as said, _signals_left_alone():
             session = builder.getOrCreate()
     except Exception as error:
+        # Asked now: what an error of Java says is in Java.
+        text = cause_of(error)
         with suppress(Exception):
             _end_java()
-        reason = next((line for line in str(error).splitlines() if "Exception:" in line), cause_of(error))
+        reason = said.reason() or next((line for line in text.splitlines() if "Exception:" in line), text)
         raise SettingError(
             f"Spark does not start with master {wanted[0]!r} and these settings: {reason.strip()}"
         ) from error

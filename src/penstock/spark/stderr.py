@@ -8,45 +8,90 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 _NOISE = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
+_PATIENCE = 2.0
+"""Seconds to wait for the last words of a Java that has ended."""
 _TRACEBACK = b"Traceback (most recent call last):"
 _HUNG_UP = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 """What PySpark's own processes print, traceback and all, when Spark has ended before them."""
+_DIED = b'Exception in thread "main" '
+"""How Java begins what it says when it does not start; the rest of it is its stack."""
+_NO_JAVA = (
+    b"Invalid maximum heap size",
+    b"Invalid initial heap size",
+    b"Error: Could not create the Java Virtual Machine",
+    b"Error: A fatal exception has occurred",
+)
+_STACK = (b"\tat ", b"\t... ", b"Caused by: ")
 _THEIR_OWN = (b"pyspark/daemon.py", b"pyspark/worker", b"python_streaming_source_runner.py")
 
 
+class JavaStderr:
+    """What Java has said of its own end."""
+
+    def __init__(self) -> None:
+        self.died: list[bytes] = []
+        self._reader: threading.Thread | None = None
+
+    def reason(self) -> str | None:
+        """Return why Java has ended before it has begun, if it has said so. Asked when it has ended."""
+        if self._reader is not None:
+            self._reader.join(_PATIENCE)
+        if not self.died:
+            return None
+        line = self.died[0].decode(errors="replace").strip()
+        return (
+            line.removeprefix(_DIED.decode()).partition(": ")[2] if self.died[0].startswith(_DIED) else line
+        )
+
+    def read(self, reading: int, real: int) -> None:
+        """Pass on what is read, in a thread of its own."""
+        self._reader = threading.Thread(
+            target=_pass_on, args=(reading, real, self.died), name="java-stderr", daemon=True
+        )
+        self._reader.start()
+
+
 @contextmanager
-def filtered_stderr() -> Iterator[None]:
+def filtered_stderr() -> Iterator[JavaStderr]:
     """Give processes that are started within a standard error of which we drop the known noise.
 
     Everything else, what users print in their tasks above all, is passed on as it comes.
     """
+    said = JavaStderr()
     reading, writing = os.pipe()
     real = os.dup(2)
     os.dup2(writing, 2)
     os.close(writing)
-    threading.Thread(target=_pass_on, args=(reading, real), name="java-stderr", daemon=True).start()
+    said.read(reading, real)
     try:
-        yield
+        yield said
     finally:
         os.dup2(real, 2)
 
 
-def _pass_on(reading: int, real: int) -> None:
+def _pass_on(reading: int, real: int, died: list[bytes]) -> None:
     with os.fdopen(reading, "rb") as stream, suppress(OSError):
-        for line in without_noise(stream):
+        for line in without_noise(stream, died):
             os.write(real, line)
 
 
-def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
+def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> Iterator[bytes]:
     """Drop known lines, and tracebacks of PySpark's own processes whose other end has gone.
+
+    What Java says when it does not start goes into ``died`` instead.
 
     >>> said = [b"mine", b"Traceback (most recent call last):", b'  File "pyspark/daemon.py"', b"EOFError"]
     >>> list(without_noise(line + b"\\n" for line in said))
     [b'mine\\n']
     """
     traceback: list[bytes] = []
+    in_stack = False
     for line in lines:
-        if traceback:
+        in_stack = line.startswith((_DIED, *_NO_JAVA)) or (in_stack and line.startswith(_STACK))
+        if in_stack:
+            if died is not None:
+                died.append(line)
+        elif traceback:
             traceback.append(line)
             if not line.startswith((b" ", b"\n")):
                 if not _is_hang_up(traceback):
@@ -56,7 +101,8 @@ def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
             traceback = [line]
         elif line.rstrip() not in _NOISE:
             yield line
-    if traceback and not _is_theirs(traceback):
+    # The first line alone is that of a process which was ended while it printed.
+    if len(traceback) > 1 and not _is_theirs(traceback):
         yield from traceback
 
 
