@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from bad_columns import COLUMNS
 from bad_rows import Row, Shell, rows
 from bad_settings import OPERATORS, SETTINGS
 from bad_shapes import SHAPES, WINDOWS
 
+import penstock as ps
+
 TABLE = [*SETTINGS, *OPERATORS, *SHAPES, *WINDOWS]
+if hasattr(ps, "Sql"):  # Vertices that work on columns come with it.
+    TABLE += COLUMNS
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "graph.md"
 
 
