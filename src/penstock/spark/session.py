@@ -56,7 +56,8 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         text = cause_of(error)
         with suppress(Exception):
             _end_java()
-        reason = said.reason() or next((line for line in text.splitlines() if "Exception:" in line), text)
+        java = (line.partition("Exception: ")[2] for line in text.splitlines())
+        reason = said.reason() or next((message for message in java if message), text)
         raise SettingError(
             f"Spark does not start with master {wanted[0]!r} and these settings: {reason.strip()}"
         ) from error
