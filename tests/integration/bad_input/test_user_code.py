@@ -117,7 +117,16 @@ FAILS = [
             task="lambda r: (Own(r.value), 1)",
             flow='source >> task >> job.task("count", ps.Count()) >> sink',
         ),
-        ("job 'own-key', vertex 'count': TypeError: ",),
+        ("job 'own-key', vertex 'count': TypeError: a Own cannot be a key: make it a string, a number",),
+    ),
+    Row(
+        "key-without-a-hash",
+        line(
+            "list-key",
+            task="lambda r: ([r.value], 1)",
+            flow='source >> task >> job.task("count", ps.Count()) >> sink',
+        ),
+        ("job 'list-key', vertex 'count': TypeError: unhashable type: 'list'", "Record(key=[1], value=1"),
     ),
     Row(
         "code-that-cannot-be-sent",
