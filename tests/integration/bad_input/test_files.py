@@ -134,7 +134,7 @@ CONNECTORS = [
     Row(
         "file-source-schema",
         'ps.FileSource("x", "csv", schema="user text")',
-        ("FileSource: the type 'text' is not known: use byte, ",),
+        ("FileSource: schema 'user text', at 'text' (character 6): 'text' is no type: use one of string, ",),
     ),
     Row("file-source-folder", 'ps.FileSource("")', ("FileSource: folder takes a path, not ''",)),
     Row(

@@ -10,11 +10,7 @@ from bad_rows import Row, Shell, rows
 from bad_settings import OPERATORS, SETTINGS
 from bad_shapes import SHAPES, WINDOWS
 
-import penstock as ps
-
-TABLE = [*SETTINGS, *OPERATORS, *SHAPES, *WINDOWS]
-if hasattr(ps, "Sql"):  # Vertices that work on columns come with it.
-    TABLE += COLUMNS
+TABLE = [*SETTINGS, *OPERATORS, *SHAPES, *WINDOWS, *COLUMNS]
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "graph.md"
 
 
