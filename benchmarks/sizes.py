@@ -49,7 +49,7 @@ FULL = Sizes(
     growth_touched=10_000,
     growth_batches=20,
     growth_held=(100_000, 1_000_000),
-    sql_batches=10,
+    sql_batches=6,
     sql_file_records=500_000,
 )
 

@@ -17,7 +17,7 @@ QUERY = (
     "SELECT id, upper(country) AS country, round(amount * 1.19, 2) AS amount,"
     " concat(user, '/', country) AS place FROM input WHERE amount > 20"
 )
-FILES_A_BATCH = 4
+FILES_A_BATCH = 8
 
 _COUNTRIES = ("de", "fr", "it", "us", "jp")
 

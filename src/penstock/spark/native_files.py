@@ -15,8 +15,11 @@ _COMMIT = {
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.cleanup.skipped": "true",
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
 }
-"""The ledger commits; what Spark does to commit files costs a fork of chmod for each folder."""
+"""The ledger commits, so Spark need not; and a second file of checksums beside each one, which Parquet's own
+make superfluous, would cost another fork of chmod."""
 
 
 def read_files(session: Any, how: dict[str, Any], declared: Schema | None) -> Any:
