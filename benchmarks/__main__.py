@@ -22,7 +22,7 @@ from benchmarks import (
 )
 from benchmarks.halves import HalfFailedError
 from benchmarks.sizes import FULL, QUICK, Sizes
-from benchmarks.table import Row, failed, markdown, write
+from benchmarks.table import Row, failed, markdown, merged, write
 
 BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "per_record": per_record.run,
@@ -59,10 +59,11 @@ def main() -> int:
 
     text = markdown(rows, facts, quick=sizes.quick)
     print(text)
-    if sizes.quick or options.only:
-        print("A part of the benchmarks, or a quick run: results.md is left as it is.", file=sys.stderr)
+    folder = Path(__file__).parent
+    if sizes.quick:
+        print("A quick run: results.md is left as it is.", file=sys.stderr)
     else:
-        write(Path(__file__).parent, rows, facts, quick=False)
+        write(folder, merged(folder, rows) if options.only else rows, facts, quick=False)
     return 0 if all(row.met is not False for row in rows) else 1
 
 

@@ -25,6 +25,25 @@ CONF = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.numRecentProgr
 Digest = Callable[[Iterable[tuple[Any, ...]]], Outcome]
 
 
+class Queries:
+    """Remembers the query of a run while it runs: afterwards it is gone."""
+
+    def __init__(self) -> None:
+        self._found: list[Any] = []
+
+    def __call__(self, _: ps.Report) -> None:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if not self._found and session is not None:
+            self._found.extend(session.streams.active)
+
+    @property
+    def first(self) -> Any:
+        """The query."""
+        return self._found[0]
+
+
 class BatchedLog(LogSource):
     """Reads a log in the micro-batches in which it was written, however large each of them is."""
 
@@ -115,15 +134,7 @@ def _run(
 ) -> Measured:
     root = Path(folder) / "logs"
     ends = _fill_log(Path(folder), root)
-    queries: list[Any] = []
-
-    def remember(_: ps.Report) -> None:
-        from pyspark.sql import SparkSession
-
-        session = SparkSession.getActiveSession()
-        if not queries and session is not None:
-            queries.extend(session.streams.active)
-
+    queries = Queries()
     with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
         stored = ps.LogSink("output", root=place) if store else DropSink()
         sink = ps.MemorySink() if check else stored
@@ -132,11 +143,11 @@ def _run(
         for number, task in enumerate(tasks):
             vertex = vertex >> job.task(f"task{number}", task)
         vertex >> job.sink("output", sink)
-        ps.run(job, until="drained", master=MASTER, conf=CONF, folder=place, on_progress=remember)
+        ps.run(job, until="drained", master=MASTER, conf=CONF, folder=place, on_progress=queries)
     outcome = None
     if isinstance(sink, ps.MemorySink):
         outcome = digest((record.key, record.value) for record in sink.records)
-    return Measured(_with_records(batches_of(queries[0]), ends), outcome)
+    return Measured(_with_records(batches_of(queries.first), ends), outcome)
 
 
 def _with_records(batches: tuple[Batch, ...], ends: Sequence[dict[str, int]]) -> tuple[Batch, ...]:

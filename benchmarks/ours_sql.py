@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 
 import penstock as ps
 from benchmarks.hand.session import MASTER
-from benchmarks.ours import CONF
+from benchmarks.ours import CONF, Queries
 from benchmarks.sql_files import FILES_A_BATCH, QUERY, SCHEMA, outcome_of, planned_batches
 from benchmarks.timing import Measured
 
 
 def run(folder: str, check: bool) -> Measured:
     """Run the job over a folder of Parquet files."""
-    queries: list[Any] = []
-
-    def remember(_: ps.Report) -> None:
-        from pyspark.sql import SparkSession
-
-        session = SparkSession.getActiveSession()
-        if not queries and session is not None:
-            queries.extend(session.streams.active)
-
+    queries = Queries()
     with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
         source = ps.FileSource(
             folder,
@@ -40,7 +31,7 @@ def run(folder: str, check: bool) -> Measured:
         # What Spark's own file sink uses if it is not told otherwise.
         out = job.sink("out", ps.FileSink(f"{place}/output", compression="snappy"))
         rows >> job.task("query", ps.Sql(QUERY)) >> out
-        ps.run(job, master=MASTER, conf=CONF, folder=f"{place}/job", on_progress=remember)
+        ps.run(job, master=MASTER, conf=CONF, folder=f"{place}/job", on_progress=queries)
         files = sorted(Path(place, "output").glob("*.parquet"))
         found = outcome_of(pq.read_table(files)) if check else None
-    return Measured(planned_batches(queries[0], Path(folder)), found)
+    return Measured(planned_batches(queries.first, Path(folder)), found)

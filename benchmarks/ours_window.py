@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import penstock as ps
 from benchmarks.hand.session import MASTER
-from benchmarks.ours import CONF
+from benchmarks.ours import CONF, Queries
 from benchmarks.timing import Measured, Outcome
 from benchmarks.window_files import FILES_A_BATCH, SIZE, WATERMARK, read_batches
 
 
 def run(folder: str, check: bool) -> Measured:
     """Count events by user and window over a folder of Parquet files."""
-    queries: list[Any] = []
-
-    def remember(_: ps.Report) -> None:
-        from pyspark.sql import SparkSession
-
-        session = SparkSession.getActiveSession()
-        if not queries and session is not None:
-            queries.extend(session.streams.active)
-
+    queries = Queries()
     with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
         source = ps.FileSource(
             folder,
@@ -39,10 +30,10 @@ def run(folder: str, check: bool) -> Measured:
         job = ps.Job("benchmark")
         count = job.task("count", ps.Count(), window=ps.TimeWindow(SIZE, watermark=WATERMARK))
         job.source("events", source) >> count >> job.sink("out", ps.LogSink("output", root=place))
-        ps.run(job, master=MASTER, conf=CONF, folder=f"{place}/job", on_progress=remember)
+        ps.run(job, master=MASTER, conf=CONF, folder=f"{place}/job", on_progress=queries)
         found = None
         if check:
             log = ps.Log.open(Path(place) / "logs" / "output")
             counts = [record.value for chunk in log.read(0, 0) for record in chunk]
             found = Outcome(len(counts), sum(counts))
-    return Measured(read_batches(queries[0], Path(folder)), found)
+    return Measured(read_batches(queries.first, Path(folder)), found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.parquet_jobs import file_batches
 from benchmarks.timing import Batch, Outcome
 
 SCHEMA = "id long, user string, country string, amount double"
@@ -56,14 +56,5 @@ def _outcome(table: Any) -> Outcome:
 
 
 def planned_batches(query: Any, folder: Path) -> tuple[Batch, ...]:
-    """Read a query's batches from its progress, and what they read from the files' own counts."""
-    counts = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))]
-    ran = [progress for progress in query.recentProgress if "addBatch" in progress.durationMs]
-    batches = []
-    for number, progress in enumerate(ran):
-        start = datetime.fromisoformat(progress.timestamp).timestamp()
-        rows = sum(counts[number * FILES_A_BATCH : (number + 1) * FILES_A_BATCH])
-        batches.append(Batch(start, start + progress.durationMs["triggerExecution"] / 1000, rows))
-    if len(batches) != -(-len(counts) // FILES_A_BATCH):
-        raise ValueError(f"{len(batches)} batches ran over {len(counts)} files")
-    return tuple(batches)
+    """Return a query's batches."""
+    return file_batches(query, folder, FILES_A_BATCH)

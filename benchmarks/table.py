@@ -109,6 +109,15 @@ def markdown(rows: Sequence[Row], facts: dict[str, str], *, quick: bool) -> str:
     return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
+def merged(folder: Path, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the last results, with those that were measured anew in their place or behind."""
+    file = folder / "results.json"
+    known = [Row(**fields) for fields in json.loads(file.read_text())["rows"]] if file.exists() else []
+    fresh = {(row.benchmark, row.other_name): row for row in rows}
+    kept = [fresh.pop((row.benchmark, row.other_name), row) for row in known]
+    return [*kept, *fresh.values()]
+
+
 def write(folder: Path, rows: Sequence[Row], facts: dict[str, str], *, quick: bool) -> None:
     """Write results.md and results.json."""
     (folder / "results.md").write_text(markdown(rows, facts, quick=quick), encoding="utf-8")

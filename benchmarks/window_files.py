@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.parquet_jobs import file_batches
 from benchmarks.timing import Batch, Outcome
 
 FILES_A_BATCH = 4
@@ -63,14 +63,5 @@ def expected(folder: Path) -> Outcome:
 
 
 def read_batches(query: Any, folder: Path) -> tuple[Batch, ...]:
-    """Read from a query's progress how long the batches took that had something to read."""
-    counts = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("*.parquet"))]
-    ran = [p for p in query.recentProgress if "addBatch" in p.durationMs and p.numInputRows]
-    batches = []
-    for number, progress in enumerate(ran):
-        start = datetime.fromisoformat(progress.timestamp).timestamp()
-        rows = sum(counts[number * FILES_A_BATCH : (number + 1) * FILES_A_BATCH])
-        batches.append(Batch(start, start + progress.durationMs["triggerExecution"] / 1000, rows))
-    if len(batches) != -(-len(counts) // FILES_A_BATCH):
-        raise ValueError(f"{len(batches)} batches ran over {len(counts)} files")
-    return tuple(batches)
+    """Return the batches of a query that had something to read."""
+    return file_batches(query, folder, FILES_A_BATCH, lambda progress: progress.numInputRows > 0)

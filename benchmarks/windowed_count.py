@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from benchmarks.halves import Comparison, Half, alternate, open_halves, warm_up
+from benchmarks.parquet_jobs import compare_over_files
 from benchmarks.sizes import Sizes
-from benchmarks.table import Row, compare
-from benchmarks.timing import throughput
+from benchmarks.table import Row
 from benchmarks.window_files import FILES_A_BATCH, SIZE, USERS, WATERMARK, expected, write_files
 
 TARGETS = ("benchmarks.ours_window:run", "benchmarks.hand.windowed_count:run")
-AT_LEAST = 0.95
 _NOTE = (
     f"{FILES_A_BATCH} Parquet files a batch, {USERS} keys, windows of {SIZE} s, watermark {WATERMARK} s; both"
     " write the counts exactly once."
@@ -22,21 +19,15 @@ _NOTE = (
 def run(sizes: Sizes, work: Path) -> list[Row]:
     """Measure a windowed count over files."""
     small = write_files(work / "small", 3 * FILES_A_BATCH, 100_000)
-    folder = write_files(work / "files", sizes.sql_batches * FILES_A_BATCH, sizes.sql_file_records)
-    with open_halves(TARGETS, work) as halves:
-        for half in halves:
-            warm_up(half, expected(small), folder=str(small))
-        ours, other = alternate(sizes.rounds, *(partial(_measure, half, folder) for half in halves))
-    row = compare(
+    batches = 2 * sizes.sql_batches
+    folder = write_files(work / "files", batches * FILES_A_BATCH, sizes.sql_file_records)
+    return compare_over_files(
         "windowed count over files",
         "Spark's own groupBy(window)",
-        "records/s",
-        Comparison(ours, other),
-        at_least=AT_LEAST,
-        note=_NOTE,
+        _NOTE,
+        TARGETS,
+        (small, expected(small)),
+        folder,
+        sizes.rounds,
+        work,
     )
-    return [row]
-
-
-def _measure(half: Half, folder: Path) -> float:
-    return throughput(half(folder=str(folder), check=False))

@@ -47,7 +47,7 @@ class Progress:
         lag = "?" if report.lag is None else f"{report.lag:,}"
         self._say(
             f"{self._job}: in {report.records_in:,}  out {report.records_out:,}  {self._rate:,.0f}/s  "
-            f"lag {lag}  batch {report.batch_seconds * 1000:,.0f} ms  discarded {report.discarded:,}"
+            f"lag {lag}  batch {report.batch_seconds * 1000:,.0f} ms  {_aside(report, '  ')}"
         )
 
     def note(self, text: str) -> None:
@@ -62,7 +62,7 @@ class Progress:
         self._shown_at = 0.0
         lines = [
             f"{self._job}: {how} after {batches} in {report.seconds:.1f} s, "
-            f"{report.records_in:,} records in, {report.records_out:,} out, {report.discarded:,} discarded"
+            f"{report.records_in:,} records in, {report.records_out:,} out, {_aside(report, ', ')}"
         ]
         width = max(map(len, report.vertices))
         for name, vertex in report.vertices.items():
@@ -72,3 +72,12 @@ class Progress:
     def _say(self, text: str) -> None:
         sys.stderr.write(f"\r\033[K{text}" if self._live else f"{text}\n")
         sys.stderr.flush()
+
+
+def _aside(report: Report, between: str) -> str:
+    """Say how many records did not go the main way: late and failed ones only where there are some."""
+    counts = [("discarded", report.discarded)]
+    counts += [(name, count) for name, count in (("late", report.late), ("errors", report.errors)) if count]
+    if between == ", ":
+        return between.join(f"{count:,} {name}" for name, count in counts)
+    return between.join(f"{name} {count:,}" for name, count in counts)

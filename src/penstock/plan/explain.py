@@ -8,7 +8,8 @@ from penstock.graph.document import operator_name
 from penstock.graph.job import Job
 from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT
-from penstock.graph.vertex import SIDE_STREAMS
+from penstock.graph.vertex import SIDE_STREAMS, Vertex
+from penstock.graph.windows import EVENT_TIME, CountWindow, TimeWindow
 from penstock.plan.exchanges import GATHERED, Channel, Exchange
 from penstock.plan.loops import Loop
 from penstock.plan.physical import PhysicalPlan, compile_plan
@@ -55,7 +56,19 @@ def _region(region: Region, plan: PhysicalPlan, job: Job) -> Iterator[str]:
         ways = ", ".join(_ways(plan, job, member))
         corner = "└" if member == region.vertices[-1] else "├"
         line = f"{corner}─ {kind:<8} {vertex.name:<{width}} {f'─▶ {ways}' if ways else ''}".rstrip()
+        line += _gathering(vertex)
         yield line if side != _BOTH else f"{line}  [{_side(plan, (member,))}]"
+
+
+def _gathering(vertex: Vertex) -> str:
+    """Say what a vertex waits for before it runs."""
+    window = vertex.window
+    if isinstance(window, TimeWindow):
+        late = f", watermark {window.watermark:g} s" if window.time == EVENT_TIME else ""
+        return f"  [windows of {window.size:g} s every {window.slide:g} s, {window.time} time{late}]"
+    if isinstance(window, CountWindow):
+        return f"  [windows of {window.size} records every {window.slide}]"
+    return f"  [waits for a record at each of {', '.join(vertex.inputs)}]" if vertex.sync else ""
 
 
 def _side(plan: PhysicalPlan, members: tuple[int, ...]) -> str:
