@@ -170,16 +170,16 @@ class Sum(CombiningTask):
     """
 
     of: Of = None
-    _read: Callable[[Any], Any] = staticmethod(itself)
+    read: Callable[[Any], Any] = staticmethod(itself)
 
     def __init__(self, of: Of = None) -> None:
         self.of = of
         self.faults = of_faults(of)
-        self._read = reader(of)
+        self.read = reader(of)
 
     def lift(self, value: Any) -> Any:
         """Return what is summed."""
-        return self._read(value)
+        return self.read(value)
 
     # A plain function of the operator module costs a third of what a method does.
     merge = staticmethod(operator.add)  # type: ignore[assignment]
