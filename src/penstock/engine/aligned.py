@@ -9,8 +9,9 @@ from collections import deque
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.exchange import Address, Counters, Inbox
+from penstock.engine.exchange import Address, Counters
 from penstock.engine.flow import Flow, unwrapped
+from penstock.engine.inbox import Inbox
 from penstock.engine.state import BucketState, waiting
 from penstock.graph.tasks import Inputs, Outputs
 from penstock.record import Record

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.exchange import Address, Inbox
+from penstock.engine.exchange import Address
 from penstock.engine.flow import Flow
+from penstock.engine.inbox import Inbox
 from penstock.engine.state import BucketState, waiting
 from penstock.engine.updating import call_update
 from penstock.graph.tasks import CombiningTask

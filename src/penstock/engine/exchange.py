@@ -1,26 +1,19 @@
-"""Keyed edges: what leaves a task towards a bucket, and how it is put together again there.
+"""Keyed edges: what is the same before the shuffle and behind it.
 
 Spark shuffles parcels, not records: a parcel holds, as columns, all that one task has for one bucket of
 one vertex. Values are grouped by key, or merged where the state allows it, before they are sent, and a
-column that a vertex does not use is not sent at all.
+column that a vertex does not use is not sent at all. The outbox makes parcels, the inbox opens them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from collections.abc import Callable
 from typing import Any
 
-from penstock.columns import Columns
-from penstock.engine.blueprint import Blueprint, VertexSpec
-from penstock.engine.columnar import partials
-from penstock.engine.failure import Recover, VertexFailureError
-from penstock.engine.packing import pack, unpack
-from penstock.engine.windowing import Cell
-from penstock.graph.tasks import CombiningTask, Count, StatefulTask, Sum
+from penstock.engine.blueprint import VertexSpec
+from penstock.engine.failure import Recover
+from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import CountWindow
-from penstock.keys import key_hash
 from penstock.record import Record
 
 Counters = tuple[int, ...]
@@ -30,207 +23,6 @@ of them has counters as exact as their own."""
 
 Recovers = Callable[[int, Counters], Recover]
 """Says how a vertex copes with a record that it cannot work on."""
-
-FLUSH_AT = 200_000
-"""How many records or keys an outbox holds before it sends them: bounds the memory of a task."""
-
-
-@dataclass
-class _Groups:
-    values: dict[Any, list[Any]] = field(default_factory=dict)
-    stamps: dict[Any, float] = field(default_factory=dict)
-
-
-class Outbox:
-    """Gathers what one task sends over keyed edges."""
-
-    def __init__(self, blueprint: Blueprint, recovers: Recovers, lane: str = "") -> None:
-        self._vertices = blueprint.vertices
-        self._buckets = blueprint.buckets
-        self._recovers = recovers
-        self._lane = lane
-        self._partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
-        self._groups: dict[Address, _Groups] = {}
-        self._plain: dict[tuple[Address, Cell | None], list[Record]] = {}
-        self._waiting = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether it is time to send."""
-        return self._waiting >= FLUSH_AT
-
-    def add(self, address: Address, records: list[Record], cell: Cell | None = None) -> None:
-        """Take records for a vertex behind a keyed edge; ``cell`` says which windows they are in."""
-        spec = self._vertices[address[0]]
-        if merges(spec) and (cell is not None or spec.window is None):
-            self._merge(spec.operator, address, records, self._partials.setdefault((address, cell), {}))
-            return
-        self._waiting += len(records)
-        if isinstance(spec.operator, StatefulTask) and spec.window is None:
-            self._group(address, records)
-            return
-        kept = self._plain.setdefault((address, cell), [])
-        try:
-            for record in records:
-                hash(record[0])
-        except Exception:
-            kept.extend(record for record in records if self._sound(address, record))
-        else:
-            kept.extend(records)
-
-    def merge_columns(self, vertex: int, columns: Columns) -> dict[Cell | None, dict[Any, Any]] | None:
-        """Merge columns without making records of them; None where that is not possible."""
-        spec = self._vertices[vertex]
-        if spec.window is not None or not isinstance(spec.operator, CombiningTask):
-            return None
-        merged = partials(spec.operator, columns)
-        return None if merged is None else {None: merged}
-
-    def add_partials(self, address: Address, cell: Cell | None, merged: dict[Any, Any]) -> None:
-        """Take partial results for a vertex."""
-        known = self._partials.get((address, cell))
-        if known is None:
-            self._partials[address, cell] = merged
-            self._waiting += len(merged)
-            return
-        task = self._vertices[address[0]].operator
-        before = len(known)
-        for key, partial in merged.items():
-            merge_one(task, known, key, partial)
-        self._waiting += len(known) - before
-
-    def _merge(
-        self, task: CombiningTask, address: Address, records: list[Record], into: dict[Any, Any]
-    ) -> None:
-        before = len(into)
-        rest = iter(records)
-        while True:
-            record = Record()
-            try:
-                if type(task) is Count:
-                    seen = into.get
-                    for record in rest:
-                        key = record[0]
-                        into[key] = seen(key, 0) + 1
-                else:
-                    # For a sum, lifting is reading: a call less for each record.
-                    lift = task.read if type(task) is Sum else task.lift
-                    merge = task.merge
-                    for record in rest:
-                        key = record[0]
-                        value = lift(record[1])
-                        into[key] = merge(into[key], value) if key in into else value
-            except BaseException as error:
-                again = lambda record=record: merge_one(task, into, record[0], task.lift(record[1]))  # noqa: E731
-                self._recovers(address[0], address[2])(record, error, again)
-            else:
-                self._waiting += len(into) - before
-                return
-
-    def _group(self, address: Address, records: list[Record]) -> None:
-        groups = self._groups.setdefault(address, _Groups())
-        find = groups.values.get
-        try:
-            _latest(groups.stamps, records)
-            keys = [record[0] for record in records]
-            found = list(map(find, keys))
-        except Exception:
-            records = [record for record in records if self._sound(address, record, groups.stamps)]
-            keys = [record[0] for record in records]
-            found = list(map(find, keys))
-        for key, record, values in zip(keys, records, found, strict=True):
-            if values is not None:
-                values.append(record[1])
-            elif (fresh := find(key)) is not None:
-                fresh.append(record[1])
-            else:
-                groups.values[key] = [record[1]]
-
-    def _sound(self, address: Address, record: Record, stamps: dict[Any, float] | None = None) -> bool:
-        """Whether a record has a key, and a time where that matters; if not, it is dealt with."""
-        try:
-            hash(record[0])
-            if stamps is not None:
-                _latest(stamps, [record])
-        except Exception as error:
-            self._recovers(address[0], address[2])(record, error, None)
-            return False
-        return True
-
-    def drain(self) -> Iterator[tuple[int, bytes]]:
-        """Yield parcels with their buckets, and be empty again."""
-        merged_, self._partials = self._partials, {}
-        groups, self._groups = self._groups, {}
-        plain, self._plain = self._plain, {}
-        self._waiting = 0
-        for (address, cell), merged in merged_.items():
-            for bucket, keys in self._split(address, list(merged), merged.__getitem__):
-                yield from self._seal(bucket, "partials", address, cell, keys, [merged[key] for key in keys])
-        for address, its_groups in groups.items():
-            values, stamps = its_groups.values, its_groups.stamps
-            for bucket, keys in self._split(address, list(values), values.__getitem__):
-                lists = [values[key] for key in keys]
-                sizes = [len(one) for one in lists]
-                times = [stamps.get(key) for key in keys] if stamps else None
-                flat = list(chain.from_iterable(lists))
-                yield from self._seal(bucket, "groups", address, None, keys, sizes, flat, times)
-        for (address, cell), records in plain.items():
-            for bucket, chosen in self._split_records(address, records):
-                keys, values_, times_ = (list(column) for column in zip(*chosen, strict=True))
-                yield from self._seal(bucket, "records", address, cell, keys, values_, times_)
-
-    def _seal(
-        self, bucket: int, form: str, address: Address, cell: Cell | None, *columns: Any
-    ) -> Iterator[tuple[int, bytes]]:
-        vertex, port, counters = address
-        spec = self._vertices[vertex]
-        try:
-            packed = pack((form, spec.name, port, counters, cell, self._lane, *columns))
-        except Exception as error:
-            if not spec.policy.discard:
-                raise VertexFailureError(vertex, None, error) from error
-        else:
-            yield bucket, packed
-            return
-        for row in _rows(form, columns):
-            try:
-                packed = pack((form, spec.name, port, counters, cell, self._lane, *row.columns))
-            except Exception as error:
-                self._recovers(vertex, counters)(row.record, error, None)
-            else:
-                yield bucket, packed
-
-    def _split(
-        self, address: Address, keys: list[Any], value_of: Callable[[Any], Any]
-    ) -> Iterator[tuple[int, list[Any]]]:
-        chosen: list[list[Any]] = [[] for _ in range(self._buckets)]
-        rest = iter(keys)
-        while True:
-            key = None
-            try:
-                for key in rest:
-                    chosen[key_hash(key) % self._buckets].append(key)
-            except TypeError as error:
-                self._recovers(address[0], address[2])(Record(key, value_of(key)), error, None)
-            else:
-                break
-        for bucket, its_keys in enumerate(chosen):
-            if its_keys:
-                yield bucket, its_keys
-
-    def _split_records(self, address: Address, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
-        chosen: dict[int, list[Record]] = {}
-        rest = iter(records)
-        while True:
-            record = Record()
-            try:
-                for record in rest:
-                    chosen.setdefault(key_hash(record[0]) % self._buckets, []).append(record)
-            except TypeError as error:
-                self._recovers(address[0], address[2])(record, error, None)
-            else:
-                break
-        yield from sorted(chosen.items())
 
 
 def merges(spec: VertexSpec) -> bool:
@@ -243,96 +35,8 @@ def merge_one(task: CombiningTask, into: dict[Any, Any], key: Any, partial: Any)
     into[key] = task.merge(into[key], partial) if key in into else partial
 
 
-@dataclass
-class _Row:
-    record: Record
-    columns: tuple[Any, ...]
-
-
-def _rows(form: str, columns: tuple[Any, ...]) -> Iterator[_Row]:
-    """Take a parcel's columns apart, so that the one that cannot travel does not hold up the others."""
-    if form != "groups":
-        for row in zip(*columns, strict=True):
-            yield _Row(Record(row[0], row[1]), tuple([cell] for cell in row))
-        return
-    keys, sizes, flat, times = columns
-    values = iter(flat)
-    for number, (key, size) in enumerate(zip(keys, sizes, strict=True)):
-        stamp = None if times is None else [times[number]]
-        for value in islice(values, size):
-            yield _Row(Record(key, value), ([key], [1], [value], stamp))
-
-
-def _latest(stamps: dict[Any, float], records: list[Record]) -> None:
+def latest(stamps: dict[Any, float], records: list[Record]) -> None:
+    """Keep the newest time of each key."""
     for key, _, ts in records:
         if ts is not None and ts > stamps.get(key, float("-inf")):
             stamps[key] = ts
-
-
-class Inbox:
-    """Puts together what all tasks have sent to one bucket."""
-
-    def __init__(self, blueprint: Blueprint, recovers: Recovers) -> None:
-        self._index = {vertex.name: index for index, vertex in enumerate(blueprint.vertices)}
-        self._operators = [vertex.operator for vertex in blueprint.vertices]
-        self._recovers = recovers
-        self.partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
-        self.groups: dict[Address, tuple[dict[Any, list[Any]], dict[Any, float]]] = {}
-        self.records: dict[Address, list[tuple[str, Cell | None, list[Record]]]] = {}
-        """By address, the records of each lane in the order of the lane."""
-
-    def addresses(self) -> list[Address]:
-        """Return whom something has come for, in an order that depends on nothing but the graph."""
-        return sorted({*(address for address, _ in self.partials), *self.groups, *self.records})
-
-    def take(self, parcel: bytes) -> None:
-        """Open a parcel."""
-        form, name, port, counters, cell, lane, *columns = unpack(parcel)
-        address = (self._index[name], port, tuple(counters))
-        if form == "partials":
-            self._take_partials((address, cell), *columns)
-        elif form == "groups":
-            self._take_groups(address, *columns)
-        else:
-            records = list(map(Record._make, zip(*columns, strict=True)))
-            self.records.setdefault(address, []).append((lane, cell, records))
-
-    def in_order(self, address: Address) -> list[tuple[str, Cell | None, list[Record]]]:
-        """Return what has come for an address, lane after lane: who was faster must not matter."""
-        return sorted(self.records[address], key=lambda part: part[0])
-
-    def _take_partials(
-        self, address: tuple[Address, Cell | None], keys: list[Any], values: list[Any]
-    ) -> None:
-        known = self.partials.get(address)
-        if known is None:
-            self.partials[address] = dict(zip(keys, values, strict=True))
-            return
-        (vertex, _, counters), _ = address
-        task = self._operators[vertex]
-        merge = task.merge
-        rest = zip(keys, values, strict=True)
-        while True:
-            key = value = None
-            try:
-                for key, value in rest:
-                    known[key] = merge(known[key], value) if key in known else value
-            except BaseException as error:
-                again = lambda key=key, value=value: merge_one(task, known, key, value)  # noqa: E731
-                self._recovers(vertex, counters)(Record(key, value), error, again)
-            else:
-                return
-
-    def _take_groups(
-        self, address: Address, keys: list[Any], sizes: list[int], flat: list[Any], times: list[Any] | None
-    ) -> None:
-        groups, stamps = self.groups.setdefault(address, ({}, {}))
-        values = iter(flat)
-        for key, size in zip(keys, sizes, strict=True):
-            its_values = list(islice(values, size))
-            if key in groups:
-                groups[key].extend(its_values)
-            else:
-                groups[key] = its_values
-        if times is not None:
-            _latest(stamps, [Record(key, None, ts) for key, ts in zip(keys, times, strict=True)])

@@ -15,10 +15,11 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.arrow_step import ArrowStep, arrow_step
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.exchange import Counters, Outbox
+from penstock.engine.exchange import Counters
 from penstock.engine.failure import Recover, VertexFailureError, message_of, try_again
 from penstock.engine.gate import Gate
 from penstock.engine.natives import NativeOutbox, runs_in_spark
+from penstock.engine.outbox import Outbox
 from penstock.engine.side import SIDES, Discarded, Failed, Late, SideEntry
 from penstock.engine.steps import Emitted, Step, compile_step
 from penstock.engine.summary import TaskSummary

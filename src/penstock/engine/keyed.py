@@ -10,8 +10,9 @@ from typing import Any
 from penstock.engine.aligned import run_aligned
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.counted import run_counted
-from penstock.engine.exchange import Address, Inbox
+from penstock.engine.exchange import Address
 from penstock.engine.flow import Flow
+from penstock.engine.inbox import Inbox
 from penstock.engine.panes import Panes
 from penstock.engine.state import BucketState
 from penstock.engine.updating import call_update, updated

@@ -8,8 +8,9 @@ from math import inf
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.exchange import Address, Inbox, merge_one, merges
+from penstock.engine.exchange import Address, merge_one, merges
 from penstock.engine.flow import Flow
+from penstock.engine.inbox import Inbox
 from penstock.engine.items import emit
 from penstock.engine.state import BucketState, waiting
 from penstock.engine.updating import call_update

@@ -16,10 +16,10 @@ from uuid import uuid4
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.clock import Clock, Highs, Times, marks_of
-from penstock.engine.exchange import Inbox
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.flow import Flow, Program
 from penstock.engine.gate import Gate
+from penstock.engine.inbox import Inbox
 from penstock.engine.keyed import BatchTime, Bucket
 from penstock.engine.natives import SUFFIX
 from penstock.engine.packing import pack, unpack
