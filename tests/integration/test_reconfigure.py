@@ -33,7 +33,10 @@ def _append(*items: Any, log: str = "in") -> None:
 
 
 def _read(name: str) -> Counter[tuple[Any, Any]]:
-    log = Log.open(log_folder(name))
+    try:
+        log = Log.open(log_folder(name))
+    except ps.LogError:  # Its folder is there a moment before the log is.
+        return Counter()
     return Counter(
         (r.key, r.value) for p in range(log.partitions) for records in log.read(p, 0) for r in records
     )
