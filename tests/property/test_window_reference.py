@@ -106,18 +106,18 @@ CASES = random_cases(300)
 
 def test_random_cases_are_of_every_kind() -> None:
     in_time = [case for case in CASES if isinstance(case.window, TimeWindow)]
-    assert len(in_time) >= 200
-    assert len(CASES) - len(in_time) >= 50
+    assert len(in_time) >= 180
+    assert len(CASES) - len(in_time) >= 30
     for place in PLACES:
-        assert len([case for case in in_time if case.place == place]) >= 15
-        assert len([case for case in CASES if case.place == place and case not in in_time]) >= 5
+        assert len([case for case in in_time if case.place == place]) >= 8
+        assert len([case for case in CASES if case.place == place and case not in in_time]) >= 2
     for lanes in (1, 2, 3):
-        assert len([case for case in CASES if case.lanes == lanes]) >= 80
-        assert len([case for case in CASES if case.lanes == lanes and case.batch is not None]) >= 50
-    assert len([case for case in in_time if case.window.slide < case.window.size]) >= 80
-    assert len([case for case in in_time if evaluate(case)[1]]) >= 80
-    assert len([case for case in CASES if evaluate(case)[0].total() >= 5]) >= 150
-    assert len([case for case in in_time if _loses_some_windows(case)]) >= 40
+        assert len([case for case in CASES if case.lanes == lanes]) >= 60
+        assert len([case for case in CASES if case.lanes == lanes and case.batch is not None]) >= 30
+    assert len([case for case in in_time if case.window.slide < case.window.size]) >= 60
+    assert len([case for case in in_time if evaluate(case)[1]]) >= 60
+    assert len([case for case in CASES if evaluate(case)[0].total() >= 5]) >= 120
+    assert len([case for case in in_time if _loses_some_windows(case)]) >= 20
 
 
 def _loses_some_windows(case: Case) -> bool:

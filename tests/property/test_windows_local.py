@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from engine_support import LocalRun
-from window_cases import Case, add_case, random_case, seen, windowed_vertex
+from hypothesis import given, settings
+from window_cases import SEEDS, Case, add_case, random_case, seen, windowed_vertex
 from window_reference import evaluate
 
 import penstock as ps
@@ -33,13 +35,15 @@ def run_case_locally(case: Case, folder: Path, buckets: int) -> tuple[Counter[An
     return seen(case, run.sinks["sink-one"].records), Counter(entry.record for entry in late)
 
 
-def test_random_windows(tmp_path: Path) -> None:
-    for seed in range(CASES):
-        case = random_case(seed)
-        results, late = run_case_locally(case, tmp_path / str(seed), buckets=1 + seed % 3)
-        expected_results, expected_late = evaluate(case)
-        assert results == expected_results, (seed, case)
-        assert late == expected_late, (seed, case)
+@settings(max_examples=CASES)
+@given(SEEDS)
+def test_random_windows(seed: int) -> None:
+    case = random_case(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        results, late = run_case_locally(case, Path(folder), buckets=1 + seed % 3)
+    expected_results, expected_late = evaluate(case)
+    assert results == expected_results
+    assert late == expected_late
 
 
 def test_records_of_one_time_stay_in_order_when_some_of_their_windows_close(tmp_path: Path) -> None:
