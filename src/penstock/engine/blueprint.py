@@ -12,7 +12,7 @@ from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
 from penstock.graph.kinds import COLUMNAR, NativeTask
 from penstock.graph.on_error import Policy, read_on_error
-from penstock.graph.partitioning import ROUND_ROBIN, Partitioning
+from penstock.graph.partitioning import ROUND_ROBIN
 from penstock.graph.rules.kinds import columns_of
 from penstock.graph.rules.schemas import schema_of
 from penstock.graph.schema import Schema
@@ -204,7 +204,7 @@ def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> 
             window=vertex.window,
             policy=read_on_error(job.on_error if vertex.on_error is None else vertex.on_error),
             sync=vertex.sync,
-            in_order=vertex.sync and _all_by(job, vertex, ROUND_ROBIN),
+            in_order=vertex.alignment is ROUND_ROBIN,
             takes_windows=isinstance(vertex.operator, FunctionTask) and _behind_window(job, vertex),
             schema=_declared(job, vertex),
             input_schema=schema_of(vertex, "input_schema"),
@@ -214,10 +214,6 @@ def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> 
     return Blueprint(
         job.name, vertices, plan, buckets, Folders(str(folder)), dict(sides), guarantee=job.guarantee
     )
-
-
-def _all_by(job: Job, vertex: Vertex, by: Partitioning) -> bool:
-    return all(edge.by is by for edge in job.edges if edge.target == vertex.index)
 
 
 def _behind_window(job: Job, vertex: Vertex) -> bool:

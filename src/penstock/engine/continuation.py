@@ -31,6 +31,8 @@ def obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str
             found.append(
                 f"source {name!r} reads {now['options']} now, and its position is one of {vertex['options']}"
             )
+        elif now is not None and last.state and (reason := _waits_otherwise(name, vertex, now)):
+            found.append(reason)
         elif vertex["stateful"] and last.state and (now is None or not now["stateful"]):
             found.append(f"the state of vertex {name!r} would be lost")
         elif vertex["stateful"] and now is not None and _class(vertex) != _class(now) and last.state:
@@ -38,7 +40,7 @@ def obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str
                 f"vertex {name!r} has the state of {_class(vertex)}, which {_class(now)} cannot read"
             )
         elif now is not None and last.state:
-            found += _otherwise_kept(name, vertex, now)
+            found += _other_windows(name, vertex, now)
     if last.feedback and not same_graph(old, new):
         found.append("records are on their way through the old graph: run it until it is drained first")
     return found
@@ -50,25 +52,24 @@ def same_graph(old: dict[str, Any], new: dict[str, Any]) -> bool:
     return bool(old["edges"] == new["edges"]) and vertices[0] == vertices[1]
 
 
-def _otherwise_kept(name: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return why what a vertex holds back, in windows or for other ports, has no place in the new one."""
-    found = []
+def _other_windows(name: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Return why what a vertex holds back in windows has no place in the new one."""
     window, now = old.get("window"), new.get("window")
-    if window != now and (window is not None or old["stateful"]):
-        found.append(
-            f"vertex {name!r} keeps what it holds in windows of {window}, and has windows of {now} now"
-            if window is not None
-            else f"vertex {name!r} has one state for each key, and windows of {now} now"
-        )
-    if bool(old.get("sync")) != bool(new.get("sync")):
-        found.append(
-            f"vertex {name!r} {_waits(old)} for records on all its ports, and {_waits(new)} for them now"
-        )
-    return found
+    if window == now or (window is None and not old["stateful"]):
+        return []
+    if window is None:
+        return [f"vertex {name!r} has one state for each key, and windows of {now} now"]
+    return [f"vertex {name!r} keeps what it holds in windows of {window}, and has windows of {now} now"]
 
 
-def _waits(vertex: dict[str, Any]) -> str:
-    return "waits" if vertex.get("sync") else "does not wait"
+def _waits_otherwise(name: str, old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    """Return why what waits at a vertex for records of its other ports would never find them."""
+    way, now = old.get("sync"), new.get("sync")
+    if not way or way == now:
+        return None
+    if now:
+        return f"vertex {name!r} aligns its ports by {way}, and by {now} now"
+    return f"vertex {name!r} waits for records on all its ports, and does not wait for them now"
 
 
 def skipped(last: Entry | None, intent: Intent | None) -> Entry | None:

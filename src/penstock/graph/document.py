@@ -80,6 +80,7 @@ def _vertex(vertex: Vertex) -> dict[str, Any]:
         "max_iterations": plain(vertex.max_iterations),
         "qos": plain(vertex.qos),
         "stateful": vertex.stateful,
+        "sync": plain(vertex.alignment),
         "window": plain(vertex.window),
         "on_error": plain(vertex.on_error),
         "schema": _schema(vertex.schema),

@@ -12,6 +12,7 @@ from penstock.graph.wording import label, shown
 
 if TYPE_CHECKING:
     from penstock.graph.job import Job
+    from penstock.graph.partitioning import Partitioning
     from penstock.graph.qos import QoS
 
 Kind = Literal["source", "task", "sink"]
@@ -99,6 +100,13 @@ class Vertex(Joint):
     def sync(self) -> bool:
         """True when the vertex runs for aligned sets of its inputs, so that records may have to wait."""
         return isinstance(self.operator, Task) and self.operator.sync is True and len(self.inputs) > 1
+
+    @property
+    def alignment(self) -> Partitioning | None:
+        """How a vertex aligns its inputs: by key, or in the order of coming; None where it does not."""
+        if not self.sync:
+            return None
+        return next((edge.by for edge in self.job.edges if edge.target == self.index), None)
 
     @property
     def stateful(self) -> bool:

@@ -117,6 +117,29 @@ def test_other_windows_and_other_waiting_are_obstacles_to_state(
     assert obstacles(old, new, _last(state={})) == [], "nothing is held"
 
 
+@pytest.mark.parametrize(
+    ("by", "sync", "words"),
+    [
+        (ps.ROUND_ROBIN, True, "'pair' aligns its ports by same-key, and by round-robin now"),
+        (None, False, "'pair' waits for records on all its ports, and does not wait for them now"),
+    ],
+)
+def test_records_that_wait_for_others_need_ports_that_wait_alike(by: Any, sync: bool, words: str) -> None:
+    def job(by: Any, sync: bool) -> ps.Job:
+        task = _Pair()
+        task.sync = sync
+        made = ps.Job("job")
+        source, pair = made.source("in", ps.MemorySource()), made.task("pair", task)
+        made.connect(source, pair["left"], by=by)
+        made.connect(source, pair["right"], by=by)
+        pair >> made.sink("out", ps.MemorySink())
+        return made
+
+    [reason] = obstacles(job(None, True).to_dict(), job(by, sync).to_dict(), _last())
+    assert words in reason
+    assert obstacles(job(None, True).to_dict(), job(None, True).to_dict(), _last()) == []
+
+
 def test_other_guarantees_and_schemas_are_no_obstacles() -> None:
     old, new = _job().to_dict(), _job().to_dict()
     new["guarantee"] = "at-most-once"

@@ -30,7 +30,14 @@ def test_the_whole_document() -> None:
     lines >> count >> job.sink("counts", NoSink())
     samples = NoSource.__module__
     plain: dict[str, Any] = dict.fromkeys(("parallelism", "max_iterations", "qos"))
-    vertex = plain | {"stateful": False, "options": {}, "window": None, "on_error": None, "schema": None}
+    vertex = plain | {
+        "stateful": False,
+        "options": {},
+        "sync": None,
+        "window": None,
+        "on_error": None,
+        "schema": None,
+    }
     assert job.to_dict() == {
         "format": "penstock.job",
         "version": 1,

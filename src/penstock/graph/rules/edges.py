@@ -47,19 +47,19 @@ def partitionings(job: Job) -> Iterator[Problem]:
             reason = f"by must be a Partitioning ({choices(known)}), not {shown(edge.by)}"
             yield Problem("bad-partitioning", f"{arrow}: {reason}", target.label, edge.target_port)
         elif target.sync:
-            yield from _alignment(job, target, arrow, edge)
+            yield from _alignment(target, arrow, edge)
         elif target.stateful and edge.by is not SAME_KEY:
             reason = f"{target.label!r} keeps state by key, so the edge must be SAME_KEY, not {edge.by.name}"
             yield Problem("bad-partitioning", f"{arrow}: {reason}", target.label, edge.target_port)
 
 
-def _alignment(job: Job, target: Vertex, arrow: str, edge: Edge) -> Iterator[Problem]:
+def _alignment(target: Vertex, arrow: str, edge: Edge) -> Iterator[Problem]:
     """The inputs of a synchronised task are aligned by key or by order, all of them in the same way."""
-    first = next(other for other in job.edges if other.target == target.index)
+    way = target.alignment
     if edge.by is BROADCAST:
         reason = f"{target.label!r} aligns its inputs, so BROADCAST cannot lead into it"
-    elif edge.by is not first.by:
-        reason = f"{target.label!r} aligns its inputs in one way: all its edges must be {first.by.name}"
+    elif way is not None and edge.by is not way:
+        reason = f"{target.label!r} aligns its inputs in one way: all its edges must be {way.name}"
     else:
         return
     yield Problem("bad-partitioning", f"{arrow}: {reason}", target.label, edge.target_port)
