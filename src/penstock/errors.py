@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,6 +150,34 @@ def locate(error: PenstockError, job: str, vertex: str) -> None:
     """
     if not isinstance(error, TaskError | ConnectorError) and not hasattr(error, "__notes__"):
         error.add_note(f"in job {job!r}, vertex {vertex!r}")
+
+
+def blamed(error: Exception, job: str, vertex: str) -> PenstockError:
+    """Return what a user is told when the connector of a vertex raises: it names job and vertex."""
+    if not isinstance(error, PenstockError):
+        return ConnectorError.of(job, vertex, error)
+    locate(error, job, vertex)
+    return error
+
+
+@contextmanager
+def connecting(job: str, vertex: str, *, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Give what the connector of a vertex raises the names of job and vertex; some errors pass as they are.
+
+    >>> with connecting("wordcount", "lines"):
+    ...     raise OSError("no such device")
+    Traceback (most recent call last):
+    penstock.errors.ConnectorError: job 'wordcount', vertex 'lines': OSError: no such device
+    """
+    try:
+        yield
+    except passing:
+        raise
+    except Exception as error:
+        named = blamed(error, job, vertex)
+        if named is error:
+            raise
+        raise named from error
 
 
 def cause_of(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from penstock.engine.blueprint import Blueprint
-from penstock.errors import ConnectorError, PenstockError, locate
+from penstock.errors import connecting
 from penstock.graph.ends import Position, Source
 
 T = TypeVar("T")
@@ -85,10 +85,5 @@ class Positions:
         return after.get(name) or self._ask(name, self._sources[name].begin)
 
     def _ask(self, name: str, question: Callable[..., T], *arguments: Any) -> T:
-        try:
+        with connecting(self._job, name):
             return question(*arguments)
-        except PenstockError as error:
-            locate(error, self._job, name)
-            raise
-        except Exception as error:
-            raise ConnectorError.of(self._job, name, error) from error

@@ -26,7 +26,7 @@ from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import BucketState, UnkeepableStateError
 from penstock.engine.summary import StateHead, TaskSummary
-from penstock.errors import ConnectorError, PenstockError, TaskError, cause_of, locate, trace_of
+from penstock.errors import PenstockError, TaskError, cause_of, connecting, trace_of
 from penstock.graph.ends import Rejected
 from penstock.record import Record
 
@@ -208,14 +208,9 @@ def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Rec
     blueprint = program.blueprint
     chunks: Iterator[list[Record] | Columns | Rejected] | None = None
     while True:
-        try:
+        with connecting(blueprint.job, blueprint.vertices[vertex].name):
             chunks = chunks or iter(blueprint.vertices[vertex].operator.read(split))
             records = next(chunks, None)
-        except PenstockError as error:
-            locate(error, blueprint.job, blueprint.vertices[vertex].name)
-            raise
-        except Exception as error:
-            raise ConnectorError.of(blueprint.job, blueprint.vertices[vertex].name, error) from error
         if records is None:
             return
         yield records

@@ -7,7 +7,7 @@ from typing import cast
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
-from penstock.errors import ConnectorError, PenstockError, TaskError, UnstorableValueError, locate
+from penstock.errors import TaskError, UnstorableValueError, blamed
 from penstock.graph.ends import Receipt, SinkWriter, WriteContext
 from penstock.record import Record
 
@@ -62,7 +62,4 @@ class Writers:
         """A value that has no form in a sink is the job's mistake; all else is the sink's own trouble."""
         if isinstance(error, UnstorableValueError):
             return TaskError(self._job, sink, "its input", f"{type(error).__name__}: {error}")
-        if not isinstance(error, PenstockError):
-            return ConnectorError.of(self._job, sink, error)
-        locate(error, self._job, sink)
-        return error
+        return blamed(error, self._job, sink)

@@ -11,8 +11,7 @@ from penstock.engine.blueprint import Blueprint, Folders
 from penstock.engine.continuation import change_buckets, obstacles, remove_leftovers, skipped
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
-from penstock.errors import ConnectorError, IncompatibleJobError, PenstockError, locate
-from penstock.graph.ends import Sink
+from penstock.errors import IncompatibleJobError, connecting
 from penstock.graph.job import Job
 from penstock.spark.query import JobQuery, publish
 
@@ -38,18 +37,9 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     if last is not None:
         publish(blueprint, last.batch, last.receipts)
     for name, sink in blueprint.sinks.items():
-        _make_ready(blueprint, name, sink)
+        with connecting(blueprint.job, name):
+            sink.prepare()
     return last
-
-
-def _make_ready(blueprint: Blueprint, name: str, sink: Sink) -> None:
-    try:
-        sink.prepare()
-    except PenstockError as error:
-        locate(error, blueprint.job, name)
-        raise
-    except Exception as error:
-        raise ConnectorError.of(blueprint.job, name, error) from error
 
 
 def prepare(

@@ -21,7 +21,7 @@ from penstock.engine.packing import unpack
 from penstock.engine.positions import Positions
 from penstock.engine.stages import NATIVE, SUMMARY, failure_row, run_resumed
 from penstock.engine.summary import TaskSummary
-from penstock.errors import ConnectorError, PenstockError, TaskError, cause_of, trace_of
+from penstock.errors import PenstockError, TaskError, cause_of, connecting, trace_of
 from penstock.spark.frames import make_frame, quiet, sentence, task_error, with_ends
 from penstock.spark.native_files import read_files, row_count, write_files
 from penstock.spark.rows import row_schema, to_batches
@@ -184,12 +184,8 @@ class _Batch:
         spec = self._blueprint.vertices[sink]
         target = spec.operator.native_target()
         task, files = write_files(frame, target, self._note["batch"])
-        try:
+        with connecting(self._blueprint.job, spec.name):
             receipt = spec.operator.adopt(self._note["batch"], task, files)
-        except PenstockError:
-            raise
-        except Exception as error:
-            raise ConnectorError.of(self._blueprint.job, spec.name, error) from error
         if receipt is not None:
             self._summary.receipts.setdefault(spec.name, []).append(receipt)
         rows = row_count(target["format"], files) or 0

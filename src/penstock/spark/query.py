@@ -19,7 +19,7 @@ from penstock.engine.report import Report, VertexReport
 from penstock.engine.stages import SUMMARY, failure_row, run_keyed
 from penstock.engine.state import remove_before
 from penstock.engine.summary import TaskSummary
-from penstock.errors import ConnectorError, JobFailedError, PenstockError, locate
+from penstock.errors import JobFailedError, PenstockError, connecting
 from penstock.spark.native import NativeHalf
 from penstock.spark.native_check import check_natives
 from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches
@@ -269,15 +269,9 @@ def publish(blueprint: Blueprint, batch: int, receipts: dict[str, list[Any]]) ->
     """Make a batch visible in its sinks."""
     for name, sink in blueprint.sinks.items():
         if receipts.get(name):
-            try:
+            # Whoever read our output has gone: that is no trouble of the sink's.
+            with connecting(blueprint.job, name, passing=(BrokenPipeError,)):
                 sink.commit(batch, receipts[name])
-            except PenstockError as error:
-                locate(error, blueprint.job, name)
-                raise
-            except BrokenPipeError:
-                raise
-            except Exception as error:
-                raise ConnectorError.of(blueprint.job, name, error) from error
 
 
 def acknowledge(blueprint: Blueprint, entry: Entry) -> None:
@@ -286,13 +280,8 @@ def acknowledge(blueprint: Blueprint, entry: Entry) -> None:
         position = entry.end["sources"].get(name)
         if position is None:  # It has joined after the batch was planned.
             continue
-        try:
+        with connecting(blueprint.job, name):
             source.committed(position, f"{blueprint.job}.{name}")
-        except PenstockError as error:
-            locate(error, blueprint.job, name)
-            raise
-        except Exception as error:
-            raise ConnectorError.of(blueprint.job, name, error) from error
 
 
 def _behind_shuffle(buckets: int, packed: bytes, frame: Any) -> Any:
