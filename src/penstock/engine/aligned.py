@@ -39,7 +39,7 @@ def run_aligned(
     keys: dict[Any, None] = {}
     for address in addresses:
         _, port, counters = address
-        for _, _, records in inbox.in_order(address) if address in inbox.records else ():
+        for _, _, records in inbox.in_order(address):
             for record in records:
                 key = record[0]
                 entry = (key, port, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.exchange import Address
+from penstock.engine.exchange import Address, merge_records
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
 from penstock.engine.state import BucketState, waiting
@@ -24,7 +24,7 @@ def run_counted(
     held = state.states.setdefault(section, {})
     touched: dict[tuple[Any], None] = {}
     for address in addresses:
-        for _, _, records in inbox.in_order(address) if address in inbox.records else ():
+        for _, _, records in inbox.in_order(address):
             for key, value, ts in records:
                 entry = (key,)
                 touched[entry] = None
@@ -62,7 +62,8 @@ def _give(
     elif isinstance(spec.operator, CombiningTask):
         _combine(flow, vertex, spec.operator, key, values, newest, out)
     else:
-        call_update(flow, vertex, spec, state, key, WindowValues(values, start, end), newest, out)
+        window = WindowValues(values, start, end)
+        call_update(flow, vertex, flow.no_counters, spec, state, key, window, newest, out)
 
 
 def _combine(
@@ -75,16 +76,9 @@ def _combine(
     out: list[Record],
 ) -> None:
     recover = flow.recovers(vertex, flow.no_counters)
-    state = None
-    found = False
-    for value in values:
-        try:
-            partial = task.lift(value)
-            state = task.merge(state, partial) if found else partial
-            found = True
-        except BaseException as error:
-            recover(Record(key, value, newest), error, None)
-    if found:
+    merged: dict[Any, Any] = {}
+    merge_records(task, [Record(key, value, newest) for value in values], merged, recover)
+    for state in merged.values():
         try:
             out.append(Record(key, task.result(state), newest))
         except BaseException as error:

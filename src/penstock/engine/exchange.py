@@ -7,12 +7,12 @@ column that a vertex does not use is not sent at all. The outbox makes parcels, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.failure import Recover
-from penstock.graph.tasks import CombiningTask
+from penstock.graph.tasks import CombiningTask, Count, Sum
 from penstock.graph.windows import CountWindow
 from penstock.record import Record
 
@@ -33,6 +33,34 @@ def merges(spec: VertexSpec) -> bool:
 def merge_one(task: CombiningTask, into: dict[Any, Any], key: Any, partial: Any) -> None:
     """Merge one partial result into those of other keys."""
     into[key] = task.merge(into[key], partial) if key in into else partial
+
+
+def merge_records(
+    task: CombiningTask, records: Iterable[Record], into: dict[Any, Any], recover: Recover
+) -> None:
+    """Merge records into partial results by key; the way of every count, so there is no call to spare."""
+    rest = iter(records)
+    while True:
+        record = Record()
+        try:
+            if type(task) is Count:
+                seen = into.get
+                for record in rest:
+                    key = record[0]
+                    into[key] = seen(key, 0) + 1
+            else:
+                # For a sum, lifting is reading: a call less for each record.
+                lift = task.read if type(task) is Sum else task.lift
+                merge = task.merge
+                for record in rest:
+                    key = record[0]
+                    value = lift(record[1])
+                    into[key] = merge(into[key], value) if key in into else value
+        except BaseException as error:
+            again = lambda record=record: merge_one(task, into, record[0], task.lift(record[1]))  # noqa: E731
+            recover(record, error, again)
+        else:
+            return
 
 
 def latest(stamps: dict[Any, float], records: list[Record]) -> None:

@@ -74,7 +74,7 @@ class Flow:
         self._queue: deque[tuple[int, str, Counters, Records]] = deque()
         self._writers = Writers(program.blueprint, batch, task)
         self.outbox = Outbox(program.blueprint, self.recovers, gate.lane if gate is not None else "")
-        self.natives = NativeOutbox(program.blueprint, self.misfits)
+        self.natives = NativeOutbox(program.blueprint, self._misfits_in_spark)
         self.summary = TaskSummary(batch)
 
     def read(self, vertex: int, chunk: Records | Rejected) -> None:
@@ -88,7 +88,9 @@ class Flow:
             self._follow(vertex, self.no_counters, [("out", chunk)])
         else:
             schema = self._vertices[vertex].schema
-            records = listed(chunk if schema is None else self._fitting(vertex, schema, chunk))
+            records = listed(
+                chunk if schema is None else self._fitting(vertex, self.no_counters, schema, chunk)
+            )
             self._count(self.summary.records_out, vertex, len(records))
             self._gather(vertex, records)
         self._run()
@@ -106,7 +108,7 @@ class Flow:
     def resume(self, vertex: int, given: Columns) -> None:
         """Go on in Python with what Spark's own vertex has given."""
         schema = self._vertices[vertex].schema
-        columns: Columns = given if schema is None else self._fitting(vertex, schema, given)
+        columns = given if schema is None else self._fitting(vertex, self.no_counters, schema, given)
         self._count(self.summary.records_out, vertex, len(columns))
         for hop in self._plan.hops.get((vertex, "out"), ()):
             if columns and not runs_in_spark(self._program.blueprint, hop):
@@ -137,10 +139,13 @@ class Flow:
         entry = Failed(self._job, self._vertices[vertex].name, record, error, message)
         self._aside(ERRORS, vertex, counters, [entry])
 
-    def misfits(self, vertex: int, rejected: list[tuple[Record, str]]) -> None:
+    def misfits(self, vertex: int, counters: Counters, rejected: list[tuple[Record, str]]) -> None:
         """Put records that do not fit the schema at a vertex into the stream of errors."""
         for record, reason in rejected:
-            self.reject(vertex, self.no_counters, record, reason, "SchemaMismatch")
+            self.reject(vertex, counters, record, reason, "SchemaMismatch")
+
+    def _misfits_in_spark(self, vertex: int, rejected: list[tuple[Record, str]]) -> None:
+        self.misfits(vertex, self.no_counters, rejected)  # What Spark runs itself is never part of a loop.
 
     def late(self, vertex: int, record: Record, watermark: float) -> None:
         """Put a record into the stream of late records."""
@@ -191,11 +196,11 @@ class Flow:
             for columns in found:
                 self._follow(vertex, counters, [(output, columns)])
 
-    def _fitting(self, vertex: int, schema: Schema, given: Records) -> Columns:
+    def _fitting(self, vertex: int, counters: Counters, schema: Schema, given: Records) -> Columns:
         """Return as columns what fits a schema; the rest goes into the stream of errors."""
         typed, rejected = given.typed(schema) if isinstance(given, Columns) else Columns.of(given, schema)
         if rejected:
-            self.misfits(vertex, rejected)
+            self.misfits(vertex, counters, rejected)
         return typed
 
     def _follow(self, vertex: int, counters: Counters, emitted: Emitted) -> None:
@@ -203,7 +208,7 @@ class Flow:
         for port, given in emitted:
             if not given:
                 continue
-            records = given if schema is None else self._fitting(vertex, schema, given)
+            records = given if schema is None else self._fitting(vertex, counters, schema, given)
             if not records:
                 continue
             self._count(self.summary.records_out, vertex, len(records))
@@ -227,7 +232,7 @@ class Flow:
         spec = self._vertices[target]
         if spec.input_schema is not None and (not isinstance(records, Columns) or records.schema is None):
             # What a schema was declared for on both sides has been compared before the job started.
-            records = self._fitting(target, spec.input_schema, records)
+            records = self._fitting(target, counters, spec.input_schema, records)
         self._count(self.summary.records_in, target, len(records))
         if spec.kind == "sink":
             reject = partial(self.reject, target, counters) if spec.policy.discard else None

@@ -42,7 +42,7 @@ class Inbox:
 
     def in_order(self, address: Address) -> list[tuple[str, Cell | None, list[Record]]]:
         """Return what has come for an address, lane after lane: who was faster must not matter."""
-        return sorted(self.records[address], key=lambda part: part[0])
+        return sorted(self.records.get(address, ()), key=lambda part: part[0])
 
     def _take_partials(
         self, address: tuple[Address, Cell | None], keys: list[Any], values: list[Any]

@@ -10,12 +10,12 @@ from typing import Any
 from penstock.engine.aligned import run_aligned
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.counted import run_counted
-from penstock.engine.exchange import Address
+from penstock.engine.exchange import Address, Counters
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
 from penstock.engine.panes import Panes
 from penstock.engine.state import BucketState
-from penstock.engine.updating import call_update, updated
+from penstock.engine.updating import call_update, keep, updated
 from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import CountWindow, TimeWindow
 from penstock.record import Record
@@ -129,7 +129,7 @@ class Bucket:
         out: list[Record] = []
         if spec.policy.discard or spec.policy.retries:
             for key, values in groups.items():
-                self._update_carefully(vertex, key, values, stamps.get(key), state, out)
+                self._update_carefully(vertex, address[2], key, values, stamps.get(key), state, out)
         else:
             held = state.states.setdefault(spec.name, {})
             task, find = spec.operator, held.get
@@ -149,6 +149,7 @@ class Bucket:
     def _update_carefully(
         self,
         vertex: int,
+        counters: Counters,
         key: Any,
         values: list[Any],
         ts: float | None,
@@ -164,17 +165,12 @@ class Bucket:
                 new = updated(spec.operator, key, values, deepcopy(known), ts, trial)
             except Exception:
                 for value in values:
-                    call_update(self._flow, vertex, spec, state, key, [value], ts, out)
-                return
-            out += trial
-            held = state.states.setdefault(spec.name, {})
-            if new is None:
-                held.pop(key, None)
+                    call_update(self._flow, vertex, counters, spec, state, key, [value], ts, out)
             else:
-                held[key] = new
-            state.changed(spec.name, [key])
-            return
-        call_update(self._flow, vertex, spec, state, key, values, ts, out)
+                out += trial
+                keep(state, spec.name, key, new)
+        else:
+            call_update(self._flow, vertex, counters, spec, state, key, values, ts, out)
 
 
 def _in_time(blueprint: Blueprint, vertex: int) -> bool:

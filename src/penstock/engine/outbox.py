@@ -10,11 +10,11 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.columnar import partials
-from penstock.engine.exchange import Address, Recovers, latest, merge_one, merges
+from penstock.engine.exchange import Address, Recovers, latest, merge_one, merge_records, merges
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.packing import pack
 from penstock.engine.windowing import Cell
-from penstock.graph.tasks import CombiningTask, Count, StatefulTask, Sum
+from penstock.graph.tasks import CombiningTask, StatefulTask
 from penstock.keys import key_hash
 from penstock.record import Record
 
@@ -50,7 +50,10 @@ class Outbox:
         """Take records for a vertex behind a keyed edge; ``cell`` says which windows they are in."""
         spec = self._vertices[address[0]]
         if merges(spec) and (cell is not None or spec.window is None):
-            self._merge(spec.operator, address, records, self._partials.setdefault((address, cell), {}))
+            into = self._partials.setdefault((address, cell), {})
+            before = len(into)
+            merge_records(spec.operator, records, into, self._recovers(address[0], address[2]))
+            self._waiting += len(into) - before
             return
         self._waiting += len(records)
         if isinstance(spec.operator, StatefulTask) and spec.window is None:
@@ -85,34 +88,6 @@ class Outbox:
         for key, partial in merged.items():
             merge_one(task, known, key, partial)
         self._waiting += len(known) - before
-
-    def _merge(
-        self, task: CombiningTask, address: Address, records: list[Record], into: dict[Any, Any]
-    ) -> None:
-        before = len(into)
-        rest = iter(records)
-        while True:
-            record = Record()
-            try:
-                if type(task) is Count:
-                    seen = into.get
-                    for record in rest:
-                        key = record[0]
-                        into[key] = seen(key, 0) + 1
-                else:
-                    # For a sum, lifting is reading: a call less for each record.
-                    lift = task.read if type(task) is Sum else task.lift
-                    merge = task.merge
-                    for record in rest:
-                        key = record[0]
-                        value = lift(record[1])
-                        into[key] = merge(into[key], value) if key in into else value
-            except BaseException as error:
-                again = lambda record=record: merge_one(task, into, record[0], task.lift(record[1]))  # noqa: E731
-                self._recovers(address[0], address[2])(record, error, again)
-            else:
-                self._waiting += len(into) - before
-                return
 
     def _group(self, address: Address, records: list[Record]) -> None:
         groups = self._groups.setdefault(address, _Groups())

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.exchange import Address, merge_one, merges
+from penstock.engine.exchange import Address, merge_records, merges
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
 from penstock.engine.items import emit
@@ -51,7 +51,7 @@ class Panes:
         for (to, cell), partials in inbox.partials.items():
             if to == address and cell is not None:
                 self._merge(cell, partials)
-        for lane, cell, records in inbox.in_order(address) if address in inbox.records else ():
+        for lane, cell, records in inbox.in_order(address):
             cells = {cell: records} if cell is not None else self._assign(records, mark, now)
             for its_cell, its_records in cells.items():
                 self._keep(its_cell, lane, its_records)
@@ -68,15 +68,9 @@ class Panes:
 
     def _keep(self, cell: Cell, lane: str, records: list[Record]) -> None:
         if merges(self._spec):
-            task: CombiningTask = self._spec.operator
             partials: dict[Any, Any] = {}
             recover = self._flow.recovers(self._vertex, self._flow.no_counters)
-            for record in records:
-                try:
-                    merge_one(task, partials, record[0], task.lift(record[1]))
-                except BaseException as error:
-                    again = lambda one=record: merge_one(task, partials, one[0], task.lift(one[1]))  # noqa: E731
-                    recover(record, error, again)
+            merge_records(self._spec.operator, records, partials, recover)
             self._merge(cell, partials)
             return
         by_key: dict[Any, list[Record]] = {}
@@ -161,7 +155,8 @@ class Panes:
             out.append(Record(None, Window(records, start, end), ts))
         else:
             values = WindowValues([value for _, value in self._in_order(entries)], start, end)
-            call_update(self._flow, self._vertex, self._spec, self._state, key, values, ts, out)
+            counters = self._flow.no_counters  # A window is never part of a loop.
+            call_update(self._flow, self._vertex, counters, self._spec, self._state, key, values, ts, out)
 
     def _give_merged(
         self, key: Any, index: int, entries: list[tuple[Any, ...]], ts: float, out: list[Record]

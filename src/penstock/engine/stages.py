@@ -67,9 +67,7 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
             vertex = blueprint.index_of(part.source)
             for chunk in _read_source(program, vertex, part.split):
                 flow.read(vertex, chunk)
-                if flow.outbox.full:
-                    yield from _parcels(flow)
-                yield from _native_rows(flow)
+                yield from _so_far(flow)
         yield from _rest(program, flow)
         summary = flow.summary
     except Exception as error:
@@ -88,14 +86,19 @@ def run_resumed(
     try:
         for columns in chunks:
             flow.resume(vertex, columns)
-            if flow.outbox.full:
-                yield from _parcels(flow)
-            yield from _native_rows(flow)
+            yield from _so_far(flow)
         yield from _rest(program, flow)
         summary = flow.summary
     except Exception as error:
         summary = failed(program, batch, error)
     yield 0, SUMMARY, _seal(program, summary)
+
+
+def _so_far(flow: Flow) -> Iterator[Row]:
+    """Give what need not wait for the end of the task."""
+    if flow.outbox.full:
+        yield from _parcels(flow)
+    yield from _native_rows(flow)
 
 
 def _rest(program: Program, flow: Flow) -> Iterator[Row]:

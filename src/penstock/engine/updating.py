@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
+from penstock.engine.exchange import Counters
 from penstock.engine.flow import Flow
 from penstock.engine.items import emit
 from penstock.engine.state import BucketState
@@ -27,9 +28,20 @@ def updated(task: Any, key: Any, values: list[Any], state: Any, ts: float | None
     return result[0]
 
 
+def keep(state: BucketState, vertex: str, key: Any, new: Any) -> None:
+    """Keep the new state of a key; None forgets the key."""
+    held = state.states.setdefault(vertex, {})
+    if new is None:
+        held.pop(key, None)
+    else:
+        held[key] = new
+    state.changed(vertex, [key])
+
+
 def call_update(
     flow: Flow,
     vertex: int,
+    counters: Counters,
     spec: VertexSpec,
     state: BucketState,
     key: Any,
@@ -38,10 +50,9 @@ def call_update(
     out: list[Record],
 ) -> None:
     """Call ``update`` for one key, keep the new state, and cope with a call that raises."""
-    held = state.states.setdefault(spec.name, {})
     policy = spec.policy
     careful = policy.discard or policy.retries > 0
-    before = held.get(key)
+    before = state.states.get(spec.name, {}).get(key)
 
     def call() -> Any:
         # A call that raises may have changed the state it was given; the next one must not see that.
@@ -50,14 +61,8 @@ def call_update(
     try:
         new = call()
     except BaseException as error:
-        done = flow.recovers(vertex, flow.no_counters)(
-            Record(key, list(values), ts), error, lambda: (call(),)
-        )
+        done = flow.recovers(vertex, counters)(Record(key, list(values), ts), error, lambda: (call(),))
         if done is None:
             return
         [new] = done
-    if new is None:
-        held.pop(key, None)
-    else:
-        held[key] = new
-    state.changed(spec.name, [key])
+    keep(state, spec.name, key, new)

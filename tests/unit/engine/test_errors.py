@@ -181,3 +181,29 @@ def test_what_a_source_cannot_read(tmp_path: Path) -> None:
         else:
             with pytest.raises(ps.ConnectorError, match="line 3"):
                 run.step([1])
+
+
+class _Hopeless(ps.StatefulTask):
+    def update(self, key: Any, values: list[Any], state: Any) -> Any:
+        raise ValueError("never")
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        (_Hopeless(), {}),
+        (lambda r: 1 // 0, {}),
+        (lambda r: {"n": "no number"}, {"schema": "n long"}),
+    ],
+)
+def test_what_fails_again_and_again_goes_round_no_more_often_than_others(
+    tmp_path: Path, task: Any, options: dict[str, Any]
+) -> None:
+    job = ps.Job("again", on_error="discard", max_iterations=2)
+    source, out = _ends(job)
+    work = job.task("work", task, **options)
+    source >> work >> out
+    work["errors"] >> job.task("back", lambda r: ("k", 1)) >> work
+    run = LocalRun(job, tmp_path).drain([("k", 1)])
+    assert len(_failed(run)) == 3
+    assert [entry.value["count"] for entry in run.discarded.records] == [3]
