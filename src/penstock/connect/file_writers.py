@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,13 @@ from penstock.connect.declared import arrow_schema
 from penstock.connect.json_text import to_json
 from penstock.errors import UnstorableValueError
 from penstock.graph.datatypes import Field
+from penstock.graph.ends import Reject
 from penstock.graph.wording import shown
 from penstock.record import Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Reject = Callable[[Record, str], None]
 
 _ROWS = 65_536
 """How many rows of a Parquet file are gathered before they are written."""

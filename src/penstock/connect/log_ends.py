@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from penstock.connect import checking
+from penstock.connect.storable import storable
 from penstock.errors import LogError, UnstorableValueError, shorten
-from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.graph.ends import Position, Receipt, Reject, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.keys import key_hash
-from penstock.log import Log, StagedSegment, codec, home, log_folder, tagged
+from penstock.log import Log, StagedSegment, home, log_folder, tagged
 from penstock.record import Record
 
 _SEGMENT = 200_000
@@ -23,8 +24,6 @@ _REMEMBERED = 100_000
 _ABANDONED = 30 * 24 * 3600.0
 """Seconds after which a segment that nobody has published is the leftover of a crash."""
 
-
-Reject = Callable[[Record, str], None]
 
 _ID = "id"
 """The entry of a position that says which log it belongs to; all others are partitions."""
@@ -289,20 +288,10 @@ class _LogWriter(SinkWriter):
             if self._lenient:
                 records = [Record(_storable(key), _storable(value), ts) for key, value, ts in records]
             elif self._reject is not None:
-                records = list(_storable_of(records, self._reject))
+                records = list(storable(records, self._reject))
             else:
                 raise
             if not records:
                 return
             staged = self._log.stage(partition, records)
         self._staged.append(staged)
-
-
-def _storable_of(records: list[Record], reject: Reject) -> Iterator[Record]:
-    for record in records:
-        try:
-            codec.check(record)
-        except UnstorableValueError as error:
-            reject(record, str(error))
-        else:
-            yield record

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from penstock.connect.storable import storable
 from penstock.errors import FolderError, UnstorableValueError
 from penstock.graph.ends import Receipt, SinkWriter, WriteContext
 from penstock.log import home
@@ -114,18 +115,9 @@ class StagingWriter(SinkWriter):
         except UnstorableValueError:
             if self._context.reject is None:
                 raise
-            records = [record for record in records if self._storable(record)]
+            records = list(storable(records, self._context.reject))
             sealed = seal(os.urandom(16), records) if records else None
         if sealed is not None:
             name = f"{self._name}-{len(self._files):04d}.seg"
             write(self._folder / name, sealed, sync=False)
             self._files.append(name)
-
-    def _storable(self, record: Record) -> bool:
-        try:
-            seal(bytes(16), [record])
-        except UnstorableValueError as error:
-            assert self._context.reject is not None
-            self._context.reject(record, str(error))
-            return False
-        return True

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.errors import TaskError, UnstorableValueError, blamed
-from penstock.graph.ends import Receipt, SinkWriter, WriteContext
+from penstock.graph.ends import Receipt, Reject, SinkWriter, WriteContext
 from penstock.record import Record
-
-Reject = Callable[[Record, str], None]
 
 
 class Writers:

@@ -26,6 +26,9 @@ Split = Any
 Receipt = Any
 """What a writer hands to its sink's commit; plain JSON data where the sink is transactional."""
 
+Reject = Callable[[Record, str], None]
+"""Takes a record that a sink cannot store, with the reason."""
+
 
 @dataclass(frozen=True)
 class Rejected:
@@ -111,7 +114,7 @@ class WriteContext:
     batch: int
     task: str
     """Different for each attempt of each Spark task, so that no two attempts write the same file."""
-    reject: Callable[[Record, str], None] | None = None
+    reject: Reject | None = None
     """Takes a record that the sink cannot store, with the reason; None when such a record ends the job."""
 
 
