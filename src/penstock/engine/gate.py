@@ -31,7 +31,6 @@ class Gate:
         self._assigners: dict[int, Assigner] = {}
         self._others: Highs = {}
         """Newest times at vertices without windows that windows lie behind."""
-        self._timed = {timed.vertex for timed in blueprint.plan.timed}
 
     @property
     def highs(self) -> Highs:
@@ -46,15 +45,14 @@ class Gate:
         late: Callable[[Record, float], None],
         wrong: Callable[[Record, Exception], None],
     ) -> dict[Cell | None, list[Record]]:
-        """Return the records for a vertex by cell; the cell is None where it has no windows of time."""
+        """Return the records for a timed vertex by cell; the cell is None where it has no windows of time."""
         window = self._blueprint.vertices[vertex].window
         if isinstance(window, TimeWindow):
             if window.time == PROCESSING_TIME:
                 now = self._clock.now
                 return {(window.first(now), window.last(now)): records}
             return dict(self._assigner(vertex, window).assign(records, late, wrong))
-        if vertex in self._timed:
-            self._notice(vertex, records)
+        self._notice(vertex, records)
         return {None: records}
 
     def merge_columns(
