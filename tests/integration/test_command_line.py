@@ -77,6 +77,15 @@ def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [parent, *parent.children(recursive=True)]
 
 
+def _listening(member: psutil.Process) -> list[str]:
+    """The addresses a process listens on; none if it has ended, as Spark's helpers do at any time."""
+    try:
+        connections = member.net_connections(kind="tcp")
+    except psutil.NoSuchProcess:
+        return []
+    return [connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN]
+
+
 def _gone(family: list[psutil.Process]) -> bool:
     return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
 
@@ -99,12 +108,7 @@ def test_everything_listens_on_loopback_only(shell: Shell) -> None:
     shell.fill(10)
     process = shell.start("run", "job.py", "--master", "local[2]")
     _wait(lambda: shell.batches() > 0)
-    listening = [
-        connection.laddr.ip
-        for member in _family(process)
-        for connection in member.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN
-    ]
+    listening = [address for member in _family(process) for address in _listening(member)]
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=DEADLINE)
     assert listening, "the driver listens somewhere"
