@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import SettingError, cause_of
+from penstock.java import check_java
 from penstock.spark.settings import DEFAULT_MASTER, is_local, merged
 from penstock.spark.stderr import filtered_stderr
 
@@ -157,29 +157,3 @@ def _forget_dead_java() -> None:
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkSession._instantiatedSession = None
-
-
-def check_java() -> None:
-    """Raise SettingError unless there is a Java that Spark can run on."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        raise SettingError("Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is")
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = java_version(answer.stderr)
-    if version is not None and version < 17:
-        raise SettingError(f"Spark needs Java 17 or later, and {java} is version {version}")
-
-
-def java_version(words: str) -> int | None:
-    """Read the major version from what ``java -version`` says.
-
-    >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_392"')
-    (17, 8)
-    """
-    _, quote, rest = words.partition('"')
-    numbers = rest.partition('"')[0].replace("-", ".").split(".")
-    if not quote or not numbers[0].isdigit():
-        return None
-    major = int(numbers[0])
-    return int(numbers[1]) if major == 1 and len(numbers) > 1 and numbers[1].isdigit() else major

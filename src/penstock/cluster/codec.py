@@ -1,0 +1,97 @@
+"""Documents as JSON, with the version of their schema. Unknown fields are left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from penstock.errors import PenstockError
+
+SCHEMA = 1
+"""Documents of a later schema are refused: they may mean something else."""
+
+T = TypeVar("T")
+
+
+class DocumentError(PenstockError):
+    """A document cannot be read."""
+
+
+def encode(document: Any) -> bytes:
+    """Write a document.
+
+    >>> from penstock.cluster.documents import ExecutorSlot
+    >>> encode(ExecutorSlot(1, "n1", 2, 1024))
+    b'{"cores":2,"memory":1024,"node":"n1","ordinal":1,"schema":1}'
+    """
+    return json.dumps({**asdict(document), "schema": SCHEMA}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode(kind: type[T], data: bytes) -> T:
+    """Read a document of one kind; raises DocumentError.
+
+    >>> from penstock.cluster.documents import ExecutorSlot
+    >>> decode(ExecutorSlot, encode(ExecutorSlot(1, "n1", 2, 1024)))
+    ExecutorSlot(ordinal=1, node='n1', cores=2, memory=1024)
+    """
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise DocumentError(f"this is no {kind.__name__}: {error}") from error
+    if not isinstance(content, dict):
+        raise DocumentError(f"this is no {kind.__name__}: it is not an object")
+    schema = content.get("schema")
+    if schema != SCHEMA:
+        raise DocumentError(f"this {kind.__name__} has schema {schema!r}, not {SCHEMA}")
+    return cast(T, of_plain(kind, content))
+
+
+def of_plain(kind: Any, given: Any) -> Any:
+    """Make a value of a type from what JSON has of it."""
+    origin = get_origin(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _of_object(kind, given)
+    if origin in (Union, UnionType):
+        if given is None:
+            return None
+        return of_plain(next(part for part in get_args(kind) if part is not type(None)), given)
+    if origin is tuple:
+        _expect(isinstance(given, list), "a list", given)
+        return tuple(of_plain(get_args(kind)[0], item) for item in given)
+    if origin is not None and issubclass(origin, Mapping):
+        _expect(isinstance(given, dict), "an object", given)
+        return {name: of_plain(get_args(kind)[1], value) for name, value in given.items()}
+    if kind is float and isinstance(given, int) and not isinstance(given, bool):
+        return float(given)
+    if kind is not Any:
+        right = isinstance(given, kind) and (kind is bool or not isinstance(given, bool))
+        _expect(right, kind.__name__, given)
+    return given
+
+
+def _of_object(kind: type, given: Any) -> Any:
+    _expect(isinstance(given, dict), "an object", given)
+    values = {}
+    for field in fields(kind):
+        if field.name in given:
+            try:
+                values[field.name] = of_plain(_hints(kind)[field.name], given[field.name])
+            except DocumentError as error:
+                raise DocumentError(f"{kind.__name__}.{field.name}: {error}") from None
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise DocumentError(f"{kind.__name__} lacks {field.name}")
+    return kind(**values)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _expect(right: bool, wanted: str, given: Any) -> None:
+    if not right:
+        raise DocumentError(f"expected {wanted}, found {type(given).__name__}")

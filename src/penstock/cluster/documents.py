@@ -1,0 +1,263 @@
+"""The documents that the processes of a cluster exchange, as frozen data. Times are seconds since 1970."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class MasterInfo:
+    """A master that is up."""
+
+    name: str
+    url: str
+    pid: int
+    started: float
+    version: str
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The term of a leader. Each leader's number is larger than those of all before it."""
+
+    number: int
+    leader: str
+    url: str
+    since: float
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """A node whose supervisor is up."""
+
+    name: str
+    host: str
+    """The address that its workers listen on."""
+    cores: int
+    memory: int
+    """Bytes that workers may use."""
+    rack: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+    """Where its supervisor answers."""
+    pid: int = 0
+    started: float = 0.0
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """What a supervisor says of one process that it watches."""
+
+    job: str
+    role: str
+    """``driver`` or ``executor-ORDINAL``."""
+    revision: int
+    attempt: int
+    pid: int
+    state: str
+    """P and Q of the worker state model, for instance ``LIVE|running``."""
+    cpu: float
+    """Cores in use, of all its processes together."""
+    memory: int
+    """Bytes, of all its processes together."""
+    since: float
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """How a node is doing."""
+
+    at: float
+    cpu: float
+    """Of all its cores together, from 0 to 1."""
+    memory_used: int
+    memory_total: int
+    network_in: float
+    """Bytes a second."""
+    network_out: float
+    workers: tuple[WorkerFigures, ...] = ()
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a job asks for. Without executors it runs in one process, on one node."""
+
+    cores: int = 1
+    """Of the driver's node: ``local[cores]`` without executors."""
+    memory: int = 2 << 30
+    """Of the driver, in bytes."""
+    executors: int = 0
+    executor_cores: int = 1
+    executor_memory: int = 1 << 30
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A job as its user wants it."""
+
+    name: str
+    bundle: str
+    """SHA-256 of the bundle with its code."""
+    entry: str
+    """``FILE[:JOB]`` inside the bundle."""
+    generation: int = 1
+    """One more with each change of the code."""
+    wanted: str = "running"
+    """``running`` or ``ended``."""
+    drain: bool = False
+    """Whether a job that shall end processes first what its sources have."""
+    until: str | None = None
+    """``drained`` for a job that ends by itself when its sources have no more."""
+    fresh: bool = False
+    """Whether the next start forgets what the job has done before."""
+    resources: Resources = field(default_factory=Resources)
+    nodes: tuple[str, ...] = ()
+    """If any, the only nodes it may use; the first that can takes the driver."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that its nodes must have."""
+    spark_master: str | None = None
+    """The user's own Spark cluster, if any; Penstock then runs the driver only."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    structure: Mapping[str, Any] = field(default_factory=dict)
+    """``job.to_dict()``, to compare an update with."""
+    submitted: float = 0.0
+
+
+@dataclass(frozen=True)
+class ExecutorSlot:
+    """Where one executor of a job belongs."""
+
+    ordinal: int
+    node: str
+    cores: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Where a job runs, in what version. Workers follow it by themselves.
+
+    A new ``revision`` is a new worker. The one before it runs on until its successor is ready, then stops
+    after its batch. Executors come and go without a new revision.
+    """
+
+    job: str
+    epoch: int
+    revision: int
+    generation: int
+    bundle: str
+    entry: str
+    node: str
+    """The node of the driver."""
+    cores: int
+    memory: int
+    executors: tuple[ExecutorSlot, ...] = ()
+    spark_master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    until: str | None = None
+    fresh: bool = False
+    restarts: int = 0
+    """One more whenever the user asks for a new worker of the same code."""
+    reason: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a worker has done since it was started."""
+
+    batches: int = 0
+    records_in: int = 0
+    records_out: int = 0
+    discarded: int = 0
+    late: int = 0
+    errors: int = 0
+    lag: int | None = None
+    batch_seconds: float = 0.0
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """A worker that is up, by its own words."""
+
+    job: str
+    revision: int
+    attempt: int
+    node: str
+    pid: int
+    phase: str
+    """``starting``, ``ready`` (Spark is up, it waits), ``running``, ``stopping``, ``stopped``."""
+    since: float
+    driver_url: str = ""
+    """Where executors of a job over several nodes report to."""
+    app_id: str = ""
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a job has ended, written by its last worker before it left."""
+
+    job: str
+    revision: int
+    outcome: str
+    """``drained``, ``stopped`` (on request), or ``refused`` (it cannot run like this at all)."""
+    reason: str
+    at: float
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """How often a job's worker has died since it last ran well."""
+
+    job: str
+    revision: int
+    count: int
+    reason: str
+    node: str
+    at: float
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What the leader says of a job."""
+
+    phase: str
+    """PENDING, STARTING, RUNNING, ENDING, ENDED or FAILED."""
+    reason: str
+    since: float
+    revision: int = 0
+    """The largest that was ever given out."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Something that a person should know of."""
+
+    id: str
+    kind: str
+    subject: str
+    """The job or the node."""
+    reason: str
+    since: float
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BundleInfo:
+    """A bundle that is stored."""
+
+    sha256: str
+    size: int
+    signature: str
+    chunks: int = 0
+    """How many nodes below this one hold it; 0 when it is with the supervisors."""
+    holders: tuple[str, ...] = ()
+    """The nodes whose supervisors have it."""
+    stored: float = 0.0

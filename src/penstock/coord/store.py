@@ -1,0 +1,160 @@
+"""What the control plane asks of the place that holds its state: a small tree of versioned nodes.
+
+Paths look like ``/jobs/wordcount``. Every method may raise :class:`DisconnectedError` when the servers cannot
+be reached in time: a write may then have happened or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from penstock.errors import PenstockError
+
+
+class StoreError(PenstockError):
+    """The root of what a store raises."""
+
+
+class MissingError(StoreError):
+    """There is no such node."""
+
+
+class ExistsError(StoreError):
+    """There is such a node already."""
+
+
+class ConflictError(StoreError):
+    """A node does not have the version that was expected, or a transaction was refused for that reason."""
+
+
+class NotEmptyError(StoreError):
+    """A node that has children cannot be deleted."""
+
+
+class DisconnectedError(StoreError):
+    """The servers do not answer, or the session has just ended."""
+
+
+class Session(Enum):
+    """How a store's session stands.
+
+    CONNECTED → SUSPENDED when the connection breaks; SUSPENDED → CONNECTED when it comes back in time, and
+    nothing was lost; SUSPENDED → LOST when the servers say, after it came back, that the session had expired:
+    its ephemeral nodes are gone. LOST → CONNECTED with a new session. CLOSED is for ever.
+    """
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as it was read."""
+
+    data: bytes
+    version: int
+    """0 when it was created, one more with each set."""
+    owner: int = 0
+    """The session that an ephemeral node belongs to; 0 for a lasting node."""
+
+
+Watcher = Callable[[], None]
+"""Called at most once, from any thread, after what was read may have changed, or when the session was lost.
+
+It must not block and must not call the store: it wakes somebody up.
+"""
+
+
+@dataclass(frozen=True)
+class Create:
+    """Create a node; refused when it exists. Its parent must exist."""
+
+    path: str
+    data: bytes
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True)
+class Put:
+    """Set a node's data; refused when it does not exist or has another version."""
+
+    path: str
+    data: bytes
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Delete a node; refused when it does not exist, has another version, or has children."""
+
+    path: str
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """Refuse the transaction unless a node exists and has this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Put | Delete | Check
+
+
+class Store(Protocol):
+    """A session with the servers that hold the tree."""
+
+    @property
+    def session(self) -> Session:
+        """How the session stands now."""
+        ...
+
+    @property
+    def session_id(self) -> int:
+        """The id that ephemeral nodes of this session have as ``owner``; 0 while there is no session."""
+        ...
+
+    def listen(self, listener: Callable[[Session], None]) -> None:
+        """Have a function called, from any thread, when the session stands otherwise. It must not block."""
+        ...
+
+    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+        """Return a node, None when there is none. ``watch`` fires when it is created, set or deleted."""
+        ...
+
+    def children(self, path: str, watch: Watcher | None = None) -> list[str]:
+        """Return the names below a node, sorted; none when it is not there.
+
+        ``watch`` fires when a name comes or goes, or when the node itself does.
+        """
+        ...
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        """Create a node, and lasting empty ones above it as needed; return its path.
+
+        With ``sequence``, a number of ten digits is added to the path that no node beside it has had.
+        Raises ExistsError.
+        """
+        ...
+
+    def set(self, path: str, data: bytes, *, version: int | None = None) -> int:
+        """Set a node's data and return its new version. Raises MissingError, ConflictError."""
+        ...
+
+    def delete(self, path: str, *, version: int | None = None) -> None:
+        """Delete a node. Raises MissingError, ConflictError, NotEmptyError."""
+        ...
+
+    def transact(self, operations: Sequence[Operation]) -> None:
+        """Do all of it or nothing. Raises ConflictError, which says which operation was refused and why."""
+        ...
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes are gone at once."""
+        ...

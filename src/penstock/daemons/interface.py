@@ -1,0 +1,137 @@
+"""What a master can be asked. The web layer calls it; every method may be called from any thread.
+
+Methods that change something are for the leader alone and raise NotLeaderError elsewhere. All of them
+return plain data that JSON can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.cluster.documents import Resources
+from penstock.errors import PenstockError
+
+
+class RequestError(PenstockError):
+    """A wish cannot be granted; the message says why. The root of those below."""
+
+
+class UnknownError(RequestError):
+    """There is no such job, node or alarm."""
+
+
+class RefusedError(RequestError):
+    """It is there, but this cannot be done with it now."""
+
+
+class InvalidError(RequestError):
+    """What was given makes no sense: a bundle that is damaged, a number below 1."""
+
+
+class NotLeaderError(RequestError):
+    """Another master leads; ``url`` says which, or is empty while none does."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"the leader is {url}" if url else "there is no leader at the moment: try again")
+        self.url = url
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a user submits beside the code."""
+
+    entry: str
+    """``FILE[:JOB]`` inside the bundle."""
+    structure: Mapping[str, Any]
+    """``job.to_dict()``; its ``name`` is the job's."""
+    resources: Resources = field(default_factory=Resources)
+    nodes: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    spark_master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    until: str | None = None
+    fresh: bool = False
+
+
+class MasterService(Protocol):
+    """A master, as the web layer sees it."""
+
+    def is_leader(self) -> bool:
+        """Whether this master leads, as far as it knows."""
+        ...
+
+    def leader_url(self) -> str:
+        """Where the leader answers; empty while there is none."""
+        ...
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether requests can be served (connected, and a leader is known), and why not."""
+        ...
+
+    def cluster(self) -> dict[str, Any]:
+        """Epoch, leader, masters, numbers of nodes and jobs, version."""
+        ...
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Every node: NodeInfo with ``report`` (NodeReport or None) and ``jobs`` (names)."""
+        ...
+
+    def node(self, name: str) -> dict[str, Any]:
+        """One node. Raises UnknownError."""
+        ...
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Every job: name, phase, reason, since, generation, node, executors, progress, failures."""
+        ...
+
+    def job(self, name: str) -> dict[str, Any]:
+        """One job: ``spec``, ``status``, ``assignment``, ``workers``, ``result``, ``failures``.
+
+        Raises UnknownError.
+        """
+        ...
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Every alarm, the newest first."""
+        ...
+
+    def submit(self, submission: Submission, bundle: bytes) -> dict[str, Any]:
+        """Take a job in; returns what :meth:`job` would. Raises RefusedError when a job of this name runs."""
+        ...
+
+    def update(self, name: str, submission: Submission, bundle: bytes) -> dict[str, Any]:
+        """Exchange the code of a job. Raises RefusedError with all reasons when it could not go on."""
+        ...
+
+    def migrate(self, name: str, node: str) -> dict[str, Any]:
+        """Move a job's driver to a node."""
+        ...
+
+    def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
+        """Change some of a job's Resources, and the nodes it may use (None leaves them)."""
+        ...
+
+    def kill(self, name: str, drain: bool) -> dict[str, Any]:
+        """End a job after its batch, or after all that its sources have."""
+        ...
+
+    def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
+        """Start a job that ended or failed again; a running one gets a new worker. Clears its failures."""
+        ...
+
+    def clear(self, alarm: str) -> None:
+        """Take an alarm back; that of a failed job lets it run again. Raises UnknownError."""
+        ...
+
+    def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:
+        """Lines of a job from all nodes in order of time: ``{"lines": [...], "cursor": "..."}``.
+
+        A line has ``timestamp`` (ISO 8601, UTC), ``level``, ``event``, ``process``, ``node``, ``job``.
+        """
+        ...
+
+    def metrics(self) -> str:
+        """Figures in Prometheus' text format."""
+        ...

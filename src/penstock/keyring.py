@@ -1,0 +1,87 @@
+"""The secrets of a cluster, all made from one key, so that none needs to be stored or sent beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.errors import SettingError
+
+KEY_FILE = "cluster.key"
+TOKEN_FILE = "token"  # noqa: S105 - the name of a file
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """What one key opens. Masters and supervisors hold the key; users hold the token, which is made from it.
+
+    >>> ring = Keyring(bytes(32))
+    >>> ring.token == Keyring(bytes(32)).token, ring.token == ring.node_token
+    (True, False)
+    """
+
+    key: bytes = field(repr=False)
+
+    def _derive(self, purpose: str) -> str:
+        return hmac.new(self.key, f"penstock {purpose}".encode(), hashlib.sha256).hexdigest()
+
+    @property
+    def token(self) -> str:
+        """What a client shows to change something."""
+        return self._derive("token")
+
+    @property
+    def node_token(self) -> str:
+        """What masters and supervisors show each other."""
+        return self._derive("node")
+
+    @property
+    def store_password(self) -> str:
+        """What opens the nodes of the coordination store."""
+        return self._derive("store")
+
+    def spark_secret(self, job: str, revision: int, attempt: int) -> str:
+        """What driver and executors of one run of a job show each other."""
+        return self._derive(f"spark {job} {revision} {attempt}")
+
+
+def signing_key(token: str) -> bytes:
+    """What bundles are signed with: who has the token can sign, and all that hold the key can check."""
+    return hmac.new(token.encode(), b"penstock bundle", hashlib.sha256).digest()
+
+
+def open_keyring(folder: Path, *, create: bool = False) -> Keyring:
+    """Read the key of a cluster from its folder; ``create`` makes it at first, and the token's file."""
+    path = folder / KEY_FILE
+    if create:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_once(path, secrets.token_hex(32))
+    try:
+        ring = Keyring(bytes.fromhex(path.read_text().strip()))
+    except FileNotFoundError:
+        raise SettingError(f"there is no key {path}: copy it from another node") from None
+    except ValueError:
+        raise SettingError(f"{path} is not a key: it must hold 64 hexadecimal digits") from None
+    if path.stat().st_mode & 0o077:
+        raise SettingError(f"{path} can be read by others: chmod 600 {path}")
+    if create:
+        _write_once(folder / TOKEN_FILE, ring.token)
+    return ring
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, unless it is there; whoever comes first decides."""
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + "\n")
+        os.link(staged, path)
+    except FileExistsError:
+        pass
+    finally:
+        staged.unlink()
