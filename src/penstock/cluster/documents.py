@@ -96,6 +96,16 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class Code:
+    """What a job runs."""
+
+    bundle: str
+    entry: str
+    structure: Mapping[str, Any]
+    generation: int
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """A job as its user wants it."""
 
@@ -124,6 +134,14 @@ class JobSpec:
     conf: Mapping[str, str] = field(default_factory=dict)
     structure: Mapping[str, Any] = field(default_factory=dict)
     """``job.to_dict()``, to compare an update with."""
+    driver: str = ""
+    """The node that the user moved the driver to; it counts as long as that node is there."""
+    restarts: int = 0
+    """One more whenever the user asks for a new worker of the same code."""
+    after: int = 0
+    """Results and failures of revisions up to this one are history."""
+    before: Code | None = None
+    """The code before the last update, to fall back to if that is refused."""
     submitted: float = 0.0
 
 

@@ -1,0 +1,77 @@
+"""What a leader can do. Each action says why; the shell turns it into fenced writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Have a job run like this from now on."""
+
+    assignment: Assignment
+    reason: str
+
+    @property
+    def job(self) -> str:
+        """Whom it is about."""
+        return self.assignment.job
+
+
+@dataclass(frozen=True)
+class Unassign:
+    """Have a job run nowhere. Its worker stops after its batch."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SetStatus:
+    """Say how a job stands."""
+
+    job: str
+    status: JobStatus
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return self.status.reason
+
+
+@dataclass(frozen=True)
+class Respec:
+    """Change what is wanted of a job, because what was wanted cannot be."""
+
+    spec: JobSpec
+    reason: str
+
+    @property
+    def job(self) -> str:
+        """Whom it is about."""
+        return self.spec.name
+
+
+@dataclass(frozen=True)
+class Raise:
+    """Tell people of something."""
+
+    alarm: Alarm
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return self.alarm.reason
+
+
+@dataclass(frozen=True)
+class Clear:
+    """Take an alarm back."""
+
+    id: str
+    reason: str
+
+
+Action = Assign | Unassign | SetStatus | Respec | Raise | Clear

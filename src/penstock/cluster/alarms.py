@@ -1,0 +1,85 @@
+"""Which alarms there are, when they are raised, and which of them end by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from penstock.cluster.actions import Action, Clear, Raise
+from penstock.cluster.documents import Alarm, Failures, JobSpec
+from penstock.cluster.view import Actual, of_today
+
+JOB_FAILED = "job-failed"
+UPDATE_REFUSED = "update-refused"
+NODE_LOST = "node-lost"
+UNSUPERVISED = "unsupervised"
+
+
+def alarm_id(kind: str, subject: str) -> str:
+    """Return the id of an alarm: there is one of a kind for each subject.
+
+    >>> alarm_id("node-lost", "n1")
+    'node-lost.n1'
+    """
+    return f"{kind}.{subject}"
+
+
+def job_failed(job: str, reason: str, now: float, revision: int, failures: Failures | None = None) -> Alarm:
+    """A job is not started any more until somebody clears this."""
+    evidence = {**(asdict(failures) if failures else {}), "revision": revision}
+    return Alarm(alarm_id(JOB_FAILED, job), JOB_FAILED, job, reason, now, evidence)
+
+
+def update_refused(spec: JobSpec, reason: str, now: float) -> Alarm:
+    """A job went back to the code before."""
+    evidence = {"generation": spec.generation}
+    return Alarm(alarm_id(UPDATE_REFUSED, spec.name), UPDATE_REFUSED, spec.name, reason, now, evidence)
+
+
+def node_alarms(actual: Actual, lost: frozenset[str]) -> list[Action]:
+    """Raise alarms for nodes that are gone or left alone, and take them back when they are there again."""
+    alive: dict[str, list[str]] = {}
+    for job in sorted(actual.workers):
+        for worker in actual.workers[job]:
+            alive.setdefault(worker.node, []).append(job)
+    wanted: dict[str, Alarm] = {}
+    for node in sorted(lost):
+        since = actual.absent_since[node]
+        if node in alive:
+            jobs = ", ".join(sorted(set(alive[node])))
+            reason = f"the supervisor of node {node} is gone; {jobs} runs on there, unwatched"
+            alarm = Alarm(
+                alarm_id(UNSUPERVISED, node), UNSUPERVISED, node, reason, since, {"jobs": alive[node]}
+            )
+        else:
+            reason = f"node {node} is gone; what ran there is placed elsewhere"
+            alarm = Alarm(alarm_id(NODE_LOST, node), NODE_LOST, node, reason, since)
+        wanted[alarm.id] = alarm
+    raised: list[Action] = [Raise(alarm) for id, alarm in wanted.items() if id not in actual.alarms]
+    over = [
+        Clear(
+            id, f"node {alarm.subject} is back" if alarm.subject in actual.nodes else "it is not so any more"
+        )
+        for id, alarm in sorted(actual.alarms.items())
+        if id not in wanted and _ends(alarm, actual)
+    ]
+    return raised + over
+
+
+def _ends(alarm: Alarm, actual: Actual) -> bool:
+    """Whether an alarm about a node is over. That a node is lost stays known until it is back."""
+    if alarm.kind == NODE_LOST:
+        return alarm.subject in actual.nodes
+    return alarm.kind == UNSUPERVISED
+
+
+def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]:
+    """Take back that a job has failed when it has been submitted anew or is wanted no more."""
+    found: list[Action] = []
+    for id, alarm in sorted(actual.alarms.items()):
+        if alarm.kind != JOB_FAILED:
+            continue
+        spec = desired.get(alarm.subject)
+        if spec is None or not of_today(spec, int(alarm.evidence["revision"])):
+            found.append(Clear(id, "the job was started anew" if spec else "there is no such job any more"))
+    return found

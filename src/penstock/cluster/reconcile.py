@@ -1,0 +1,242 @@
+"""The leader's decision: what is wanted against what is the case. Pure: the moment is an argument.
+
+For each job, in the order of names, the first of these that applies:
+
+1. it has ended by itself: it stays ended, whoever leads;
+2. it shall end: nothing is assigned to it any more, and it has ended when no worker is left;
+3. its code was refused: the code before it, if there is one, is what is wanted again; else it has failed;
+4. its worker has died too often: it has failed, until a person clears that;
+5. nothing is assigned: it is placed;
+6. its node is gone, and its worker with it: it is placed elsewhere;
+7. it is wanted otherwise: a new revision is placed, and the old worker makes way when that is ready;
+8. its executors are as wanted, or are placed anew one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.alarms import job_failed, node_alarms, stale_alarms, update_refused
+from penstock.cluster.assigning import assign, difference, executors, wanted_until
+from penstock.cluster.documents import Assignment, JobSpec, JobStatus, WorkerInfo
+from penstock.cluster.placing import Choice, Demand, Room, choose
+from penstock.cluster.view import Actual, Rules, newest, of_today
+
+PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
+ENDING, ENDED, FAILED = "ENDING", "ENDED", "FAILED"
+
+ACTIVE = (PENDING, STARTING, RUNNING, ENDING)
+
+
+def reconcile(
+    desired: Mapping[str, JobSpec], actual: Actual, now: float, *, epoch: int, rules: Rules | None = None
+) -> list[Action]:
+    """Return what a leader has to do, in order. Nothing to do is an empty list."""
+    rules = rules or Rules()
+    deciding = _Deciding(actual, now, epoch, rules)
+    actions: list[Action] = []
+    for name in sorted(desired):
+        actions += deciding.job(desired[name])
+    for name in sorted(set(actual.assignments) - set(desired)):
+        actions.append(Unassign(name, "nobody wants this job any more"))
+    actions += node_alarms(actual, deciding.lost)
+    actions += stale_alarms(desired, actual)
+    return actions
+
+
+class _Deciding:
+    """One pass. ``room`` shrinks as jobs are placed."""
+
+    def __init__(self, actual: Actual, now: float, epoch: int, rules: Rules) -> None:
+        self.actual = actual
+        self.now = now
+        self.epoch = epoch
+        self.rules = rules
+        self.lost = frozenset(
+            name for name, since in actual.absent_since.items() if now - since >= rules.node_grace
+        )
+        self.room = Room.of(actual.nodes, (actual.assignments[name] for name in sorted(actual.assignments)))
+
+    def job(self, spec: JobSpec) -> list[Action]:
+        """Return what to do about one job."""
+        name = spec.name
+        assignment = self.actual.assignments.get(name)
+        result = self.actual.results.get(name)
+        if (
+            result is not None
+            and of_today(spec, result.revision)
+            and self._current(result.revision, assignment)
+        ):
+            if result.outcome == "refused":
+                return self._refused(spec, assignment, result.reason, result.revision)
+            return self._over(spec, assignment, ENDED, f"{result.outcome}: {result.reason}")
+        if spec.wanted == "ended" and not spec.drain:
+            return self._ending(spec, assignment)
+        failures = self.actual.failures.get(name)
+        if (
+            failures is not None
+            and of_today(spec, failures.revision)
+            and failures.count >= self.rules.most_failures
+        ):
+            reason = f"its worker has died {failures.count} times, last on {failures.node}: {failures.reason}"
+            if spec.before is not None and self._older_runs(name, failures.revision):
+                return self._refused(spec, assignment, reason, failures.revision)
+            alarm = Raise(job_failed(name, reason, self.now, failures.revision, failures))
+            raised = [] if alarm.alarm.id in self.actual.alarms else [alarm]
+            return [*self._over(spec, assignment, FAILED, reason), *raised]
+        return self._running(spec, assignment)
+
+    def _older_runs(self, name: str, revision: int) -> bool:
+        workers = self.actual.workers.get(name, ())
+        return any(worker.phase == "running" and worker.revision < revision for worker in workers)
+
+    def _current(self, revision: int, assignment: Assignment | None) -> bool:
+        return assignment is None or revision >= assignment.revision
+
+    def _refused(
+        self, spec: JobSpec, assignment: Assignment | None, reason: str, revision: int
+    ) -> list[Action]:
+        """Fall back to the code before an update that was refused after all, or fail."""
+        if spec.before is None:
+            alarm = job_failed(spec.name, reason, self.now, revision)
+        else:
+            alarm = update_refused(spec, reason, self.now)
+        raised: list[Action] = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
+        if spec.before is None:
+            return [*self._over(spec, assignment, FAILED, f"refused: {reason}"), *raised]
+        code = spec.before
+        back = replace(
+            spec,
+            bundle=code.bundle,
+            entry=code.entry,
+            structure=code.structure,
+            generation=code.generation,
+            before=None,
+            after=revision,
+        )
+        return [Respec(back, f"the update was refused: {reason}"), *raised]
+
+    def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:
+        gone: list[Action] = [Unassign(spec.name, reason)] if assignment else []
+        return [*gone, *self._status(spec, phase, reason)]
+
+    def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
+        left = self.actual.workers.get(spec.name, ())
+        if assignment is not None:
+            return self._over(spec, assignment, ENDING, "it was killed")
+        if left:
+            return self._status(spec, ENDING, f"its worker on {left[0].node} ends its batch")
+        return self._status(spec, ENDED, "it was killed")
+
+    def _running(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
+        if assignment is None:
+            return self._place(
+                spec, None, "it was submitted" if not self._revision(spec) else "it runs again"
+            )
+        if self._is_lost(assignment):
+            return self._place(spec, assignment, f"node {assignment.node} is gone")
+        change = difference(spec, assignment) or self._moved(spec, assignment)
+        if change:
+            return self._place(spec, assignment, change)
+        elsewhere = self._try_elsewhere(spec, assignment)
+        if elsewhere:
+            return elsewhere
+        slots = executors(spec, assignment.executors, self.room, self.lost)
+        until = wanted_until(spec)
+        if slots != assignment.executors or until != assignment.until:
+            reason = (
+                "its executors are placed anew" if slots != assignment.executors else "it ends when drained"
+            )
+            adjusted = replace(assignment, executors=slots, until=until, epoch=self.epoch)
+            return [Assign(adjusted, reason), *self._progress(spec, adjusted)]
+        return self._progress(spec, assignment)
+
+    def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> list[Action]:
+        """Move a job whose worker keeps dying: it may be the node's fault (seed 001, IV.C)."""
+        failures = self.actual.failures.get(spec.name)
+        if (
+            failures is None
+            or failures.revision != assignment.revision
+            or failures.count < self.rules.move_after
+        ):
+            return []
+        others = {name: node for name, node in self.actual.nodes.items() if name != assignment.node}
+        room = Room(others, self.room.cores, self.room.memory)
+        demand = Demand(spec.resources.cores, spec.resources.memory)
+        if choose(spec, demand, room).node is None:
+            return []
+        reason = f"its worker has died {failures.count} times on {assignment.node}"
+        return self._place(spec, assignment, reason, room)
+
+    def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
+        wanted = spec.driver
+        if wanted and wanted != assignment.node and wanted in self.actual.nodes:
+            return f"it was moved to {wanted}"
+        return None
+
+    def _is_lost(self, assignment: Assignment) -> bool:
+        """Whether a driver's node is gone. A worker that still holds its place lives, whatever its node."""
+        if assignment.node not in self.lost:
+            return False
+        workers = self.actual.workers.get(assignment.job, ())
+        return not any(worker.revision == assignment.revision for worker in workers)
+
+    def _place(
+        self, spec: JobSpec, before: Assignment | None, reason: str, room: Room | None = None
+    ) -> list[Action]:
+        revision = self._revision(spec) + 1
+        placed = assign(
+            spec,
+            before,
+            room or self.room,
+            revision=revision,
+            epoch=self.epoch,
+            now=self.now,
+            reason=reason,
+            lost=self.lost,
+        )
+        if isinstance(placed, Choice):
+            why = f"{reason}, and no node can take it: {placed.told()}"
+            running = before is not None and not self._is_lost(before)
+            return self._status(spec, RUNNING if running else PENDING, why)
+        told = f"{reason}: on {placed.node}"
+        return [Assign(placed, told), *self._status(spec, STARTING, told, revision)]
+
+    def _progress(self, spec: JobSpec, assignment: Assignment) -> list[Action]:
+        workers = self.actual.workers.get(spec.name, ())
+        running = [worker for worker in workers if worker.phase == "running"]
+        leading = newest(tuple(running))
+        if leading is None:
+            return self._status(spec, STARTING, _starting(assignment, workers))
+        ending = spec.wanted == "ended"
+        phase = ENDING if ending else RUNNING
+        if leading.revision < assignment.revision:
+            return self._status(
+                spec, phase, f"on {leading.node}, until revision {assignment.revision} is ready"
+            )
+        missing = spec.resources.executors - len(assignment.executors)
+        lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
+        what = "draining" if ending else "running"
+        return self._status(spec, phase, f"{what} on {leading.node}{lacks}")
+
+    def _revision(self, spec: JobSpec) -> int:
+        status = self.actual.statuses.get(spec.name)
+        assignment = self.actual.assignments.get(spec.name)
+        return max(status.revision if status else 0, assignment.revision if assignment else 0)
+
+    def _status(self, spec: JobSpec, phase: str, reason: str, revision: int | None = None) -> list[Action]:
+        before = self.actual.statuses.get(spec.name)
+        number = revision if revision is not None else self._revision(spec)
+        if before is not None and (before.phase, before.reason, before.revision) == (phase, reason, number):
+            return []
+        since = before.since if before is not None and before.phase == phase else self.now
+        return [SetStatus(spec.name, JobStatus(phase, reason, since, number))]
+
+
+def _starting(assignment: Assignment, workers: tuple[WorkerInfo, ...]) -> str:
+    mine = newest(tuple(worker for worker in workers if worker.revision == assignment.revision))
+    if mine is None:
+        return f"{assignment.node} starts its worker"
+    return f"its worker on {mine.node} is {mine.phase}"

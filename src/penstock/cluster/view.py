@@ -1,0 +1,74 @@
+"""What is the case in a cluster at one moment, as far as the store tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.cluster.documents import (
+    Alarm,
+    Assignment,
+    Failures,
+    JobSpec,
+    JobStatus,
+    NodeInfo,
+    NodeReport,
+    Result,
+    WorkerInfo,
+)
+
+
+@dataclass(frozen=True)
+class Actual:
+    """Everything that a decision may be made from, beside what the users want."""
+
+    nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
+    reports: Mapping[str, NodeReport] = field(default_factory=dict)
+    assignments: Mapping[str, Assignment] = field(default_factory=dict)
+    workers: Mapping[str, tuple[WorkerInfo, ...]] = field(default_factory=dict)
+    """By job, those that hold their place in the store."""
+    results: Mapping[str, Result] = field(default_factory=dict)
+    failures: Mapping[str, Failures] = field(default_factory=dict)
+    statuses: Mapping[str, JobStatus] = field(default_factory=dict)
+    alarms: Mapping[str, Alarm] = field(default_factory=dict)
+    absent_since: Mapping[str, float] = field(default_factory=dict)
+    """For nodes that something is assigned to and that are not there: since when they are missed."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the leader goes by."""
+
+    node_grace: float = 4.0
+    """Seconds that a node may be missed before its work goes elsewhere. Its session had to end before."""
+    move_after: int = 3
+    """A worker that has died this often on one node is tried on another, if one can take it."""
+    most_failures: int = 5
+    """A worker that has died this often without running well in between is not started any more."""
+
+
+def missed(
+    before: Mapping[str, float], actual_nodes: Mapping[str, NodeInfo], needed: set[str], now: float
+) -> dict[str, float]:
+    """Return since when each node that is needed has been missed.
+
+    >>> missed({"n1": 5.0}, {}, {"n1", "n2"}, 9.0)
+    {'n1': 5.0, 'n2': 9.0}
+    """
+    return {name: before.get(name, now) for name in sorted(needed) if name not in actual_nodes}
+
+
+def needed_nodes(assignments: Mapping[str, Assignment]) -> set[str]:
+    """Return the nodes that something is assigned to."""
+    drivers = {assignment.node for assignment in assignments.values()}
+    return drivers | {slot.node for assignment in assignments.values() for slot in assignment.executors}
+
+
+def newest(workers: tuple[WorkerInfo, ...]) -> WorkerInfo | None:
+    """Return the worker of the highest revision, and of that the last attempt."""
+    return max(workers, key=lambda worker: (worker.revision, worker.attempt), default=None)
+
+
+def of_today(spec: JobSpec, revision: int) -> bool:
+    """Whether something that a revision left is about the job as it is wanted now."""
+    return revision > spec.after

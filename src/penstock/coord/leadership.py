@@ -1,0 +1,79 @@
+"""Who leads, and how the store is kept from taking orders of one who did.
+
+A master that gets the lock raises the epoch in a transaction and remembers which version the node then has.
+Everything it writes as the leader is a transaction that checks that version. Another leader changes it, so that
+whoever was paused for longer than its session can write nothing more, whatever it believes of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import Epoch
+from penstock.coord.lock import Lock
+from penstock.coord.paths import EPOCH, LEADER
+from penstock.coord.store import Check, ConflictError, ExistsError, Operation, Store, Watcher
+
+
+class Leadership:
+    """One master's way to lead.
+
+    FOLLOWING → LEADING with :meth:`campaign`, when nobody has the lock; LEADING → FOLLOWING when a write was
+    refused (:class:`ConflictError` on the epoch), when the lock is gone, or with :meth:`resign`.
+    """
+
+    def __init__(self, store: Store, name: str, url: str) -> None:
+        self._store = store
+        self._lock = Lock(store, LEADER, name.encode())
+        self._name = name
+        self._url = url
+        self._term: tuple[Epoch, int] | None = None
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The epoch in which this master leads; None while it does not, as far as it knows."""
+        return self._term[0] if self._term else None
+
+    def campaign(self, now: float, watch: Watcher) -> Epoch | None:
+        """Lead if nobody else does; return the epoch, or None and have ``watch`` called when that may change."""
+        if self._term is not None:
+            if self._lock.held():
+                return self._term[0]
+            self._term = None
+        if not self._lock.try_acquire(watch):
+            return None
+        known = self._store.get(EPOCH)
+        if known is None:
+            first = Epoch(1, self._name, self._url, now)
+            with suppress(ExistsError):
+                self._store.create(EPOCH, encode(Epoch(0, "", "", now)))
+            known = self._store.get(EPOCH)
+            assert known is not None
+            epoch = first
+        else:
+            epoch = Epoch(decode(Epoch, known.data).number + 1, self._name, self._url, now)
+        version = self._store.set(EPOCH, encode(epoch), version=known.version)
+        self._term = (epoch, version)
+        return epoch
+
+    def write(self, operations: Sequence[Operation]) -> None:
+        """Write as the leader. Raises ConflictError when this master leads no more, or something else changed."""
+        if self._term is None:
+            raise ConflictError("this master does not lead")
+        fence = Check(EPOCH, self._term[1])
+        try:
+            self._store.transact([fence, *operations])
+        except ConflictError:
+            known = self._store.get(EPOCH)
+            if known is None or known.version != self._term[1]:
+                self._term = None
+            raise
+
+    def resign(self) -> None:
+        """Let another master lead."""
+        self._term = None
+        self._lock.release()
+
+

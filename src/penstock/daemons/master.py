@@ -1,0 +1,217 @@
+"""A master: competes to lead; the leader decides and writes what it decided. Everything it knows is in the store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from penstock.cluster.actions import Action, Assign, Clear, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.codec import encode
+from penstock.cluster.documents import Epoch, MasterInfo
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.view import Actual, Rules, missed, needed_nodes
+from penstock.coord import paths
+from penstock.coord.leadership import Leadership
+from penstock.coord.mirror import Mirror
+from penstock.coord.store import (
+    ConflictError,
+    Create,
+    Delete,
+    DisconnectedError,
+    ExistsError,
+    Operation,
+    Put,
+    Session,
+    Store,
+)
+from penstock.daemons.reading import MASTER_ROOTS, Documents
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class MasterSettings:
+    """How a master goes about it."""
+
+    rules: Rules = field(default_factory=Rules)
+    tick: float = 2.0
+    """Seconds after which it looks up even if nothing has changed: deadlines pass without a sound."""
+
+
+class Master:
+    """One master. :meth:`step` does all there is to do at one moment; :meth:`run` calls it when something changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        info: MasterInfo,
+        *,
+        settings: MasterSettings | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.info = info
+        self.settings = settings or MasterSettings()
+        self._store = store
+        self._clock = clock
+        self._wake = threading.Event()
+        self._leadership = Leadership(store, info.name, info.url)
+        self._mirror = Mirror(store, MASTER_ROOTS, self.wake)
+        self.documents = Documents(self._mirror)
+        self._absent: dict[str, float] = {}
+        self._led = 0
+        """The epoch in which it last decided; 0 when it did not lead the last time it looked."""
+        self._prepared = False
+        store.listen(self._session_changed)
+
+    def wake(self) -> None:
+        """Have the next step done soon."""
+        self._wake.set()
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The epoch in which this master leads, as far as it knows."""
+        return self._leadership.epoch
+
+    @property
+    def connected(self) -> bool:
+        """Whether the store can be asked."""
+        return self._store.session is Session.CONNECTED
+
+    def write(self, operations: list[Operation]) -> None:
+        """Write as the leader. Raises ConflictError, also when another leads by now."""
+        try:
+            self._leadership.write(operations)
+        finally:
+            self.wake()
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop."""
+        _log.info("master is up", url=self.info.url)
+        while not stop.is_set():
+            self._wake.clear()
+            try:
+                self.step(self._clock())
+            except DisconnectedError as error:
+                _log.warning("the store cannot be reached", reason=str(error))
+            except Exception:
+                _log.exception("a step failed")
+            self._wake.wait(self.settings.tick)
+        with suppress(Exception):
+            self._leadership.resign()
+        _log.info("master has stopped")
+
+    def step(self, now: float) -> None:
+        """Do what is to be done now. Raises DisconnectedError, after which the next step tries again."""
+        if self._store.session is not Session.CONNECTED:
+            self._led = 0
+            return
+        self._prepare()
+        self._announce()
+        try:
+            epoch = self._leadership.campaign(now, self.wake)
+        except ConflictError:  # Two of us raised the epoch at once: one has lost.
+            epoch = None
+            self.wake()
+        self._mirror.refresh()
+        if epoch is None:
+            if self._led:
+                _log.warning("another master leads", epoch=self._led)
+            self._led = 0
+            return
+        if self._led != epoch.number:
+            _log.info("this master leads", epoch=epoch.number)
+            self._led = epoch.number
+            # Whoever else is missed may have lost the store with us: they get their time to come back.
+            self._absent = {}
+        self._decide(epoch, now)
+
+    def _decide(self, epoch: Epoch, now: float) -> None:
+        actual = self.documents.actual(lambda seen: self._missed(seen, now))
+        actions = reconcile(
+            self.documents.jobs(), actual, now, epoch=epoch.number, rules=self.settings.rules
+        )
+        for together in _by_subject(actions):
+            operations = [operation for action in together for operation in self._operations(action)]
+            try:
+                self._leadership.write(operations)
+            except ConflictError as error:
+                # Something has changed since it was read, or another leads: decide again on what is so now.
+                _log.warning("decided on old news", reason=str(error), epoch=epoch.number)
+                self.wake()
+                return
+            for action in together:
+                _log.info(
+                    "decided",
+                    action=type(action).__name__,
+                    job=getattr(action, "job", ""),
+                    reason=action.reason,
+                    epoch=epoch.number,
+                )
+        if actions:
+            self.wake()  # What was written is read back, and may ask for more.
+
+    def _missed(self, seen: Actual, now: float) -> dict[str, float]:
+        self._absent = missed(self._absent, seen.nodes, needed_nodes(seen.assignments), now)
+        return self._absent
+
+    def _operations(self, action: Action) -> list[Operation]:
+        match action:
+            case Assign(assignment):
+                return [self._put(f"{paths.ASSIGNMENTS}/{assignment.job}", encode(assignment))]
+            case Unassign(job):
+                return self._remove(f"{paths.ASSIGNMENTS}/{job}")
+            case SetStatus(job, status):
+                return [self._put(f"{paths.STATUS}/{job}", encode(status))]
+            case Respec(spec):
+                return [self._put(f"{paths.JOBS}/{spec.name}", encode(spec))]
+            case Raise(alarm):
+                return [self._put(f"{paths.ALARMS}/{alarm.id}", encode(alarm))]
+            case Clear(id):
+                return self._remove(f"{paths.ALARMS}/{id}")
+
+    def _put(self, path: str, data: bytes) -> Operation:
+        version = self.documents.version(path)
+        return Create(path, data) if version is None else Put(path, data, version)
+
+    def _remove(self, path: str) -> list[Operation]:
+        version = self.documents.version(path)
+        return [Delete(path, version)] if version is not None else []
+
+    def _prepare(self) -> None:
+        """Make the nodes that all others are below."""
+        if self._prepared:
+            return
+        for root in (*MASTER_ROOTS, paths.BUNDLES):
+            if root != paths.EPOCH:
+                with suppress(ExistsError):
+                    self._store.create(root)
+        self._prepared = True
+
+    def _announce(self) -> None:
+        path = f"{paths.MASTERS}/{self.info.name}"
+        known = self._store.get(path)
+        if known is not None and known.owner == self._store.session_id:
+            return
+        with suppress(ExistsError):  # Of a session of ours that has not ended yet.
+            self._store.create(path, encode(self.info), ephemeral=True)
+
+    def _session_changed(self, session: Session) -> None:
+        if session is not Session.CLOSED:
+            self.wake()
+
+
+def _by_subject(actions: list[Action]) -> list[list[Action]]:
+    """Keep together what is about one job and comes in a row, so that it happens at once."""
+    groups: list[tuple[str, list[Action]]] = []
+    for action in actions:
+        subject = getattr(action, "job", "") or f"alarm {getattr(action, 'id', '')}"
+        if groups and groups[-1][0] == subject:
+            groups[-1][1].append(action)
+        else:
+            groups.append((subject, [action]))
+    return [group for _, group in groups]
