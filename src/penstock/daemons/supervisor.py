@@ -1,0 +1,331 @@
+"""A supervisor: one a node. Registers it, reports how it is doing, and has the processes run that are assigned to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from penstock.cluster.codec import encode
+from penstock.cluster.documents import Assignment, Failures, NodeInfo, NodeReport, Result, WorkerFigures
+from penstock.cluster.supervising import (
+    AskToEnd,
+    CountFailure,
+    Instance,
+    Kill,
+    Patience,
+    Start,
+    Step,
+    state_of,
+    supervise,
+)
+from penstock.coord import paths
+from penstock.coord.mirror import Mirror
+from penstock.coord.store import DisconnectedError, ExistsError, MissingError, Session, Store, StoreError
+from penstock.daemons.machine import Sample
+from penstock.daemons.reading import SUPERVISOR_ROOTS, Documents
+from penstock.errors import PenstockError
+
+_log = structlog.get_logger()
+
+
+class RefusedStartError(PenstockError):
+    """A worker cannot be started at all: trying again would be of no use."""
+
+
+class Instances(Protocol):
+    """The processes that a supervisor has started, and those that another one of this node has."""
+
+    def look(self, now: float) -> list[Instance]:
+        """Return all of them, living and dead."""
+        ...
+
+    def start(self, start: Start, now: float) -> None:
+        """Start one. Raises RefusedStartError, or another PenstockError when trying again may help."""
+        ...
+
+    def ask_to_end(self, instance: Instance, now: float) -> None:
+        """Ask one to end: a worker after its batch, an executor after its tasks."""
+        ...
+
+    def kill(self, instance: Instance) -> None:
+        """End one and all of its family, and make sure that none is left."""
+        ...
+
+    def count(self, instance: Instance) -> None:
+        """Note that the death of one has been counted."""
+        ...
+
+    def figures(self, instance: Instance) -> tuple[float, int, int]:
+        """Return the cores and bytes that one uses with its family, and its pid."""
+        ...
+
+
+class Sampler(Protocol):
+    """Looks at the machine."""
+
+    def sample(self, now: float) -> Sample:
+        """Return how it is doing."""
+        ...
+
+
+@dataclass(frozen=True)
+class SupervisorSettings:
+    """How a supervisor goes about it, in seconds."""
+
+    patience: Patience = field(default_factory=Patience)
+    tick: float = 1.0
+    """How often it looks at its processes."""
+    report: float = 3.0
+    """How often it says how the node is doing."""
+
+
+class Supervisor:
+    """One supervisor. :meth:`step` does all there is to do at one moment; :meth:`run` calls it again and again."""
+
+    def __init__(
+        self,
+        store: Store,
+        info: NodeInfo,
+        instances: Instances,
+        machine: Sampler,
+        *,
+        settings: SupervisorSettings | None = None,
+        clock: Callable[[], float] = time.time,
+        is_dead: Callable[[NodeInfo], bool] = lambda _: False,
+    ) -> None:
+        self.info = info
+        self.settings = settings or SupervisorSettings()
+        self._store = store
+        self._instances = instances
+        self._machine = machine
+        self._clock = clock
+        self._is_dead = is_dead
+        """Whether the supervisor that left a registration on this very machine is known to be dead."""
+        self._wake = threading.Event()
+        self._mirror = Mirror(store, SUPERVISOR_ROOTS, self._wake.set)
+        self._documents = Documents(self._mirror)
+        self._registered = 0
+        """The session in which the node was registered."""
+        self._informed = False
+        """Whether the assignments have been read at all: none known is not the same as none there."""
+        self._reported = 0.0
+        self._unsaved: dict[str, Failures] = {}
+        """Failures that could not be written yet."""
+        store.listen(lambda session: self._wake.set() if session is not Session.CLOSED else None)
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop. Workers run on: another supervisor of this node will find them."""
+        _log.info("supervisor is up", url=self.info.url, cores=self.info.cores)
+        while not stop.is_set():
+            self._wake.clear()
+            try:
+                self.step(self._clock())
+            except DisconnectedError as error:
+                _log.warning("the store cannot be reached", reason=str(error))
+            except Exception:
+                _log.exception("a step failed")
+            self._wake.wait(self.settings.tick)
+        self.leave()
+        _log.info("supervisor has stopped")
+
+    def leave(self) -> None:
+        """Take the node's registration back."""
+        with suppress(StoreError):
+            self._store.delete(f"{paths.NODES}/{self.info.name}")
+        with suppress(StoreError):
+            self._store.delete(f"{paths.REPORTS}/{self.info.name}")
+
+    def step(self, now: float) -> None:
+        """Do what is to be done now. Raises DisconnectedError after all that can be done without the store."""
+        away: DisconnectedError | None = None
+        try:
+            self._listen_to_store(now)
+        except DisconnectedError as error:
+            away = error
+        if self._informed:
+            seen = self._instances.look(now)
+            for step in self._decide(seen, now):
+                self._do(step, now)
+            if away is None:
+                self._tidy(seen)
+        if away is not None:
+            raise away
+        self._report(now)
+
+    def _listen_to_store(self, now: float) -> None:
+        if self._store.session is not Session.CONNECTED:
+            raise DisconnectedError(f"the session is {self._store.session.value}")
+        self._register()
+        self._mirror.refresh()
+        self._informed = True
+        for job, failures in sorted(self._unsaved.items()):
+            self._save(job, failures)
+            del self._unsaved[job]
+
+    def _decide(self, seen: Sequence[Instance], now: float) -> list[Step]:
+        failures = {**self._documents.failures(), **self._unsaved}
+        return supervise(
+            self.info.name,
+            self._documents.assignments(),
+            self._documents.workers(),
+            failures,
+            seen,
+            now,
+            self.settings.patience,
+        )
+
+    def _do(self, step: Step, now: float) -> None:
+        match step:
+            case Start():
+                _log.info(
+                    "starts", job=step.assignment.job, role=step.role, attempt=step.attempt, reason=step.reason
+                )
+                self._start(step, now)
+            case AskToEnd(instance, reason):
+                _log.info("asks to end", job=instance.job, role=instance.role, reason=reason)
+                self._instances.ask_to_end(instance, now)
+            case Kill(instance, reason):
+                _log.warning("kills", job=instance.job, role=instance.role, reason=reason)
+                self._instances.kill(instance)
+            case CountFailure(instance, failures, reason):
+                _log.warning("worker has died", job=instance.job, failures=failures.count, reason=reason)
+                self._count(instance, failures)
+        self._wake.set()
+
+    def _start(self, start: Start, now: float) -> None:
+        assignment = start.assignment
+        try:
+            self._instances.start(start, now)
+        except RefusedStartError as error:
+            _log.error("start refused", job=assignment.job, reason=str(error))
+            self._refuse(assignment, str(error), now)
+        except DisconnectedError:
+            _log.warning("cannot start without the store yet", job=assignment.job)
+        except PenstockError as error:
+            _log.error("start failed", job=assignment.job, reason=str(error))
+
+    def _refuse(self, assignment: Assignment, reason: str, now: float) -> None:
+        result = Result(assignment.job, assignment.revision, "refused", reason, now)
+        path = f"{paths.RESULTS}/{assignment.job}"
+        with suppress(DisconnectedError):
+            try:
+                self._store.create(path, encode(result))
+            except ExistsError:
+                self._store.set(path, encode(result))
+
+    def _count(self, instance: Instance, failures: Failures) -> None:
+        # Whatever is left of it must not meet its successor.
+        self._instances.kill(instance)
+        self._instances.count(instance)
+        self._unsaved[instance.job] = failures
+        with suppress(DisconnectedError):
+            self._save(instance.job, failures)
+            del self._unsaved[instance.job]
+            # Its session would hold its place until it expires.
+            place = f"{paths.WORKERS}/{instance.job}/{worker_name(instance.revision, instance.attempt)}"
+            with suppress(MissingError):
+                self._store.delete(place)
+
+    def _save(self, job: str, failures: Failures) -> None:
+        path = f"{paths.FAILURES}/{job}"
+        try:
+            self._store.set(path, encode(failures))
+        except MissingError:
+            self._store.create(path, encode(failures))
+
+    def _tidy(self, seen: Sequence[Instance]) -> None:
+        """Take back the places of dead workers that were not replaced: nobody else knows so soon."""
+        held = {
+            (worker.job, worker.revision, worker.attempt)
+            for workers in self._documents.workers().values()
+            for worker in workers
+            if worker.node == self.info.name
+        }
+        for instance in seen:
+            place = (instance.job, instance.revision, instance.attempt)
+            if not instance.alive and instance.role == "driver" and place in held:
+                with suppress(MissingError):
+                    name = worker_name(instance.revision, instance.attempt)
+                    self._store.delete(f"{paths.WORKERS}/{instance.job}/{name}")
+
+    def _register(self) -> None:
+        session = self._store.session_id
+        if session == self._registered:
+            return
+        path = f"{paths.NODES}/{self.info.name}"
+        known = self._store.get(path)
+        if known is not None and known.owner != session:
+            from penstock.cluster.codec import decode
+
+            if not self._is_dead(decode(NodeInfo, known.data)):
+                _log.warning("this node is registered already, by another or by a session that ends soon")
+                return
+            with suppress(MissingError):
+                self._store.delete(path, version=known.version)
+        with suppress(ExistsError):
+            self._store.create(path, encode(self.info), ephemeral=True)
+            self._registered = session
+            self._reported = 0.0
+            _log.info("registered", session=f"{session:x}")
+
+    def _report(self, now: float) -> None:
+        if now - self._reported < self.settings.report:
+            return
+        sample = self._machine.sample(now)
+        seen = [instance for instance in self._instances.look(now) if instance.alive]
+        report = NodeReport(
+            at=now,
+            cpu=sample.cpu,
+            memory_used=sample.memory_used,
+            memory_total=sample.memory_total,
+            network_in=sample.network_in,
+            network_out=sample.network_out,
+            workers=tuple(self._figures(instance, seen) for instance in seen),
+        )
+        path = f"{paths.REPORTS}/{self.info.name}"
+        known = self._store.get(path)
+        if known is not None and known.owner != self._store.session_id:
+            with suppress(MissingError):
+                self._store.delete(path)
+            known = None
+        if known is None:
+            with suppress(ExistsError):
+                self._store.create(path, encode(report), ephemeral=True)
+        else:
+            self._store.set(path, encode(report))
+        self._reported = now
+
+    def _figures(self, instance: Instance, seen: Sequence[Instance]) -> WorkerFigures:
+        cpu, memory, pid = self._instances.figures(instance)
+        assignment = self._documents.assignments().get(instance.job)
+        beside = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
+        failures = self._documents.failures().get(instance.job)
+        return WorkerFigures(
+            job=instance.job,
+            role=instance.role,
+            revision=instance.revision,
+            attempt=instance.attempt,
+            pid=pid,
+            state=str(state_of(assignment.revision if assignment else None, beside)),
+            cpu=round(cpu, 3),
+            memory=memory,
+            since=instance.started,
+            failures=failures.count if failures and failures.revision == instance.revision else 0,
+        )
+
+
+def worker_name(revision: int, attempt: int) -> str:
+    """Return the name of a worker's place in the store.
+
+    >>> worker_name(3, 1)
+    '000003-0001'
+    """
+    return f"{revision:06d}-{attempt:04d}"
+
+
