@@ -1,0 +1,56 @@
+"""What a node says of its machine."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.daemons.machine import Machine
+
+Times = namedtuple("Times", "user system idle iowait guest")
+Bytes = namedtuple("Bytes", "bytes_recv bytes_sent")
+
+
+@pytest.fixture
+def counters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "times": Times(0.0, 0.0, 0.0, 0.0, 0.0),
+        "network": {"lo": Bytes(0, 0), "eth0": Bytes(0, 0), "eth1": Bytes(0, 0)},
+    }
+    monkeypatch.setattr(psutil, "cpu_times", lambda: found["times"])
+    monkeypatch.setattr(psutil, "net_io_counters", lambda **_: found["network"])
+    return found
+
+
+def test_rates_are_those_since_the_look_before(counters: dict[str, Any]) -> None:
+    machine = Machine()
+    machine.sample(100.0)
+    counters["times"] = Times(2.0, 1.0, 8.0, 1.0, 2.0)
+    counters["network"] = {"lo": Bytes(10**9, 10**9), "eth0": Bytes(1000, 10), "eth1": Bytes(500, 5)}
+    found = machine.sample(103.0)
+    assert found.cpu == 0.25
+    assert (found.network_in, found.network_out) == (500.0, 5.0)
+
+
+def test_nothing_is_claimed_before_time_has_passed(counters: dict[str, Any]) -> None:
+    counters["network"] = {"eth0": Bytes(5000, 5000)}
+    found = Machine().sample(1.0)
+    assert (found.cpu, found.network_in, found.network_out) == (0.0, 0.0, 0.0)
+
+
+def test_an_interface_that_goes_is_no_negative_traffic(counters: dict[str, Any]) -> None:
+    counters["network"] = {"eth0": Bytes(5000, 5000)}
+    machine = Machine()
+    machine.sample(1.0)
+    counters["network"] = {}
+    found = machine.sample(2.0)
+    assert (found.network_in, found.network_out) == (0.0, 0.0)
+
+
+def test_a_real_machine_has_memory() -> None:
+    found = Machine().sample(0.0)
+    assert 0 < found.memory_used < found.memory_total
+    assert 0.0 <= found.cpu <= 1.0
