@@ -59,11 +59,11 @@ class MasterService(Protocol):
     """A master, as the web layer sees it."""
 
     def is_leader(self) -> bool:
-        """Whether this master leads, as far as it knows."""
+        """Whether this master leads, as far as it knows. Never waits for anything."""
         ...
 
     def leader_url(self) -> str:
-        """Where the leader answers; empty while there is none."""
+        """Where the leader answers; empty while there is none. Never waits for anything."""
         ...
 
     def ready(self) -> tuple[bool, str]:
@@ -71,7 +71,10 @@ class MasterService(Protocol):
         ...
 
     def cluster(self) -> dict[str, Any]:
-        """Epoch, leader, masters, numbers of nodes and jobs, version."""
+        """The whole: ``epoch`` (a number), ``leader`` (a name), ``masters`` (MasterInfo), ``version``.
+
+        ``nodes`` and ``jobs`` say how many there are.
+        """
         ...
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -83,7 +86,10 @@ class MasterService(Protocol):
         ...
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Every job: name, phase, reason, since, generation, node, executors, progress, failures."""
+        """Every job: name, phase, reason, since, generation, node, executors, progress, failures.
+
+        ``node`` is empty and ``progress`` None while no worker runs; executors and failures are numbers.
+        """
         ...
 
     def job(self, name: str) -> dict[str, Any]:
@@ -97,12 +103,26 @@ class MasterService(Protocol):
         """Every alarm, the newest first."""
         ...
 
-    def submit(self, submission: Submission, bundle: bytes) -> dict[str, Any]:
-        """Take a job in; returns what :meth:`job` would. Raises RefusedError when a job of this name runs."""
+    def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
+        """Keep a bundle, so that a submission can name it; returns BundleInfo. Once more is no error.
+
+        Raises InvalidError when ``data`` does not have this digest, when it was not signed with the cluster's
+        key, or when it is no bundle that a supervisor would unpack.
+        """
         ...
 
-    def update(self, name: str, submission: Submission, bundle: bytes) -> dict[str, Any]:
-        """Exchange the code of a job. Raises RefusedError with all reasons when it could not go on."""
+    def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
+        """Take a job in, with the SHA-256 of a bundle that was put before; returns what :meth:`job` would.
+
+        Raises RefusedError when a job of this name runs, InvalidError when there is no such bundle.
+        """
+        ...
+
+    def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
+        """Exchange the code of a job for that of a bundle that was put before.
+
+        Raises RefusedError with all reasons when it could not go on, InvalidError when the bundle is missing.
+        """
         ...
 
     def migrate(self, name: str, node: str) -> dict[str, Any]:
