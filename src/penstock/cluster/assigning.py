@@ -72,7 +72,8 @@ def assign(
         spark_master=spec.spark_master,
         conf=spec.conf,
         until=wanted_until(spec),
-        fresh=spec.fresh,
+        # From scratch once: what it has done since then is not to be forgotten when it moves.
+        fresh=spec.fresh and revision == spec.after + 1,
         restarts=spec.restarts,
         reason=reason,
         since=now,

@@ -248,7 +248,8 @@ def _executors(
     steps: list[Step] = []
     for instance in own:
         if is_executor(instance.role) and instance.alive:
-            steps += _leave(instance, assignment, instance.role in here, apps.get(instance.app_id), now, patience)
+            driver = apps.get(instance.app_id)
+            steps += _leave(instance, assignment, instance.role in here, driver, now, patience)
     if assignment is None:
         return steps
     current = [worker for worker in apps.values() if worker.revision == assignment.revision]
@@ -276,7 +277,9 @@ def _leave(
     if driver is not None and (assignment is None or driver.revision < assignment.revision):
         return []
     if not instance.asked_to_end:
-        return [AskToEnd(instance, "its job has ended" if assignment is None else "it is wanted here no more")]
+        return [
+            AskToEnd(instance, "its job has ended" if assignment is None else "it is wanted here no more")
+        ]
     if now - instance.asked_to_end > patience.drain:
         return [Kill(instance, f"it was asked to end {patience.drain:.0f} s ago")]
     return []

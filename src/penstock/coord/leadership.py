@@ -1,8 +1,8 @@
 """Who leads, and how the store is kept from taking orders of one who did.
 
-A master that gets the lock raises the epoch in a transaction and remembers which version the node then has.
-Everything it writes as the leader is a transaction that checks that version. Another leader changes it, so that
-whoever was paused for longer than its session can write nothing more, whatever it believes of itself.
+A master that gets the lock raises the epoch and remembers which version the node then has. Everything it
+writes as the leader is a transaction that checks that version. Another leader changes it, so that whoever was
+paused for longer than its session can write nothing more, whatever it believes of itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Leadership:
         return self._term[0] if self._term else None
 
     def campaign(self, now: float, watch: Watcher) -> Epoch | None:
-        """Lead if nobody else does; return the epoch, or None and have ``watch`` called when that may change."""
+        """Lead if nobody else does; return the epoch, or None: ``watch`` is called when that may change."""
         if self._term is not None:
             if self._lock.held():
                 return self._term[0]
@@ -59,7 +59,7 @@ class Leadership:
         return epoch
 
     def write(self, operations: Sequence[Operation]) -> None:
-        """Write as the leader. Raises ConflictError when this master leads no more, or something else changed."""
+        """Write as the leader. Raises ConflictError when this master leads no more, or a node has changed."""
         if self._term is None:
             raise ConflictError("this master does not lead")
         fence = Check(EPOCH, self._term[1])
@@ -75,5 +75,3 @@ class Leadership:
         """Let another master lead."""
         self._term = None
         self._lock.release()
-
-

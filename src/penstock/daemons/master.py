@@ -1,4 +1,4 @@
-"""A master: competes to lead; the leader decides and writes what it decided. Everything it knows is in the store."""
+"""A master: competes to lead; the leader decides and writes what it decided. All it knows is in the store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MasterSettings:
 
 
 class Master:
-    """One master. :meth:`step` does all there is to do at one moment; :meth:`run` calls it when something changed."""
+    """One master. :meth:`step` does all there is to do at one moment; :meth:`run` calls it on changes."""
 
     def __init__(
         self,
@@ -132,9 +132,7 @@ class Master:
 
     def _decide(self, epoch: Epoch, now: float) -> None:
         actual = self.documents.actual(lambda seen: self._missed(seen, now))
-        actions = reconcile(
-            self.documents.jobs(), actual, now, epoch=epoch.number, rules=self.settings.rules
-        )
+        actions = reconcile(self.documents.jobs(), actual, now, epoch=epoch.number, rules=self.settings.rules)
         for together in _by_subject(actions):
             operations = [operation for action in together for operation in self._operations(action)]
             try:

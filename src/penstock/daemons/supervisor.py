@@ -1,4 +1,4 @@
-"""A supervisor: one a node. Registers it, reports how it is doing, and has the processes run that are assigned to it."""
+"""A supervisor: one a node. Registers it, reports how it is doing, has run what is assigned to it."""
 
 from __future__ import annotations
 
@@ -83,10 +83,12 @@ class SupervisorSettings:
     """How often it looks at its processes."""
     report: float = 3.0
     """How often it says how the node is doing."""
+    again: float = 5.0
+    """How long it waits after a start that failed before there was a process."""
 
 
 class Supervisor:
-    """One supervisor. :meth:`step` does all there is to do at one moment; :meth:`run` calls it again and again."""
+    """One supervisor. :meth:`step` does all there is to do at one moment; :meth:`run` calls it for ever."""
 
     def __init__(
         self,
@@ -115,6 +117,8 @@ class Supervisor:
         self._informed = False
         """Whether the assignments have been read at all: none known is not the same as none there."""
         self._reported = 0.0
+        self._not_before: dict[tuple[str, str], float] = {}
+        """When a start that failed, before there was a process, may be tried again."""
         self._unsaved: dict[str, Failures] = {}
         """Failures that could not be written yet."""
         store.listen(lambda session: self._wake.set() if session is not Session.CLOSED else None)
@@ -142,10 +146,10 @@ class Supervisor:
             self._store.delete(f"{paths.REPORTS}/{self.info.name}")
 
     def step(self, now: float) -> None:
-        """Do what is to be done now. Raises DisconnectedError after all that can be done without the store."""
+        """Do what is to be done now. Raises DisconnectedError after what can be done without the store."""
         away: DisconnectedError | None = None
         try:
-            self._listen_to_store(now)
+            self._listen_to_store()
         except DisconnectedError as error:
             away = error
         if self._informed:
@@ -158,7 +162,7 @@ class Supervisor:
             raise away
         self._report(now)
 
-    def _listen_to_store(self, now: float) -> None:
+    def _listen_to_store(self) -> None:
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
         self._register()
@@ -183,9 +187,6 @@ class Supervisor:
     def _do(self, step: Step, now: float) -> None:
         match step:
             case Start():
-                _log.info(
-                    "starts", job=step.assignment.job, role=step.role, attempt=step.attempt, reason=step.reason
-                )
                 self._start(step, now)
             case AskToEnd(instance, reason):
                 _log.info("asks to end", job=instance.job, role=instance.role, reason=reason)
@@ -196,10 +197,15 @@ class Supervisor:
             case CountFailure(instance, failures, reason):
                 _log.warning("worker has died", job=instance.job, failures=failures.count, reason=reason)
                 self._count(instance, failures)
-        self._wake.set()
+                self._wake.set()
 
     def _start(self, start: Start, now: float) -> None:
         assignment = start.assignment
+        place = (assignment.job, start.role)
+        if now < self._not_before.get(place, 0.0):
+            return
+        self._not_before[place] = now + self.settings.again
+        _log.info("starts", job=assignment.job, role=start.role, attempt=start.attempt, reason=start.reason)
         try:
             self._instances.start(start, now)
         except RefusedStartError as error:
@@ -209,6 +215,8 @@ class Supervisor:
             _log.warning("cannot start without the store yet", job=assignment.job)
         except PenstockError as error:
             _log.error("start failed", job=assignment.job, reason=str(error))
+        else:
+            del self._not_before[place]
 
     def _refuse(self, assignment: Assignment, reason: str, now: float) -> None:
         result = Result(assignment.job, assignment.revision, "refused", reason, now)
@@ -327,5 +335,3 @@ def worker_name(revision: int, attempt: int) -> str:
     '000003-0001'
     """
     return f"{revision:06d}-{attempt:04d}"
-
-

@@ -1,4 +1,4 @@
-"""Whether and how a job can go on from where it was: other code, another graph, other numbers of buckets."""
+"""How a job goes on from where it was: other numbers of buckets, batches given up, files left over."""
 
 from __future__ import annotations
 
@@ -18,60 +18,6 @@ from penstock.engine.state import States, owner_of, read_bucket, write_base
 from penstock.keys import key_hash
 
 
-def obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str]:
-    """Return why a job with a new structure cannot go on from a batch of the old one."""
-    found = []
-    before = {vertex["name"]: vertex for vertex in old["vertices"]}
-    after = {vertex["name"]: vertex for vertex in new["vertices"]}
-    for name, vertex in before.items():
-        now = after.get(name)
-        if vertex["kind"] == "source" and (now is None or now["kind"] != "source"):
-            found.append(f"source {name!r} is gone, and with it how far it had been read")
-        elif vertex["kind"] == "source" and now is not None and vertex["options"] != now["options"]:
-            found.append(
-                f"source {name!r} reads {now['options']} now, and its position is one of {vertex['options']}"
-            )
-        elif now is not None and last.state and (reason := _waits_otherwise(name, vertex, now)):
-            found.append(reason)
-        elif vertex["stateful"] and last.state and (now is None or not now["stateful"]):
-            found.append(f"the state of vertex {name!r} would be lost")
-        elif vertex["stateful"] and now is not None and _class(vertex) != _class(now) and last.state:
-            found.append(
-                f"vertex {name!r} has the state of {_class(vertex)}, which {_class(now)} cannot read"
-            )
-        elif now is not None and last.state:
-            found += _other_windows(name, vertex, now)
-    if last.feedback and not same_graph(old, new):
-        found.append("records are on their way through the old graph: run it until it is drained first")
-    return found
-
-
-def same_graph(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether records on their way through one structure find their way through another."""
-    vertices = [[vertex["name"] for vertex in structure["vertices"]] for structure in (old, new)]
-    return bool(old["edges"] == new["edges"]) and vertices[0] == vertices[1]
-
-
-def _other_windows(name: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return why what a vertex holds back in windows has no place in the new one."""
-    window, now = old.get("window"), new.get("window")
-    if window == now or (window is None and not old["stateful"]):
-        return []
-    if window is None:
-        return [f"vertex {name!r} has one state for each key, and windows of {now} now"]
-    return [f"vertex {name!r} keeps what it holds in windows of {window}, and has windows of {now} now"]
-
-
-def _waits_otherwise(name: str, old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """Return why what waits at a vertex for records of its other ports would never find them."""
-    way, now = old.get("sync"), new.get("sync")
-    if not way or way == now:
-        return None
-    if now:
-        return f"vertex {name!r} aligns its ports by {way}, and by {now} now"
-    return f"vertex {name!r} waits for records on all its ports, and does not wait for them now"
-
-
 def skipped(last: Entry | None, intent: Intent | None) -> Entry | None:
     """Return the entry of a batch that was begun, never ended, and must not be begun again; None if none.
 
@@ -83,11 +29,6 @@ def skipped(last: Entry | None, intent: Intent | None) -> Entry | None:
     if last is None:
         return Entry(intent.batch, intent.end, buckets=intent.buckets)
     return replace(last, batch=intent.batch, end=intent.end, receipts={}, feedback=[])
-
-
-def _class(vertex: dict[str, Any]) -> str:
-    """The name of a vertex's class, without its module: a file may be run in more than one way."""
-    return str(vertex["operator"]).rpartition(".")[2]
 
 
 def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:

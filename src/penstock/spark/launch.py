@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint, Folders
-from penstock.engine.continuation import change_buckets, obstacles, remove_leftovers, skipped
+from penstock.engine.continuation import change_buckets, remove_leftovers, skipped
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
 from penstock.errors import IncompatibleJobError, connecting
+from penstock.graph.compatibility import obstacles
 from penstock.graph.job import Job
 from penstock.spark.query import JobQuery, publish
 
@@ -70,7 +71,7 @@ def write_structure(job: Job, folders: Folders) -> None:
 
 def check_continuation(job: Job, old: dict[str, Any], folders: Folders, last: Entry) -> None:
     """Raise IncompatibleJobError with all reasons why a job cannot go on from a batch of the old one."""
-    found = obstacles(old, job.to_dict(), last)
+    found = obstacles(old, job.to_dict(), has_state=bool(last.state), under_way=bool(last.feedback))
     if found:
         reasons = "".join(f"\n  - {reason}" for reason in found)
         raise IncompatibleJobError(

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.continuation import same_graph
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
 from penstock.errors import IncompatibleJobError
 from penstock.graph.changes import differences
+from penstock.graph.compatibility import same_graph
 from penstock.graph.job import Job
 from penstock.spark.launch import check_continuation, launch, prepare, settle, write_structure
 from penstock.spark.query import JobQuery

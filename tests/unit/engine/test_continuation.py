@@ -9,9 +9,10 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
-from penstock.engine.continuation import change_buckets, obstacles, skipped
+from penstock.engine.continuation import change_buckets, skipped
 from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.state import read_bucket
+from penstock.graph.compatibility import obstacles
 from penstock.keys import key_hash
 
 
@@ -58,13 +59,17 @@ def test_state_and_records_under_way_move_to_other_buckets(tmp_path: Path, befor
     assert len(going_on.discarded.records) == 100
 
 
+def _obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str]:
+    return obstacles(old, new, has_state=bool(last.state), under_way=bool(last.feedback))
+
+
 def _last(**changes: Any) -> Entry:
     fields: dict[str, Any] = {"batch": 3, "end": {}, "state": {0: object()}, **changes}
     return Entry(**fields)
 
 
 def test_the_same_job_goes_on() -> None:
-    assert obstacles(_job().to_dict(), _job().to_dict(), _last(feedback=["f"])) == []
+    assert _obstacles(_job().to_dict(), _job().to_dict(), _last(feedback=["f"])) == []
 
 
 def test_other_code_of_stateless_tasks_is_no_obstacle() -> None:
@@ -73,28 +78,28 @@ def test_other_code_of_stateless_tasks_is_no_obstacle() -> None:
         job.source("in", ps.MemorySource()) >> job.task("map", function) >> job.sink("out", ps.MemorySink())
         return job
 
-    assert obstacles(job(lambda r: r).to_dict(), job(str).to_dict(), _last()) == []
+    assert _obstacles(job(lambda r: r).to_dict(), job(str).to_dict(), _last()) == []
 
 
-def test_lost_sources_and_states_are_obstacles() -> None:
+def test_lost_sources_and_states_are__obstacles() -> None:
     other = ps.Job("job")
     other.source("other", ps.MemorySource()) >> other.sink("out", ps.MemorySink())
-    found = obstacles(_job().to_dict(), other.to_dict(), _last())
+    found = _obstacles(_job().to_dict(), other.to_dict(), _last())
     assert [reason.split()[0] for reason in found] == ["source", "the"]
     assert "'in'" in found[0]
     assert "'keyed'" in found[1]
 
 
 def test_a_state_that_another_class_would_read_is_an_obstacle() -> None:
-    [reason] = obstacles(_job().to_dict(), _job(ps.Count()).to_dict(), _last())
+    [reason] = _obstacles(_job().to_dict(), _job(ps.Count()).to_dict(), _last())
     assert "Count" in reason
 
 
 def test_records_under_way_need_the_graph_they_are_in() -> None:
     changed = _job()
     changed.vertex("in") >> changed.task("more", lambda r: r) >> changed.vertex("out")
-    assert obstacles(_job().to_dict(), changed.to_dict(), _last()) == []
-    [reason] = obstacles(_job().to_dict(), changed.to_dict(), _last(feedback=["f"]))
+    assert _obstacles(_job().to_dict(), changed.to_dict(), _last()) == []
+    [reason] = _obstacles(_job().to_dict(), changed.to_dict(), _last(feedback=["f"]))
     assert "drained" in reason
 
 
@@ -112,9 +117,9 @@ def test_other_windows_and_other_waiting_are_obstacles_to_state(
 ) -> None:
     old, new = _job().to_dict(), _job().to_dict()
     old["vertices"][1][field], new["vertices"][1][field] = before, after
-    [reason] = obstacles(old, new, _last())
+    [reason] = _obstacles(old, new, _last())
     assert words in reason
-    assert obstacles(old, new, _last(state={})) == [], "nothing is held"
+    assert _obstacles(old, new, _last(state={})) == [], "nothing is held"
 
 
 @pytest.mark.parametrize(
@@ -135,16 +140,16 @@ def test_records_that_wait_for_others_need_ports_that_wait_alike(by: Any, sync: 
         pair >> made.sink("out", ps.MemorySink())
         return made
 
-    [reason] = obstacles(job(None, True).to_dict(), job(by, sync).to_dict(), _last())
+    [reason] = _obstacles(job(None, True).to_dict(), job(by, sync).to_dict(), _last())
     assert words in reason
-    assert obstacles(job(None, True).to_dict(), job(None, True).to_dict(), _last()) == []
+    assert _obstacles(job(None, True).to_dict(), job(None, True).to_dict(), _last()) == []
 
 
-def test_other_guarantees_and_schemas_are_no_obstacles() -> None:
+def test_other_guarantees_and_schemas_are_no__obstacles() -> None:
     old, new = _job().to_dict(), _job().to_dict()
     new["guarantee"] = "at-most-once"
     new["vertices"][1]["schema"] = {"n": "int"}
-    assert obstacles(old, new, _last()) == []
+    assert _obstacles(old, new, _last()) == []
 
 
 def test_a_batch_that_was_begun_and_not_ended_is_given_up() -> None:

@@ -1,0 +1,245 @@
+"""The processes of a node, each in a folder that tells all of it: whoever looks there later can go on.
+
+=================  ==========================================================================================
+``instance.json``  what was to be started, by the supervisor, before it started it
+``process.json``   which process it became, by itself
+``heartbeat``      how it is doing, by a worker, about once a second
+``exit.json``      why it left, by a worker
+``asked``          that it was asked to end; ``counted``: that its death has been counted; by the supervisor
+=================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
+from penstock.daemons.executors import executor_command
+from penstock.daemons.processes import Processes
+from penstock.keyring import Keyring
+
+_PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV")
+"""What a worker gets of the supervisor's environment: where programs are, nothing that might be secret."""
+
+_KEPT = 3
+"""So many dead processes of a place keep their folders, for people who look for reasons."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What all processes of a node have in common."""
+
+    name: str
+    host: str
+    folder: Path
+    """The node's own: instances and bundles are below it."""
+    storage: Path
+    key_folder: Path
+    connect: str
+    root: str
+
+
+class FolderInstances:
+    """Implements :class:`penstock.daemons.supervisor.Instances` with folders and processes."""
+
+    def __init__(
+        self, node: Node, processes: Processes, keyring: Keyring, unpacked: Callable[[str], Path]
+    ) -> None:
+        self._node = node
+        self._processes = processes
+        self._keyring = keyring
+        self._unpacked = unpacked
+        """Returns the folder of a bundle by its digest; raises RefusedStartError when it is not to be trusted."""
+        self._root = node.folder / "instances"
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._dead: dict[str, Instance] = {}
+        """By folder: what is dead does not change any more, but for being counted."""
+        self._descriptions: dict[str, dict[str, Any]] = {}
+        self._heartbeats: dict[str, tuple[float, str]] = {}
+
+    def folder(self, instance: Instance) -> Path:
+        """Return the folder of a process."""
+        return self._root / _folder_name(instance.job, instance.role, instance.revision, instance.attempt)
+
+    def folders(self) -> list[Path]:
+        """Return the folders of all processes, living and dead."""
+        return [self._root / name for name in sorted(os.listdir(self._root)) if not name.startswith(".")]
+
+    def look(self, now: float) -> list[Instance]:
+        found = []
+        for folder in self.folders():
+            instance = self._dead.get(folder.name) or self._look_at(folder, now)
+            if instance is not None:
+                found.append(instance)
+        self._prune(found)
+        return found
+
+    def _look_at(self, folder: Path, now: float) -> Instance | None:
+        description = self._descriptions.get(folder.name) or _read(folder / "instance.json")
+        if not description:
+            return None
+        self._descriptions[folder.name] = description
+        heartbeat, phase = self._heartbeat(folder)
+        instance = Instance(
+            job=description["job"],
+            role=description["role"],
+            revision=description["revision"],
+            attempt=description["attempt"],
+            generation=description["generation"],
+            alive=self._processes.alive(folder),
+            started=description["started"],
+            app_id=description.get("app_id", ""),
+            heartbeat=heartbeat,
+            phase=phase,
+            asked_to_end=_modified(folder / "asked"),
+        )
+        if instance.alive:
+            return instance
+        left = _read(folder / "exit.json")
+        instance = replace(
+            instance,
+            outcome=left.get("outcome", ""),
+            reason=left.get("reason", "") or self._died_of(folder),
+            died=_modified(folder / "exit.json") or now,
+            counted=(folder / "counted").exists(),
+        )
+        self._dead[folder.name] = instance
+        self._descriptions.pop(folder.name, None)
+        self._heartbeats.pop(folder.name, None)
+        return instance
+
+    def _heartbeat(self, folder: Path) -> tuple[float, str]:
+        """Return when a worker last told how it is, and its phase; read again only if it has changed."""
+        path = folder / "heartbeat"
+        at = _modified(path)
+        known = self._heartbeats.get(folder.name)
+        if known is None or known[0] != at:
+            known = (at, str(_read(path).get("phase", "")) if at else "")
+            self._heartbeats[folder.name] = known
+        return known
+
+    def _died_of(self, folder: Path) -> str:
+        code = self._processes.exit_code(folder)
+        if code is None:
+            return "it is gone, nobody knows why"
+        if code < 0:
+            return f"it was killed by {signal.Signals(-code).name}"
+        return f"it ended with exit code {code}"
+
+    def start(self, start: Start, now: float) -> None:
+        assignment = start.assignment
+        folder = self._root / _folder_name(assignment.job, start.role, assignment.revision, start.attempt)
+        bundle = self._unpacked(assignment.bundle)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        description: dict[str, Any] = {
+            "job": assignment.job,
+            "role": start.role,
+            "node": self._node.name,
+            "host": self._node.host,
+            "revision": assignment.revision,
+            "attempt": start.attempt,
+            "generation": assignment.generation,
+            "connect": self._node.connect,
+            "root": self._node.root,
+            "key_folder": str(self._node.key_folder),
+            "storage": str(self._node.storage),
+            "bundle": str(bundle),
+            "assignment": asdict(assignment),
+            "app_id": start.driver.app_id if start.driver else "",
+            "started": now,
+        }
+        _write(folder / "instance.json", description)
+        argv, environment = self._command(start, folder, bundle)
+        self._processes.start(argv, folder=folder, environment=environment, cwd=folder)
+
+    def _command(self, start: Start, folder: Path, bundle: Path) -> tuple[list[str], Mapping[str, str]]:
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        environment |= {"PENSTOCK_HOME": str(self._node.storage), "TMPDIR": str(folder)}
+        if start.role == DRIVER:
+            return [sys.executable, "-m", "penstock.daemons.worker", str(folder)], environment
+        assert start.driver is not None, "an executor reports to somebody"
+        assert start.slot is not None, "an executor has a place"
+        driver = start.driver
+        secret = self._keyring.spark_secret(driver.job, driver.revision, driver.attempt)
+        argv, more = executor_command(
+            driver,
+            start.slot,
+            executor_id=start.slot.ordinal * 1000 + start.attempt,
+            host=self._node.host,
+            secret=secret,
+            folder=folder,
+            bundle=bundle,
+        )
+        return argv, {**environment, **more}
+
+    def ask_to_end(self, instance: Instance, now: float) -> None:
+        folder = self.folder(instance)
+        self._processes.signal(folder, signal.SIGPWR if is_executor(instance.role) else signal.SIGTERM)
+        (folder / "asked").touch(mode=0o600)
+        os.utime(folder / "asked", (now, now))
+
+    def kill(self, instance: Instance) -> None:
+        self._processes.kill_all(self.folder(instance))
+
+    def count(self, instance: Instance) -> None:
+        folder = self.folder(instance)
+        (folder / "counted").touch(mode=0o600)
+        self._dead.pop(folder.name, None)
+
+    def figures(self, instance: Instance) -> tuple[float, int, int]:
+        folder = self.folder(instance)
+        process = self._processes.find(folder)
+        return (*self._processes.figures(folder), process.pid if process else 0)
+
+    def _prune(self, found: list[Instance]) -> None:
+        places: dict[tuple[str, str], list[Instance]] = {}
+        for instance in found:
+            if not instance.alive:
+                places.setdefault((instance.job, instance.role), []).append(instance)
+        for dead in places.values():
+            for instance in sorted(dead, key=lambda one: (one.revision, one.attempt))[:-_KEPT]:
+                folder = self.folder(instance)
+                self._processes.kill_all(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                self._dead.pop(folder.name, None)
+
+
+def _folder_name(job: str, role: str, revision: int, attempt: int) -> str:
+    """Return the name of a process's folder.
+
+    >>> _folder_name("wordcount", "executor-2", 3, 1)
+    'wordcount-executor-2-000003-0001'
+    """
+    return f"{job}-{role}-{revision:06d}-{attempt:04d}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    staged = path.with_suffix(".new")
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file)
+    staged.replace(path)
+
+
+def _modified(path: Path) -> float:
+    """Return when a file was last written; 0 when there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

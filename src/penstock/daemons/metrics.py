@@ -1,0 +1,103 @@
+"""Figures of a cluster in the text format of Prometheus: base units, one name a meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.cluster.documents import Alarm, JobStatus, NodeInfo, NodeReport
+from penstock.cluster.view import newest
+from penstock.coord import paths
+from penstock.daemons.reading import Documents
+
+Sample = tuple[Mapping[str, str], float]
+
+
+def render(documents: Documents, *, leads: bool, connected: bool) -> str:
+    """Return all figures."""
+    epoch = documents.epoch()
+    families: list[tuple[str, str, str, list[Sample]]] = [
+        ("penstock_master_leader", "gauge", "Whether this master leads.", [({}, float(leads))]),
+        ("penstock_store_connected", "gauge", "Whether the store can be reached.", [({}, float(connected))]),
+        ("penstock_epoch", "gauge", "The epoch of the leader.", [({}, float(epoch.number if epoch else 0))]),
+        ("penstock_alarms", "gauge", "Alarms by kind.", _alarms(documents)),
+        ("penstock_jobs", "gauge", "Jobs by phase.", _jobs(documents)),
+        *_nodes(documents),
+        *_progress(documents),
+    ]
+    return "".join(_family(*family) for family in families)
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
+    lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+    for labels, value in samples:
+        inner = ",".join(f'{label}="{_escaped(content)}"' for label, content in sorted(labels.items()))
+        lines.append(f"{name}{{{inner}}} {value:g}" if inner else f"{name} {value:g}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Write a label's value.
+
+    >>> _escaped('a"b')
+    'a\\\\"b'
+    """
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _alarms(documents: Documents) -> list[Sample]:
+    counts: dict[str, int] = {}
+    for alarm in documents.all(Alarm, paths.ALARMS).values():
+        counts[alarm.kind] = counts.get(alarm.kind, 0) + 1
+    return [({"kind": kind}, float(count)) for kind, count in sorted(counts.items())]
+
+
+def _jobs(documents: Documents) -> list[Sample]:
+    counts: dict[str, int] = {}
+    for status in documents.all(JobStatus, paths.STATUS).values():
+        counts[status.phase] = counts.get(status.phase, 0) + 1
+    return [({"phase": phase}, float(count)) for phase, count in sorted(counts.items())]
+
+
+def _nodes(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
+    nodes = sorted(documents.all(NodeInfo, paths.NODES))
+    reports = documents.all(NodeReport, paths.REPORTS)
+
+    def each(field: str) -> list[Sample]:
+        return [({"node": name}, float(getattr(reports[name], field))) for name in sorted(reports)]
+
+    return [
+        ("penstock_node_up", "gauge", "Nodes that are registered.", [({"node": n}, 1.0) for n in nodes]),
+        ("penstock_node_cpu_ratio", "gauge", "Share of a node's cores in use.", each("cpu")),
+        ("penstock_node_memory_used_bytes", "gauge", "Memory in use on a node.", each("memory_used")),
+        (
+            "penstock_node_network_receive_bytes_per_second",
+            "gauge",
+            "Received by a node.",
+            each("network_in"),
+        ),
+        ("penstock_node_network_send_bytes_per_second", "gauge", "Sent by a node.", each("network_out")),
+    ]
+
+
+def _progress(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
+    leading = {job: newest(workers) for job, workers in sorted(documents.workers().items())}
+    up = {job: worker for job, worker in leading.items() if worker is not None}
+
+    def each(field: str) -> list[Sample]:
+        found = [(job, getattr(worker.progress, field)) for job, worker in up.items()]
+        return [({"job": job}, float(value)) for job, value in found if value is not None]
+
+    def family(name: str, kind: str, text: str, field: str) -> tuple[str, str, str, list[Sample]]:
+        return f"penstock_job_{name}", kind, f"{text}, since its worker started.", each(field)
+
+    return [
+        family("batches_total", "counter", "Batches", "batches"),
+        family("records_in_total", "counter", "Records read", "records_in"),
+        family("records_out_total", "counter", "Records written", "records_out"),
+        family("records_discarded_total", "counter", "Records past the limit of a loop", "discarded"),
+        family("records_late_total", "counter", "Records behind all their windows", "late"),
+        family("records_failed_total", "counter", "Records that user code raised for", "errors"),
+        ("penstock_job_lag_records", "gauge", "Records that wait in the sources.", each("lag")),
+        ("penstock_job_batch_seconds", "gauge", "How long the last batch took.", each("batch_seconds")),
+        ("penstock_job_last_progress_seconds", "gauge", "When it last told, seconds since 1970.", each("at")),
+    ]
