@@ -57,7 +57,7 @@ class FolderInstances:
         self._processes = processes
         self._keyring = keyring
         self._unpacked = unpacked
-        """Returns the folder of a bundle by its digest; raises RefusedStartError when it is not to be trusted."""
+        """Returns the folder of a bundle by its digest; RefusedStartError when it is not to be trusted."""
         self._root = node.folder / "instances"
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._dead: dict[str, Instance] = {}
