@@ -1,0 +1,169 @@
+"""A local copy of subtrees of a store that reads again only what has changed."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Sequence
+
+from penstock.coord.names import below
+from penstock.coord.store import Node, Store, StoreError
+from penstock.coord.tree import Change, Kind
+
+_ORDER = {Kind.DATA: 0, Kind.CHILDREN: 1}
+
+
+class _Watch:
+    """One watch that was set; only the last one set for a path and kind counts."""
+
+    def __init__(self, mirror: Mirror, change: Change) -> None:
+        self._mirror = mirror
+        self._change = change
+
+    def __call__(self) -> None:
+        self._mirror._fired(self._change, self)
+
+
+class Mirror:
+    """A copy of all that is below some paths, and of these themselves.
+
+    A watch marks what may have changed and calls ``wake``; ``refresh`` reads what is marked. Each read sets
+    its watch in the same request, so no change falls between them. While a watch is outstanding, a path is
+    never watched again: its watch tells of every change since it was set. All watches fire when the
+    connection breaks, so that everything is read again after it.
+
+    ``refresh`` is for one thread; the rest may be called from any. The copy of one node is as it was at some
+    time; two nodes may be as they were at different times.
+    """
+
+    def __init__(self, store: Store, roots: Sequence[str], wake: Callable[[], None]) -> None:
+        self._store = store
+        self._roots = tuple(roots)
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._nodes: dict[str, Node] = {}
+        self._names: dict[str, list[str]] = {}
+        self._followed: set[str] = set(self._roots)
+        self._dirty: set[Change] = {(Kind.DATA, root) for root in self._roots}
+        self._watches: dict[Change, _Watch] = {}
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something may have changed since the last refresh."""
+        with self._lock:
+            return bool(self._dirty)
+
+    def get(self, path: str) -> Node | None:
+        """Return the copy of a node, None when there is none."""
+        with self._lock:
+            return self._nodes.get(path)
+
+    def children(self, path: str) -> list[str]:
+        """Return the names below the copy of a node, sorted."""
+        with self._lock:
+            return [name for name in self._names.get(path, ()) if below(path, name) in self._nodes]
+
+    def refresh(self) -> None:
+        """Read what may have changed. What changes meanwhile is marked again.
+
+        Raises DisconnectedError; what was not read stays as it was, and marked.
+        """
+        with self._lock:
+            work = [_rank(change) for change in self._dirty]
+        heapq.heapify(work)
+        while work:
+            # From the top: what a parent no longer lists need not be read.
+            _, _, path, kind = heapq.heappop(work)
+            change = (kind, path)
+            with self._lock:
+                known = path in (self._followed if kind is Kind.DATA else self._nodes)
+                marked = change in self._dirty
+                self._dirty.discard(change)
+            if not known or not marked:
+                continue
+            try:
+                found = self._read_data(path) if kind is Kind.DATA else self._read_names(path)
+            except StoreError:
+                with self._lock:
+                    self._dirty.add(change)
+                raise
+            for new in found:
+                heapq.heappush(work, _rank(new))
+
+    def _read_data(self, path: str) -> list[Change]:
+        """Read a node, and return what must be read for it."""
+        watch = self._new_watch((Kind.DATA, path))
+        try:
+            node = self._store.get(path, watch)
+        except StoreError:
+            self._drop_watch((Kind.DATA, path), watch)
+            raise
+        with self._lock:
+            if node is None:
+                self._forget(path)
+                return []
+            self._nodes[path] = node
+            if node.owner or path in self._names:
+                return []
+            return self._mark([(Kind.CHILDREN, path)])
+
+    def _read_names(self, path: str) -> list[Change]:
+        """Read the names below a node, and return what must be read for new ones."""
+        watch = self._new_watch((Kind.CHILDREN, path))
+        try:
+            names = self._store.children(path, watch)
+        except StoreError:
+            self._drop_watch((Kind.CHILDREN, path), watch)
+            raise
+        with self._lock:
+            if path not in self._nodes:
+                return []
+            for gone in sorted(set(self._names.get(path, ())) - set(names)):
+                self._unfollow(below(path, gone))
+            new = [below(path, name) for name in names if below(path, name) not in self._followed]
+            self._names[path] = names
+            self._followed.update(new)
+            return self._mark([(Kind.DATA, child) for child in new])
+
+    def _forget(self, path: str) -> None:
+        """Drop a node and all below it from the copy."""
+        self._nodes.pop(path, None)
+        for name in self._names.pop(path, ()):
+            self._unfollow(below(path, name))
+
+    def _unfollow(self, path: str) -> None:
+        self._forget(path)
+        if path not in self._roots:
+            self._followed.discard(path)
+
+    def _mark(self, changes: list[Change]) -> list[Change]:
+        self._dirty.update(changes)
+        return changes
+
+    def _new_watch(self, change: Change) -> _Watch | None:
+        """Return a watch to set, None while one is outstanding."""
+        with self._lock:
+            if change in self._watches:
+                return None
+            watch = self._watches[change] = _Watch(self, change)
+            return watch
+
+    def _drop_watch(self, change: Change, watch: _Watch | None) -> None:
+        with self._lock:
+            if watch is not None and self._watches.get(change) is watch:
+                del self._watches[change]
+
+    def _fired(self, change: Change, watch: _Watch) -> None:
+        with self._lock:
+            if self._watches.get(change) is not watch:
+                return
+            del self._watches[change]
+            if change[1] not in self._followed:
+                return
+            self._dirty.add(change)
+        self._wake()
+
+
+def _rank(change: Change) -> tuple[int, int, str, Kind]:
+    kind, path = change
+    return (0 if path == "/" else path.count("/"), _ORDER[kind], path, kind)
