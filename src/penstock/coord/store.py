@@ -27,7 +27,14 @@ class ExistsError(StoreError):
 
 
 class ConflictError(StoreError):
-    """A node does not have the version that was expected, or a transaction was refused for that reason."""
+    """A node does not have the version that was expected, or a transaction was refused.
+
+    ``operation`` is then the one that was refused.
+    """
+
+    def __init__(self, message: str, operation: Operation | None = None) -> None:
+        super().__init__(message)
+        self.operation = operation
 
 
 class NotEmptyError(StoreError):
@@ -36,6 +43,14 @@ class NotEmptyError(StoreError):
 
 class DisconnectedError(StoreError):
     """The servers do not answer, or the session has just ended."""
+
+
+LARGEST = 1_000_000
+"""The most bytes that a node, or all of a transaction, may hold. ZooKeeper drops whoever sends more."""
+
+
+class TooLargeError(StoreError):
+    """There is more data than a node or a transaction may hold."""
 
 
 class Session(Enum):
@@ -64,7 +79,10 @@ class Node:
 
 
 Watcher = Callable[[], None]
-"""Called at most once, from any thread, after what was read may have changed, or when the session was lost.
+"""Called at most once, from any thread, after what was read may have changed.
+
+That is the case when it did change, and also when the connection broke: nobody is told of changes then, so
+all watchers of the session are called.
 
 It must not block and must not call the store: it wakes somebody up.
 """
