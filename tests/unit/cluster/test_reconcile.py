@@ -1,0 +1,301 @@
+"""The leader's decision, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from penstock.cluster.actions import Action, Assign, Clear, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.documents import (
+    Assignment,
+    Code,
+    Failures,
+    JobSpec,
+    JobStatus,
+    NodeInfo,
+    Progress,
+    Resources,
+    Result,
+    WorkerInfo,
+)
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.view import Actual, Rules
+
+T = TypeVar("T")
+
+NOW = 1000.0
+GIB = 1 << 30
+
+
+def _node(name: str, cores: int = 4, **more: Any) -> NodeInfo:
+    return NodeInfo(name, f"127.0.0.{name[1:]}", cores, 8 * GIB, **more)
+
+
+NODES = {name: _node(name) for name in ("n1", "n2", "n3")}
+
+
+def _spec(**changes: Any) -> JobSpec:
+    return replace(JobSpec("job", "a" * 64, "job.py", resources=Resources(cores=2, memory=GIB)), **changes)
+
+
+def _assignment(spec: JobSpec | None = None, **changes: Any) -> Assignment:
+    spec = spec or _spec()
+    made = Assignment(
+        "job",
+        1,
+        1,
+        spec.generation,
+        spec.bundle,
+        spec.entry,
+        "n1",
+        spec.resources.cores,
+        spec.resources.memory,
+    )
+    return replace(made, **changes)
+
+
+def _worker(revision: int = 1, node: str = "n1", phase: str = "running", attempt: int = 1) -> WorkerInfo:
+    return WorkerInfo("job", revision, attempt, node, 1, phase, NOW, progress=Progress())
+
+
+def _status(phase: str = "RUNNING", revision: int = 1, reason: str = "running on n1") -> JobStatus:
+    return JobStatus(phase, reason, NOW - 100, revision)
+
+
+def _actual(**changes: Any) -> Actual:
+    running = Actual(
+        nodes=NODES,
+        assignments={"job": _assignment()},
+        workers={"job": (_worker(),)},
+        statuses={"job": _status()},
+    )
+    return replace(running, **changes)
+
+
+def _decide(spec: JobSpec | None, actual: Actual, **rules: Any) -> list[Action]:
+    desired = {spec.name: spec} if spec else {}
+    return reconcile(desired, actual, NOW, epoch=7, rules=Rules(**rules))
+
+
+def _only(kind: type[T], actions: list[Action]) -> T:
+    [found] = [action for action in actions if isinstance(action, kind)]
+    return found
+
+
+def test_what_is_as_wanted_is_left_alone() -> None:
+    assert _decide(_spec(), _actual()) == []
+
+
+def test_a_new_job_goes_to_the_node_with_the_most_room() -> None:
+    nodes = {"n1": _node("n1", 2), "n2": _node("n2", 8), "n3": _node("n3", 4)}
+    actions = _decide(_spec(), Actual(nodes=nodes))
+    assigned = _only(Assign, actions).assignment
+    assert (assigned.node, assigned.revision, assigned.epoch) == ("n2", 1, 7)
+    assert _only(SetStatus, actions).status == JobStatus("STARTING", "it was submitted: on n2", NOW, 1)
+
+
+def test_a_job_that_fits_nowhere_waits_and_says_why_for_each_node() -> None:
+    nodes = {"n1": _node("n1", 1), "n2": _node("n2", 8), "n3": _node("n3", labels={"disk": "ssd"})}
+    spec = _spec(nodes=("n1", "n3"), labels={"disk": "ssd"}, resources=Resources(cores=9))
+    status = _only(SetStatus, _decide(spec, Actual(nodes=nodes))).status
+    assert status.phase == "PENDING"
+    assert "n1: it lacks the label disk=ssd" in status.reason
+    assert "n2: the job is for n1, n3 only" in status.reason
+    assert "n3: 9 cores asked for, 4 of 4 free" in status.reason
+
+
+def test_jobs_share_the_room_in_the_order_of_their_names() -> None:
+    jobs = {name: replace(_spec(), name=name) for name in ("b", "a", "c")}
+    actions = reconcile(jobs, Actual(nodes={"n1": _node("n1", 4)}), NOW, epoch=1)
+    assert [action.assignment.job for action in actions if isinstance(action, Assign)] == ["a", "b"]
+
+
+def test_a_lost_node_is_given_its_time_and_then_its_work_moves() -> None:
+    two = {name: NODES[name] for name in ("n2", "n3")}
+    gone = _actual(nodes=two, workers={}, absent_since={"n1": NOW - 3})
+    assert not [action for action in _decide(_spec(), gone) if isinstance(action, Assign)]
+    actions = _decide(_spec(), replace(gone, absent_since={"n1": NOW - 4}))
+    assigned = _only(Assign, actions)
+    assert (assigned.assignment.node, assigned.assignment.revision) == ("n2", 2)
+    assert assigned.reason == "node n1 is gone: on n2"
+    assert _only(Raise, actions).alarm.kind == "node-lost"
+
+
+def test_a_worker_that_holds_its_place_is_not_doubled_when_its_supervisor_dies() -> None:
+    two = {name: NODES[name] for name in ("n2", "n3")}
+    actions = _decide(_spec(), _actual(nodes=two, absent_since={"n1": NOW - 60}))
+    assert _only(Raise, actions).alarm.kind == "unsupervised"
+    assert not [action for action in actions if isinstance(action, Assign)]
+
+
+def test_alarms_of_nodes_end_when_the_node_is_back() -> None:
+    two = {name: NODES[name] for name in ("n2", "n3")}
+    lost = _only(Raise, _decide(_spec(), _actual(nodes=two, workers={}, absent_since={"n1": NOW - 9}))).alarm
+    assert _only(Clear, _decide(_spec(), _actual(alarms={lost.id: lost}))).id == lost.id
+    still = _actual(nodes=two, assignments={"job": _assignment(node="n2")}, alarms={lost.id: lost})
+    assert not [action for action in _decide(_spec(), still) if isinstance(action, Clear)]
+
+
+def test_a_job_that_ended_stays_ended_whoever_leads() -> None:
+    result = Result("job", 1, "drained", "all was read", NOW)
+    actions = _decide(_spec(until="drained"), _actual(results={"job": result}, workers={}))
+    assert _only(Unassign, actions).job == "job"
+    assert _only(SetStatus, actions).status.phase == "ENDED"
+    over = Actual(
+        nodes=NODES, results={"job": result}, statuses={"job": _status("ENDED", 1, "drained: all was read")}
+    )
+    assert _decide(_spec(until="drained"), over) == []
+    assert (
+        reconcile({"job": _spec()}, replace(over, statuses={}), NOW + 9, epoch=8)[0].status.phase == "ENDED"
+    )  # type: ignore[union-attr]
+
+
+def test_the_result_of_an_earlier_life_is_history() -> None:
+    result = Result("job", 3, "stopped", "it was killed", NOW)
+    actual = Actual(nodes=NODES, results={"job": result}, statuses={"job": _status("PENDING", 3)})
+    assert _only(Assign, _decide(_spec(after=3), actual)).assignment.revision == 4
+
+
+def test_a_killed_job_ends_when_its_worker_has_left() -> None:
+    spec = _spec(wanted="ended")
+    actions = _decide(spec, _actual())
+    assert isinstance(actions[0], Unassign)
+    assert _only(SetStatus, actions).status.phase == "ENDING"
+    leaving = _actual(assignments={})
+    assert _only(SetStatus, _decide(spec, leaving)).status.phase == "ENDING"
+    assert _only(SetStatus, _decide(spec, replace(leaving, workers={}))).status.phase == "ENDED"
+
+
+def test_a_drained_job_runs_on_until_it_has_no_more_even_elsewhere() -> None:
+    spec = _spec(wanted="ended", drain=True)
+    assert _only(Assign, _decide(spec, _actual())).assignment.until == "drained"
+    two = {name: NODES[name] for name in ("n2", "n3")}
+    lost = _actual(nodes=two, workers={}, absent_since={"n1": NOW - 9})
+    moved = _only(Assign, _decide(spec, lost)).assignment
+    assert (moved.node, moved.until) == ("n2", "drained")
+
+
+def test_new_code_is_a_new_revision_on_the_same_node() -> None:
+    actions = _decide(_spec(generation=2, bundle="b" * 64), _actual())
+    assigned = _only(Assign, actions).assignment
+    assert (assigned.revision, assigned.generation, assigned.node) == (2, 2, "n1")
+
+
+def test_while_the_new_worker_starts_the_job_counts_as_running() -> None:
+    spec = _spec(generation=2)
+    actual = _actual(
+        assignments={"job": _assignment(spec, revision=2)},
+        workers={"job": (_worker(1), _worker(2, phase="starting"))},
+        statuses={"job": _status("STARTING", 2)},
+    )
+    status = _only(SetStatus, _decide(spec, actual)).status
+    assert (status.phase, status.reason) == ("RUNNING", "on n1, until revision 2 is ready")
+
+
+def test_a_refused_update_falls_back_to_the_code_before() -> None:
+    before = Code("a" * 64, "job.py", {"name": "job"}, 1)
+    spec = _spec(generation=2, bundle="b" * 64, before=before)
+    result = Result("job", 2, "refused", "the state would be lost", NOW)
+    actual = _actual(assignments={"job": _assignment(spec, revision=2)}, results={"job": result})
+    actions = _decide(spec, actual)
+    back = _only(Respec, actions).spec
+    assert (back.bundle, back.generation, back.before, back.after) == ("a" * 64, 1, None, 2)
+    assert _only(Raise, actions).alarm.kind == "update-refused"
+    again = _only(Assign, _decide(back, actual)).assignment
+    assert (again.revision, again.generation) == (3, 1)
+
+
+def test_a_job_refused_at_first_has_failed() -> None:
+    result = Result("job", 1, "refused", "no such source", NOW)
+    actions = _decide(_spec(), _actual(results={"job": result}, workers={}))
+    assert _only(SetStatus, actions).status.phase == "FAILED"
+    assert _only(Raise, actions).alarm.kind == "job-failed"
+
+
+def test_a_worker_that_dies_too_often_is_excluded_until_somebody_clears_it() -> None:
+    failures = Failures("job", 1, 5, "it was killed by SIGSEGV", "n1", NOW)
+    dying = _actual(failures={"job": failures}, workers={})
+    actions = _decide(_spec(), dying)
+    assert _only(SetStatus, actions).status.phase == "FAILED"
+    alarm = _only(Raise, actions).alarm
+    assert alarm.evidence["count"] == 5
+    failed = replace(dying, assignments={}, alarms={alarm.id: alarm})
+    assert not [action for action in _decide(_spec(), failed) if isinstance(action, Assign)]
+    cleared = _decide(_spec(after=1), failed)
+    assert _only(Assign, cleared).assignment.revision == 2
+    assert _only(Clear, cleared).id == alarm.id
+
+
+def test_a_worker_that_keeps_dying_on_one_node_is_tried_on_another() -> None:
+    failures = Failures("job", 1, 3, "no space left", "n1", NOW)
+    moved = _only(Assign, _decide(_spec(), _actual(failures={"job": failures}))).assignment
+    assert (moved.node, moved.revision) == ("n2", 2)
+    alone = _actual(failures={"job": failures}, nodes={"n1": NODES["n1"]})
+    assert not [action for action in _decide(_spec(), alone) if isinstance(action, Assign)]
+
+
+def test_an_update_whose_worker_keeps_dying_falls_back_while_the_old_one_runs() -> None:
+    spec = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
+    failures = Failures("job", 2, 5, "it died", "n1", NOW)
+    actual = _actual(assignments={"job": _assignment(spec, revision=2)}, failures={"job": failures})
+    assert _only(Respec, _decide(spec, actual)).spec.generation == 1
+
+
+def test_a_moved_job_gets_a_new_revision_there() -> None:
+    moved = _only(Assign, _decide(_spec(driver="n3"), _actual())).assignment
+    assert (moved.node, moved.revision) == ("n3", 2)
+    assert _decide(_spec(driver="n9"), _actual()) == [], "a node that is not there holds nobody"
+
+
+def test_executors_go_where_the_fewest_are_and_change_without_a_new_revision() -> None:
+    resources = Resources(cores=1, memory=GIB, executors=2, executor_cores=1)
+    spec = _spec(resources=resources)
+    placed = _only(Assign, _decide(spec, Actual(nodes=NODES))).assignment
+    assert sorted(slot.node for slot in placed.executors) == ["n2", "n3"]
+    running = _actual(assignments={"job": placed}, workers={"job": (_worker(1, placed.node),)})
+    more = replace(spec, resources=replace(resources, executors=3))
+    grown = _only(Assign, _decide(more, running)).assignment
+    assert grown.revision == placed.revision
+    assert grown.executors[:2] == placed.executors
+    assert len({slot.node for slot in grown.executors}) == 3
+    fewer = replace(spec, resources=replace(resources, executors=1))
+    assert _only(Assign, _decide(fewer, running)).assignment.executors == placed.executors[:1]
+
+
+def test_executors_of_a_lost_node_move_if_there_is_room() -> None:
+    resources = Resources(cores=1, memory=GIB, executors=2, executor_cores=2)
+    spec = _spec(resources=resources)
+    placed = _only(Assign, _decide(spec, Actual(nodes=NODES))).assignment
+    lost = next(slot for slot in placed.executors if slot.node != placed.node)
+    nodes = {name: node for name, node in NODES.items() if name != lost.node}
+    actual = _actual(
+        nodes=nodes,
+        assignments={"job": placed},
+        workers={"job": (_worker(1, placed.node),)},
+        absent_since={lost.node: NOW - 9},
+    )
+    moved = _only(Assign, _decide(spec, actual)).assignment
+    assert moved.revision == placed.revision
+    assert [slot.ordinal for slot in moved.executors] == [slot.ordinal for slot in placed.executors]
+    assert all(slot.node in nodes for slot in moved.executors)
+    full = replace(actual, nodes={name: replace(node, cores=1) for name, node in nodes.items()})
+    kept = [action for action in _decide(spec, full) if isinstance(action, Assign)]
+    assert not kept, "the node may come back"
+
+
+def test_from_scratch_is_once() -> None:
+    spec = _spec(fresh=True)
+    first = _only(Assign, _decide(spec, Actual(nodes=NODES))).assignment
+    assert first.fresh
+    two = {name: NODES[name] for name in ("n2", "n3")}
+    lost = _actual(nodes=two, assignments={"job": first}, workers={}, absent_since={"n1": NOW - 9})
+    assert not _only(Assign, _decide(spec, lost)).assignment.fresh
+
+
+def test_what_nobody_wants_is_unassigned() -> None:
+    assert _only(Unassign, _decide(None, _actual())).job == "job"
+
+
+def test_the_same_snapshot_gives_the_same_decision() -> None:
+    actual = Actual(nodes=dict(reversed(NODES.items())))
+    assert _decide(_spec(), actual) == _decide(_spec(), Actual(nodes=NODES))

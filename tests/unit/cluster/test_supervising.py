@@ -1,0 +1,204 @@
+"""A supervisor's decision, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, WorkerInfo
+from penstock.cluster.supervising import (
+    AskToEnd,
+    CountFailure,
+    Instance,
+    Kill,
+    Patience,
+    Start,
+    Step,
+    state_of,
+    supervise,
+)
+
+NOW = 1000.0
+
+
+def _assignment(**changes: Any) -> Assignment:
+    made = Assignment("job", 1, 3, 1, "a" * 64, "job.py", "n1", 1, 1 << 30, reason="it was submitted")
+    return replace(made, **changes)
+
+
+def _instance(**changes: Any) -> Instance:
+    made = Instance(
+        "job", "driver", 3, 1, 1, alive=True, started=NOW - 50, heartbeat=NOW - 1, phase="running"
+    )
+    return replace(made, **changes)
+
+
+def _decide(
+    assignment: Assignment | None,
+    *instances: Instance,
+    node: str = "n1",
+    failures: Failures | None = None,
+    workers: tuple[WorkerInfo, ...] = (),
+    now: float = NOW,
+) -> list[Step]:
+    return supervise(
+        node,
+        {"job": assignment} if assignment else {},
+        {"job": workers} if workers else {},
+        {"job": failures} if failures else {},
+        instances,
+        now,
+    )
+
+
+def _failures(count: int, revision: int = 3) -> Failures:
+    return Failures("job", revision, count, "it died", "n1", NOW)
+
+
+def test_what_is_assigned_is_started_once() -> None:
+    [start] = _decide(_assignment())
+    assert isinstance(start, Start)
+    assert (start.role, start.attempt) == ("driver", 1)
+    assert start.reason == "STANDBY|waiting: NEW, it was submitted"
+    assert _decide(_assignment(), _instance(heartbeat=0.0, started=NOW)) == []
+
+
+def test_what_is_assigned_elsewhere_is_not() -> None:
+    assert _decide(_assignment(), node="n2") == []
+
+
+def test_a_new_revision_is_started_beside_the_old_one() -> None:
+    [start] = _decide(_assignment(revision=4), _instance())
+    assert isinstance(start, Start)
+    assert "STANDBY|running: TASK_CHANGED" in start.reason
+    [start] = _decide(_assignment(revision=4, generation=2), _instance())
+    assert isinstance(start, Start)
+    assert "CODE_CHANGED" in start.reason
+    assert (
+        _decide(_assignment(revision=4), _instance(), _instance(revision=4, heartbeat=0.0, started=NOW)) == []
+    )
+
+
+def test_a_worker_that_was_moved_away_leaves_by_itself() -> None:
+    assert _decide(_assignment(node="n2", revision=4), _instance()) == []
+
+
+def test_a_worker_of_a_killed_job_is_asked_to_end_and_later_killed() -> None:
+    [ask] = _decide(None, _instance())
+    assert isinstance(ask, AskToEnd)
+    assert _decide(None, _instance(asked_to_end=NOW - 10)) == []
+    [kill] = _decide(None, _instance(asked_to_end=NOW - 91))
+    assert isinstance(kill, Kill)
+
+
+def test_a_dead_worker_is_counted_and_then_started_again_with_more_and_more_delay() -> None:
+    dead = _instance(alive=False, died=NOW, reason="it was killed by SIGKILL")
+    [count] = _decide(_assignment(), dead, failures=_failures(1))
+    assert isinstance(count, CountFailure)
+    assert (count.failures.count, count.failures.reason) == (2, "it was killed by SIGKILL")
+    counted = replace(dead, counted=True)
+    assert _decide(_assignment(), counted, failures=_failures(2), now=NOW + 0.9) == []
+    [start] = _decide(_assignment(), counted, failures=_failures(2), now=NOW + 1.0)
+    assert isinstance(start, Start)
+    assert start.attempt == 2
+
+
+def test_a_worker_that_ran_well_begins_to_count_anew() -> None:
+    dead = _instance(alive=False, died=NOW, started=NOW - 61)
+    [count] = _decide(_assignment(), dead, failures=_failures(4))
+    assert isinstance(count, CountFailure)
+    assert count.failures.count == 1
+
+
+def test_failures_follow_a_worker_to_its_next_node() -> None:
+    dead = _instance(alive=False, died=NOW)
+    [count] = _decide(_assignment(), dead, failures=_failures(3, revision=2))
+    assert isinstance(count, CountFailure)
+    assert count.failures.count == 4
+
+
+def test_too_many_failures_are_enough() -> None:
+    dead = _instance(alive=False, died=NOW, counted=True)
+    assert _decide(_assignment(), dead, failures=_failures(5), now=NOW + 1e6) == []
+
+
+def test_a_worker_that_left_as_it_was_told_is_not_started_again() -> None:
+    for outcome in ("drained", "stopped", "refused"):
+        assert _decide(_assignment(), _instance(alive=False, died=NOW, outcome=outcome)) == []
+
+
+def test_a_hung_worker_is_killed() -> None:
+    [kill] = _decide(_assignment(), _instance(heartbeat=NOW - 31))
+    assert isinstance(kill, Kill)
+    assert kill.reason == "hung: no heartbeat for 31 s"
+    slow = _instance(heartbeat=0.0, started=NOW - 119)
+    assert _decide(_assignment(), slow) == []
+    [kill] = _decide(_assignment(), replace(slow, started=NOW - 121))
+    assert isinstance(kill, Kill)
+
+
+def test_states_of_the_model() -> None:
+    assert str(state_of(None, [])) == "VOID|waiting"
+    assert str(state_of(None, [_instance()])) == "VOID|running"
+    assert str(state_of(3, [])) == "STANDBY|waiting"
+    assert str(state_of(4, [_instance()])) == "STANDBY|running"
+    assert str(state_of(3, [_instance(alive=False)])) == "LIVE|waiting"
+    assert str(state_of(3, [_instance()])) == "LIVE|running"
+
+
+SLOTS = (ExecutorSlot(1, "n1", 1, 1 << 30), ExecutorSlot(2, "n2", 1, 1 << 30))
+
+
+def _driver(revision: int = 3, attempt: int = 1, app: str = "app-1") -> WorkerInfo:
+    return WorkerInfo("job", revision, attempt, "n2", 1, "ready", NOW, "spark://driver", app)
+
+
+def _executor(**changes: Any) -> Instance:
+    made = _instance(role="executor-1", app_id="app-1", heartbeat=0.0)
+    return replace(made, **changes)
+
+
+def test_executors_start_where_they_belong_when_their_driver_is_up() -> None:
+    over = _assignment(node="n2", executors=SLOTS)
+    assert _decide(over) == []
+    [start] = _decide(over, workers=(_driver(),))
+    assert isinstance(start, Start)
+    assert (start.role, start.slot, start.driver) == ("executor-1", SLOTS[0], _driver())
+    assert _decide(over, _executor(), workers=(_driver(),)) == []
+
+
+def test_executors_follow_a_driver_that_was_started_again() -> None:
+    over = _assignment(node="n2", executors=SLOTS)
+    old = _executor(alive=False, died=NOW)
+    [start] = _decide(over, old, workers=(_driver(attempt=2, app="app-2"),))
+    assert isinstance(start, Start)
+    assert start.attempt == 2
+
+
+def test_a_dead_executor_is_replaced_with_delay() -> None:
+    over = _assignment(node="n2", executors=SLOTS)
+    dead = _executor(alive=False, died=NOW)
+    assert _decide(over, dead, workers=(_driver(),), now=NOW + 0.4) == []
+    [start] = _decide(over, dead, workers=(_driver(),), now=NOW + 0.5)
+    assert isinstance(start, Start)
+
+
+def test_executors_that_are_not_wanted_are_drained() -> None:
+    fewer = _assignment(node="n2", executors=SLOTS[1:])
+    [ask] = _decide(fewer, _executor(), workers=(_driver(),))
+    assert isinstance(ask, AskToEnd)
+    assert _decide(fewer, _executor(asked_to_end=NOW - 59), workers=(_driver(),)) == []
+    [kill] = _decide(fewer, _executor(asked_to_end=NOW - 61), workers=(_driver(),))
+    assert isinstance(kill, Kill)
+
+
+def test_executors_stay_while_their_driver_needs_them() -> None:
+    making_way = _assignment(node="n2", revision=4, executors=SLOTS[1:])
+    assert _decide(making_way, _executor(), workers=(_driver(),)) == []
+    assert _decide(None, _executor(), workers=(_driver(),)) == [], "its last batch"
+    unseen = _assignment(node="n2", executors=SLOTS[1:])
+    assert _decide(unseen, _executor()) == [], "the driver has lost the store for a moment"
+
+
+def test_patience_has_an_end() -> None:
+    assert Patience().retry(100) == Patience().longest_retry
