@@ -1,0 +1,77 @@
+"""From a bundle to a folder that a worker imports from."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+from penstock.bundles.manifest import MANIFEST, Manifest
+from penstock.bundles.signing import BundleError
+from penstock.bundles.verifying import Opened, open_bundle
+
+_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+
+
+def unpack(bundle: bytes, folder: Path) -> Manifest:
+    """Write the files of a bundle, and its manifest, into a new folder. Raises BundleError.
+
+    The folder appears complete or not at all, whoever crashes or does the same meanwhile. One that is
+    there is compared with the bundle and left as it is. The signature is not looked at: verify it first.
+    """
+    opened = open_bundle(bundle)
+    if not (folder / MANIFEST).exists():
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        staged = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
+        try:
+            _write(opened, staged)
+            staged.rename(folder)
+            return opened.manifest
+        except OSError as error:
+            # Somebody else was faster, with the same bundle or another: that is seen below.
+            if error.errno not in _TAKEN:
+                raise BundleError(f"the bundle cannot be unpacked to {folder}: {error.strerror}") from error
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+    check_folder(opened, folder)
+    return opened.manifest
+
+
+def _write(opened: Opened, folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    made = {folder}
+    for entry in opened.entries:
+        path = folder / entry.name
+        for above in reversed(path.relative_to(folder).parents[:-1]):
+            if folder / above not in made:
+                (folder / above).mkdir(mode=0o700)
+                made.add(folder / above)
+        with _created(path) as file:
+            for piece in opened.read(entry):
+                file.write(piece)
+    with _created(folder / MANIFEST) as file:
+        file.write(opened.manifest_data)
+
+
+def _created(path: Path) -> BinaryIO:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    return os.fdopen(descriptor, "wb")
+
+
+def check_folder(opened: Opened, folder: Path) -> None:
+    """Raise BundleError unless a folder has the files of a bundle as they are in it."""
+    wanted = {name: file.sha256 for name, file in opened.manifest.files.items()}
+    wanted[MANIFEST] = hashlib.sha256(opened.manifest_data).hexdigest()
+    for name, sha256 in wanted.items():
+        path = folder / name
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise BundleError(f"{path} cannot be read ({error.strerror}): remove {folder}") from error
+        if found != sha256 or path.is_symlink():
+            raise BundleError(f"{path} is not the file of the bundle: it was changed; remove {folder}")

@@ -1,0 +1,418 @@
+"""Bundles that were made to do harm. Each is signed rightly: what refuses it is what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import stat
+import struct
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.bundles import archive as archives
+from penstock.bundles.archive import DEFLATED, Entry, compressed, read_archive, write_archive
+from penstock.bundles.manifest import MANIFEST, Manifest, PackedFile, decode_manifest, encode_manifest
+from penstock.bundles.names import name_fault
+from penstock.bundles.signing import BundleError, check_signature, sign
+from penstock.bundles.unpacking import unpack
+from penstock.bundles.verifying import open_bundle, verify
+
+KEY = b"k" * 32
+FILES = {"job.py": b"job = 1\n" * 20, "shop/__init__.py": b"", "shop/data.bin": bytes(range(256))}
+
+
+def manifest_of(files: dict[str, bytes], **changes: Any) -> Manifest:
+    described = {
+        name: PackedFile(hashlib.sha256(data).hexdigest(), len(data)) for name, data in files.items()
+    }
+    return replace(Manifest("job.py", described, (), "3.11", "penstock 0.1.0"), **changes)
+
+
+def bundle_of(files: dict[str, bytes], manifest: bytes | None = None) -> bytes:
+    first = compressed(MANIFEST, encode_manifest(manifest_of(files)) if manifest is None else manifest)
+    return write_archive([first, *(compressed(name, data) for name, data in sorted(files.items()))])
+
+
+GOOD = bundle_of(FILES)
+
+
+def refused(bundle: bytes, reason: str, folder: Path) -> None:
+    """Expect that neither checking nor unpacking a bundle with a right signature gets through."""
+    with pytest.raises(BundleError, match=reason):
+        verify(bundle, sign(bundle, KEY), KEY)
+    with pytest.raises(BundleError, match=reason):
+        unpack(bundle, folder / "code")
+    assert list(folder.rglob("*")) == []
+
+
+def test_a_good_bundle_is_verified_and_unpacked(tmp_path: Path) -> None:
+    assert verify(GOOD, sign(GOOD, KEY), KEY) == unpack(GOOD, tmp_path / "code") == manifest_of(FILES)
+    found = {
+        path.relative_to(tmp_path / "code").as_posix(): path.read_bytes()
+        for path in (tmp_path / "code").rglob("*")
+        if path.is_file()
+    }
+    assert found == {**FILES, MANIFEST: encode_manifest(manifest_of(FILES))}
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "code").rglob("*") if path.is_file()}
+    assert modes == {0o600}
+    assert stat.S_IMODE((tmp_path / "code/shop").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "code").stat().st_mode) == 0o700
+    assert [path.name for path in tmp_path.iterdir()] == ["code"]
+
+
+def test_a_wrong_signature_is_refused_before_anything_else() -> None:
+    for signature in ("", "0" * 64, sign(GOOD, b"other"), sign(GOOD, KEY).upper(), "ü" * 64):
+        with pytest.raises(BundleError, match="signature is wrong"):
+            verify(GOOD, signature, KEY)
+    check_signature(GOOD, sign(GOOD, KEY), KEY)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "../x.py",
+        "a/../../x.py",
+        "a/./x.py",
+        "a//x.py",
+        "a/",
+        "a\\..\\x.py",
+        "C:x.py",
+        "c:/x.py",
+        "x.py:stream",
+        "x\0.py",
+        "x\n.py",
+        "x\x7f.py",
+        "\u202eyp.x",
+        "%2e%2e/x.py",
+        "%252e%252e%252fx.py",
+        "..%2fx.py",
+        "\uff0e\uff0e/x.py",
+        "a\uff0f..\uff0fx.py",
+        "cafe\u0301.py",
+        "x.py ",
+        "a. /x.py",
+        "a" * 256,
+        "a/" * 600 + "x.py",
+        "",
+    ],
+)
+def test_names_that_could_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+    assert name_fault(name) is not None
+    refused(bundle_of({**FILES, name: b"x"}), "cannot hold", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x.py", "a/b/c.txt", "naïve/100%.csv", "Ω.py", ".keep", "a..b.py"])
+def test_ordinary_names_are_taken(name: str) -> None:
+    assert name_fault(name) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"Job.py": b"x"}, "differ by case only"),
+        ({"Shop/other.py": b"x"}, "differ by case only"),
+        ({"straße.py": b"", "STRASSE.py": b""}, "differ by case only"),
+        ({"shop": b"x"}, "a file and a folder at once"),
+    ],
+)
+def test_names_that_are_one_on_some_systems_are_refused(
+    tmp_path: Path, files: dict[str, bytes], reason: str
+) -> None:
+    refused(bundle_of({**FILES, **files}), reason, tmp_path)
+
+
+def packed_files(files: dict[str, bytes] = FILES) -> list[tuple[Entry, bytes]]:
+    everything = {MANIFEST: encode_manifest(manifest_of(files)), **dict(sorted(files.items()))}
+    return [compressed(name, data) for name, data in everything.items()]
+
+
+def test_files_twice_or_out_of_order_are_refused(tmp_path: Path) -> None:
+    packed = packed_files()
+    refused(write_archive([*packed, packed[1]]), "twice", tmp_path)
+    refused(write_archive([packed[0], packed[2], packed[1], packed[3]]), "not in order", tmp_path)
+    refused(write_archive(packed[1:]), "first file is not", tmp_path)
+    refused(write_archive([packed[1], packed[0], *packed[2:]]), "first file is not", tmp_path)
+    refused(write_archive([]), "not a zip file", tmp_path)
+
+
+def test_files_and_manifest_must_name_each_other(tmp_path: Path) -> None:
+    manifest = encode_manifest(manifest_of(FILES))
+    refused(bundle_of({**FILES, "more.py": b""}, manifest), "'more.py' is not in the manifest", tmp_path)
+    fewer = {name: data for name, data in FILES.items() if name != "shop/data.bin"}
+    refused(bundle_of(fewer, manifest), "in the manifest, but not in the bundle", tmp_path)
+    other = {**FILES, "job.py": FILES["job.py"].replace(b"1", b"2")}
+    refused(bundle_of(other, manifest), "not the one that the manifest names", tmp_path)
+    refused(bundle_of({**FILES, "job.py": b"short"}, manifest), "does not have the size", tmp_path)
+
+
+def edited(**changes: Any) -> bytes:
+    content = json.loads(encode_manifest(manifest_of(FILES)))
+    return json.dumps({**content, **changes}, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (b"", "cannot be read"),
+        (b"\xff", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b'{"schema": 1, "schema": 1}', "twice"),
+        (b"[]", "does not have schema"),
+        (edited(schema=2), "does not have schema"),
+        (edited(files={}), "must name 1 to"),
+        (edited(files=[]), "must name 1 to"),
+        (edited(files={"job.py": {}}), "must have a SHA-256"),
+        (edited(files={"job.py": {"sha256": "A" * 64, "size": 1}}), "must have a SHA-256"),
+        (edited(files={"job.py": {"sha256": "a" * 64, "size": -1}}), "must have a SHA-256"),
+        (edited(entry=None), "'entry' must be a text"),
+        (edited(entry="gone.py"), "not among the files"),
+        (edited(entry="shop/data.bin"), "not a Python file"),
+        (edited(entry="job.py:a/b"), "not the name of a job"),
+        (edited(requirements="river"), "must be a list"),
+        (edited(requirements=["--index-url=http://example.org"]), "options of pip"),
+        (edited(requirements=["a\nb"]), "one line"),
+        (edited(more=1), "not written as Penstock writes it"),
+        (encode_manifest(manifest_of(FILES)) + b" ", "not written as Penstock writes it"),
+    ],
+)
+def test_manifests_that_are_malformed_are_refused(tmp_path: Path, manifest: bytes, reason: str) -> None:
+    with pytest.raises(BundleError, match=reason):
+        decode_manifest(manifest)
+    refused(bundle_of(FILES, manifest), reason, tmp_path)
+
+
+CENTRAL = GOOD.rindex(b"PK\1\2")
+LOCAL = read_archive(GOOD)[1].offset
+END = len(GOOD) - 22
+
+
+def patched(offset: int, layout: str, value: int) -> bytes:
+    size = struct.calcsize(layout)
+    return GOOD[:offset] + struct.pack(layout, value) + GOOD[offset + size :]
+
+
+@pytest.mark.parametrize(
+    ("bundle", "reason"),
+    [
+        (patched(CENTRAL + 8, "<H", 1), "encrypted"),
+        (patched(CENTRAL + 38, "<I", (stat.S_IFLNK | 0o777) << 16), "not marked as a regular file"),
+        (patched(CENTRAL + 38, "<I", (stat.S_IFIFO | 0o600) << 16), "not marked as a regular file"),
+        (patched(CENTRAL + 38, "<I", (stat.S_IFDIR | 0o700) << 16), "not marked as a regular file"),
+        (patched(CENTRAL + 38, "<I", (stat.S_IFREG | 0o4777) << 16), "says of .* what a bundle's would not"),
+        (patched(CENTRAL + 38, "<I", 0), "not marked as a regular file"),
+        (patched(CENTRAL + 10, "<H", 12), "method 12"),
+        (patched(CENTRAL + 30, "<H", 20), "extra fields"),
+        (patched(CENTRAL + 32, "<H", 1), "extra fields"),
+        (patched(CENTRAL + 24, "<I", 0xFFFFFFFF), "extra fields"),
+        (patched(CENTRAL + 42, "<I", 0xFFFFFFFF), "extra fields"),
+        (patched(CENTRAL + 28, "<H", 0xFFFF), "not UTF-8|says of|cannot hold"),
+        (patched(CENTRAL + 42, "<I", 0), "overlaps"),
+        (patched(LOCAL + 6, "<H", 8), "differs from the directory"),
+        (patched(LOCAL + 22, "<I", 1), "differs from the directory"),
+        (patched(LOCAL + 28, "<H", 4), "differs from the directory"),
+        (GOOD + b"\0", "does not end with its own directory"),
+        (GOOD + GOOD, "does not end with its own directory"),
+        (b"#!/bin/sh\n" + GOOD, "not a zip file"),
+        (GOOD[:-1], "does not end with its own directory"),
+        (patched(END + 20, "<H", 1) + b"!", "does not end with its own directory"),
+        (patched(END + 4, "<H", 1), "does not end with its own directory"),
+        (patched(END + 8, "<H", 3), "does not end with its own directory"),
+        (b"", "not a zip file"),
+        (b"PK\3\4" + bytes(100), "does not end with its own directory"),
+    ],
+)
+def test_archives_that_readers_could_disagree_on_are_refused(
+    tmp_path: Path, bundle: bytes, reason: str
+) -> None:
+    refused(bundle, reason, tmp_path)
+
+
+def test_data_between_files_and_files_that_share_data_are_refused(tmp_path: Path) -> None:
+    packed = packed_files()
+    gap = [(entry, data + b"hidden" if at == 1 else data) for at, (entry, data) in enumerate(packed)]
+    refused(write_archive(gap), "overlaps another, or something lies between", tmp_path)
+    last = [(entry, data + b"hidden" if at == 3 else data) for at, (entry, data) in enumerate(packed)]
+    refused(write_archive(last), "do not reach", tmp_path)
+    # The bomb of Fifield: many headers in the directory that name one piece of data.
+    kernel = Entry("a.py", DEFLATED, 0, 1000, 90_000)
+    names = [replace(kernel, name=f"{number:05}.py") for number in range(100)]
+    directory = b"".join(entry.central_header() for entry in names)
+    body = names[0].local_header() + bytes(1000)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 100, 100, len(directory), len(body), 0)
+    refused(body + directory + end, "overlaps", tmp_path)
+
+
+def bomb(size: int, said: int) -> bytes:
+    """Return a bundle with a file of zeros that says of itself to have another size."""
+    data = bytes(size)
+    deflater = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    shrunk = deflater.compress(data) + deflater.flush()
+    files = {**FILES, "zeros.py": data}
+    manifest = manifest_of(files)
+    lying = {**manifest.files, "zeros.py": PackedFile(manifest.files["zeros.py"].sha256, said)}
+    entry = Entry("zeros.py", DEFLATED, zlib.crc32(data), len(shrunk), said)
+    return write_archive(
+        [
+            compressed(MANIFEST, encode_manifest(replace(manifest, files=lying))),
+            *(compressed(name, data) for name, data in sorted(FILES.items())),
+            (entry, shrunk),
+        ]
+    )
+
+
+def test_bombs_are_refused_by_what_they_say_and_by_what_comes_out(tmp_path: Path) -> None:
+    refused(bomb(10_000_000, 10_000_000), "grows 100 times", tmp_path)
+    refused(bomb(10_000_000, 1000), "larger than its header says", tmp_path)
+    refused(bomb(100, 200), "size or checksum", tmp_path)
+
+
+def test_no_more_of_a_bomb_comes_out_than_a_piece_too_much() -> None:
+    lying = bomb(50_000_000, 100_000)
+    entry = read_archive(lying)[-1]
+    pieces: list[bytes] = []
+    with pytest.raises(BundleError):
+        pieces.extend(archives.unpacked(lying, entry))
+    assert sum(map(len, pieces)) <= entry.size
+
+
+def test_sizes_and_numbers_over_the_limits_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "MOST_FILES", 2)
+    refused(GOOD, "has 4 files", tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr("penstock.bundles.verifying.MOST_UNPACKED", 300)
+    refused(GOOD, "unpacks to more than", tmp_path)
+    monkeypatch.setattr("penstock.bundles.verifying.MOST_MANIFEST", 100)
+    refused(GOOD, "json is larger", tmp_path)
+    monkeypatch.setattr(archives, "MOST_MANIFEST", 10)
+    monkeypatch.setattr(archives, "MOST_UNPACKED", 10)
+    refused(GOOD, "unpacks to", tmp_path)
+    monkeypatch.setattr(archives, "MOST_PACKED", 100)
+    refused(GOOD, "larger than", tmp_path)
+
+
+def test_deflated_data_must_end_where_they_end(tmp_path: Path) -> None:
+    def with_data(change: Callable[[bytes], bytes]) -> bytes:
+        packed = packed_files()
+        entry, data = packed[1]
+        assert entry.method == DEFLATED
+        changed = change(data)
+        return write_archive([packed[0], (replace(entry, packed=len(changed)), changed), *packed[2:]])
+
+    refused(with_data(lambda data: data + b"hidden"), "too early or too late", tmp_path)
+    refused(with_data(lambda data: data[:-3]), "too early or too late|damaged", tmp_path)
+    refused(with_data(lambda data: b"\xff" * len(data)), "damaged", tmp_path)
+
+
+def test_other_tools_archives_are_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(MANIFEST, encode_manifest(manifest_of(FILES)))
+        for name, data in sorted(FILES.items()):
+            archive.writestr(name, data)
+    refused(buffer.getvalue(), "not marked as a regular file", tmp_path)
+
+
+@given(st.integers(0, len(GOOD) - 1), st.integers(1, 255))
+def test_no_byte_can_be_changed(position: int, change: int) -> None:
+    bad = bytearray(GOOD)
+    bad[position] ^= change
+    altered = bytes(bad)
+    with pytest.raises(BundleError, match="signature is wrong"):
+        verify(altered, sign(GOOD, KEY), KEY)
+    # Whoever can sign can change nothing but how the same files are compressed.
+    try:
+        opened = open_bundle(altered)
+        files = {entry.name: b"".join(opened.read(entry)) for entry in opened.entries}
+    except BundleError:
+        return
+    assert files == FILES
+    assert opened.manifest == manifest_of(FILES)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_refused_in_order(data: bytes) -> None:
+    with pytest.raises(BundleError):
+        open_bundle(data)
+    with pytest.raises(BundleError):
+        open_bundle(GOOD[: len(data)] + data + GOOD[len(data) * 2 + 1 :])
+
+
+NAMES = st.from_regex(r"[a-z]{1,5}(/[a-z]{1,5}){0,2}\.py", fullmatch=True)
+
+
+@given(st.dictionaries(NAMES, st.binary(), min_size=1))
+def test_what_is_packed_is_what_others_and_we_read(files: dict[str, bytes]) -> None:
+    bundle = bundle_of({**files, "job.py": b""})
+    opened = open_bundle(bundle)
+    ours = {entry.name: b"".join(opened.read(entry)) for entry in opened.entries}
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        theirs = {name: archive.read(name) for name in archive.namelist()[1:]}
+    assert ours == theirs == {**files, "job.py": b""}
+
+
+def test_unpacking_many_times_at_once_gives_one_whole_folder(tmp_path: Path) -> None:
+    errors: list[Exception] = []
+    start = threading.Barrier(8)
+
+    def work() -> None:
+        start.wait(10)
+        try:
+            unpack(GOOD, tmp_path / "code")
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert errors == []
+    assert [path.name for path in tmp_path.iterdir()] == ["code"]
+
+
+def test_a_crash_while_unpacking_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", crash)
+    monkeypatch.setattr(Path, "rename", crash)
+    with pytest.raises(KeyboardInterrupt):
+        unpack(GOOD, tmp_path / "code")
+    monkeypatch.undo()
+    assert not (tmp_path / "code").exists()
+    unpack(GOOD, tmp_path / "code")
+
+
+def test_a_folder_that_was_changed_or_is_another_is_not_taken(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    unpack(GOOD, folder)
+    unpack(GOOD, folder)
+    (folder / "job.py").write_bytes(b"import evil")
+    with pytest.raises(BundleError, match="it was changed"):
+        unpack(GOOD, folder)
+    (folder / "job.py").unlink()
+    with pytest.raises(BundleError, match="cannot be read"):
+        unpack(GOOD, folder)
+    (folder / "job.py").touch()
+    with pytest.raises(BundleError, match=r"penstock-manifest\.json is not the file"):
+        unpack(bundle_of({"job.py": b""}), folder)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x").touch()
+    with pytest.raises(BundleError, match="cannot be read"):
+        unpack(GOOD, tmp_path / "full")
+    with pytest.raises(BundleError, match="cannot be unpacked"):
+        unpack(GOOD, tmp_path / "full/x")
