@@ -212,8 +212,11 @@ def _again(
 ) -> list[Step]:
     """Start a worker again that has died, with back-off; one that left as it was told to is not."""
     last = max(mine, key=lambda instance: instance.attempt)
-    if last.outcome in ("drained", "stopped", "refused"):
+    if last.outcome in ("drained", "refused"):
         return []
+    if last.outcome == "stopped":
+        reason = f"LIVE|waiting: NEW, attempt {last.attempt} was stopped by a signal"
+        return [Start(assignment, DRIVER, last.attempt + 1, reason)]
     known = failures if failures and failures.revision >= assignment.revision - 1 else None
     if not last.counted:
         well = last.died - last.started >= patience.stable and last.heartbeat > 0

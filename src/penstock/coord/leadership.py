@@ -60,16 +60,21 @@ class Leadership:
 
     def write(self, operations: Sequence[Operation]) -> None:
         """Write as the leader. Raises ConflictError when this master leads no more, or a node has changed."""
-        if self._term is None:
-            raise ConflictError("this master does not lead")
-        fence = Check(EPOCH, self._term[1])
+        fence = self.fence()
         try:
             self._store.transact([fence, *operations])
         except ConflictError:
             known = self._store.get(EPOCH)
-            if known is None or known.version != self._term[1]:
+            if known is None or known.version != fence.version:
                 self._term = None
             raise
+
+    def fence(self) -> Check:
+        """Return what must hold when this master writes as the leader. Raises ConflictError if it does not lead."""
+        term = self._term
+        if term is None:
+            raise ConflictError("this master does not lead")
+        return Check(EPOCH, term[1])
 
     def resign(self) -> None:
         """Let another master lead."""

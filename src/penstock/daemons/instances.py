@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
-from penstock.daemons.executors import executor_command
+from penstock.daemons.executors import executor_command, executor_id
 from penstock.daemons.processes import Processes
 from penstock.keyring import Keyring
 
@@ -169,16 +169,16 @@ class FolderInstances:
         assert start.slot is not None, "an executor has a place"
         driver = start.driver
         secret = self._keyring.spark_secret(driver.job, driver.revision, driver.attempt)
-        argv, more = executor_command(
+        return executor_command(
             driver,
             start.slot,
-            executor_id=start.slot.ordinal * 1000 + start.attempt,
+            executor_id(start.slot.ordinal, start.attempt),
             host=self._node.host,
             secret=secret,
-            folder=folder,
             bundle=bundle,
+            storage=self._node.storage,
+            folder=folder,
         )
-        return argv, {**environment, **more}
 
     def ask_to_end(self, instance: Instance, now: float) -> None:
         folder = self.folder(instance)

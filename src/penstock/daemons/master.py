@@ -89,6 +89,10 @@ class Master:
         finally:
             self.wake()
 
+    def guard(self) -> list[Operation]:
+        """Return what must hold when something is written as the leader. Raises ConflictError elsewhere."""
+        return [self._leadership.fence()]
+
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop."""
         _log.info("master is up", url=self.info.url)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, PENDING
 from penstock.cluster.view import newest
 from penstock.coord import paths
-from penstock.coord.store import ConflictError, Create, Delete, Operation, Put
+from penstock.coord.store import ConflictError, Create, Delete, Operation, Put, StoreError
 from penstock.daemons.interface import (
     InvalidError,
     NotLeaderError,
@@ -48,6 +49,10 @@ class Bundles(Protocol):
 
     def has(self, sha256: str) -> bool:
         """Whether there is such a bundle."""
+        ...
+
+    def forget_others(self, used: Collection[str]) -> None:
+        """Forget bundles that no job names, unless they are new."""
         ...
 
 
@@ -350,7 +355,14 @@ class ClusterService:
             if self._documents.version(failed) is not None:
                 operations.append(Delete(failed))
         self._write(operations)
+        with suppress(StoreError):  # There is another time.
+            self._bundles.forget_others(self._used(spec))
         return {"name": spec.name, "generation": spec.generation, "reason": reason}
+
+    def _used(self, changed: JobSpec) -> set[str]:
+        """Return the bundles that some job runs, or would go back to."""
+        specs = [*self._documents.jobs().values(), changed]
+        return {spec.bundle for spec in specs} | {spec.before.bundle for spec in specs if spec.before}
 
     def _put(self, path: str, data: bytes) -> Operation:
         version = self._documents.version(path)

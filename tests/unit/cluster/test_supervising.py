@@ -123,8 +123,14 @@ def test_too_many_failures_are_enough() -> None:
 
 
 def test_a_worker_that_left_as_it_was_told_is_not_started_again() -> None:
-    for outcome in ("drained", "stopped", "refused"):
+    for outcome in ("drained", "refused"):
         assert _decide(_assignment(), _instance(alive=False, died=NOW, outcome=outcome)) == []
+
+
+def test_a_worker_that_a_signal_stopped_is_started_again_and_that_is_no_failure() -> None:
+    [start] = _decide(_assignment(), _instance(alive=False, died=NOW, outcome="stopped"))
+    assert isinstance(start, Start)
+    assert start.attempt == 2
 
 
 def test_a_hung_worker_is_killed() -> None:

@@ -1,0 +1,125 @@
+"""Users' code in the daemons: taken in by the leader, unpacked by supervisors before a worker may import it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Collection
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from penstock.bundles.signing import BundleError, sha256_of
+from penstock.bundles.storing import BundleStore
+from penstock.bundles.unpacking import unpack
+from penstock.coord.store import ConflictError, Operation
+from penstock.daemons.interface import InvalidError, RefusedError
+from penstock.daemons.supervisor import RefusedStartError
+
+_UNUSED_SECONDS = 3600.0
+"""A bundle that no job names is kept for this long: it may have been sent for a job that is to come."""
+
+
+class KeptBundles:
+    """Implements :class:`penstock.daemons.service.Bundles`: takes bundles in as the leader."""
+
+    def __init__(
+        self, store: BundleStore, guard: Callable[[], list[Operation]], clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._guard = guard
+        """What must hold for the leader to write."""
+        self._clock = clock
+
+    def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
+        if sha256_of(data) != sha256:
+            raise InvalidError(f"the bundle does not have the SHA-256 {sha256}: it was damaged on its way")
+        try:
+            known = self._store.info(sha256)
+            if known is None or known.signature != signature:
+                known = self._store.put(data, signature, now=self._clock(), guard=self._guard())
+        except BundleError as error:
+            raise InvalidError(str(error)) from error
+        except ConflictError as error:
+            raise RefusedError("this master leads no more: try again") from error
+        return asdict(known)
+
+    def has(self, sha256: str) -> bool:
+        try:
+            return self._store.info(sha256) is not None
+        except BundleError:
+            return False
+
+    def forget_others(self, used: Collection[str]) -> None:
+        """Forget bundles that no job names, unless they are new."""
+        for sha256 in self._store.names():
+            if sha256 in used:
+                continue
+            info = self._store.info(sha256)
+            if info is None or self._clock() - info.stored > _UNUSED_SECONDS:
+                try:
+                    self._store.remove(sha256, guard=self._guard())
+                except ConflictError:
+                    return
+
+
+class UnpackedBundles:
+    """The bundles that a node has unpacked, each in a folder with its digest as its name."""
+
+    def __init__(self, store: BundleStore, folder: Path, kept: int = 10) -> None:
+        self._store = store
+        self._folder = folder
+        self._kept = kept
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def __call__(self, sha256: str) -> Path:
+        """Return the folder with the code of a bundle, verified before it is there.
+
+        Raises RefusedStartError when the code is not to be trusted, or needs what this node does not have.
+        """
+        folder = self._folder / sha256
+        if not folder.is_dir():
+            try:
+                manifest = unpack(self._store.fetch(sha256), folder)
+            except BundleError as error:
+                raise RefusedStartError(f"bundle {sha256[:12]}: {error}") from error
+            missing = unmet(manifest.requirements)
+            if missing:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise RefusedStartError(f"this node lacks what the job requires: {', '.join(missing)}")
+            self._prune(sha256)
+        os.utime(folder)
+        return folder
+
+    def _prune(self, newest: str) -> None:
+        others = [path for path in self._folder.iterdir() if path.is_dir() and path.name != newest]
+        for path in sorted(others, key=lambda path: path.stat().st_mtime)[: -self._kept]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def unmet(requirements: Collection[str]) -> list[str]:
+    """Return the requirements, as pip writes them, that this Python does not meet.
+
+    >>> unmet(["pyspark>=4", "no-such-thing==1"])
+    ['no-such-thing==1 (not installed)']
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    found = []
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            found.append(f"{text} (not a requirement)")
+            continue
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            continue
+        try:
+            installed = version(requirement.name)
+        except PackageNotFoundError:
+            found.append(f"{text} (not installed)")
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            found.append(f"{text} (there is {installed})")
+    return found

@@ -1,0 +1,320 @@
+"""A cluster of real processes for tests: each can be killed or paused, and all are ended at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+from penstock.coord.embedded import EmbeddedZooKeeper
+
+from penstock.daemons.processes_os import OsProcesses
+from penstock.keyring import Keyring, open_keyring
+from penstock.log import Log, log_folder
+from penstock.record import Record
+
+T = TypeVar("T")
+
+DEADLINE = 120.0
+
+JOB = '''
+import penstock as ps
+
+
+class Tally(ps.StatefulTask):
+    """Numbers what comes of each key: number n of a key is emitted once, whatever batch it is in."""
+
+    def update(self, key, values, state):
+        seen = state or 0
+        return seen + len(values), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
+
+
+job = ps.Job("{name}", parallelism=2)
+source = job.source("in", ps.LogSource("{name}-in", max_records_per_batch=20_000))
+source >> job.task("by_key", lambda r: (r.value % 50, r.value)) >> job.task("tally", Tally()) \\
+    >> job.sink("out", ps.LogSink("{name}-out"))
+'''
+
+
+def until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
+    """Wait until something is so, and return what was found."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+class Daemon:
+    """A master or a supervisor: a process that can be started again."""
+
+    def __init__(self, cluster: Cluster, kind: str, name: str, arguments: list[str]) -> None:
+        self.name = name
+        self._command = [sys.executable, "-m", "penstock.cli.main", kind, "--name", name, *arguments]
+        self._cluster = cluster
+        self._output = cluster.home / f"{name}.txt"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        with self._output.open("ab") as output:
+            self.process = subprocess.Popen(
+                self._command,
+                env=self._cluster.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def said(self) -> str:
+        return self._output.read_text()
+
+
+class Cluster:
+    """ZooKeeper servers, masters and supervisors on this machine, each a process of its own."""
+
+    def __init__(
+        self, home: Path, *, nodes: int = 3, masters: int = 2, servers: int = 3, cores: int = 2
+    ) -> None:
+        self.home = home
+        self.environment = {**os.environ, "PENSTOCK_HOME": str(home)}
+        self.folder = home / "cluster"
+        self.keyring: Keyring = open_keyring(self.folder, create=True)
+        self.zookeeper = EmbeddedZooKeeper(self.folder / "zookeeper", servers=servers)
+        self.cores = cores
+        self._masters, self._nodes = masters, nodes
+        self.masters: list[Daemon] = []
+        self.supervisors: dict[str, Daemon] = {}
+        self._processes = OsProcesses()
+        self._urls: dict[str, str] = {}
+
+    def start(self) -> None:
+        self.zookeeper.start()
+        self.zookeeper.wait_ready(DEADLINE)
+        for number in range(1, self._masters + 1):
+            port = free_port()
+            arguments = ["--host", "127.0.0.1", "--port", str(port), "--connect", self.connect]
+            master = Daemon(self, "master", f"m{number}", arguments)
+            self._urls[master.name] = f"http://127.0.0.1:{port}"
+            self.masters.append(master)
+            master.start()
+        for number in range(1, self._nodes + 1):
+            self.add_node(number)
+        until(lambda: self.leader() and len(self.get("/nodes")) == self._nodes, "a leader and all nodes")
+
+    @property
+    def connect(self) -> str:
+        """Where ZooKeeper answers."""
+        return self.zookeeper.connect_string
+
+    def add_node(self, number: int) -> Daemon:
+        """Start the supervisor of one more node."""
+        arguments = ["--host", f"127.0.0.{number + 1}", "--cores", str(self.cores), "--memory", "8g"]
+        arguments += ["--connect", self.connect, "--storage", str(self.home)]
+        supervisor = Daemon(self, "supervisor", f"n{number}", arguments)
+        self.supervisors[f"n{number}"] = supervisor
+        supervisor.start()
+        return supervisor
+
+    def close(self) -> None:
+        for daemon in [*self.supervisors.values(), *self.masters]:
+            if daemon.process is not None and daemon.process.poll() is None:
+                daemon.resume()
+                daemon.kill()
+        for folder in self._instance_folders():
+            self._processes.kill_all(folder)
+        self.zookeeper.stop()
+
+    def _instance_folders(self, node: str = "*") -> list[Path]:
+        return sorted(self.folder.glob(f"nodes/{node}/instances/*"))
+
+    def cli(self, *arguments: str, expect: int = 0) -> str:
+        """Run ``penstock`` and return what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.cli.main", *arguments],
+            env={**self.environment, "PENSTOCK_MASTER_URL": ",".join(self.urls())},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE,
+        )
+        assert done.returncode == expect, f"penstock {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def urls(self) -> list[str]:
+        """Return where the masters that live answer."""
+        return [self._urls[master.name] for master in self.masters if master.alive]
+
+    def get(self, path: str) -> Any:
+        """Ask the masters, whichever answers."""
+        for url in self.urls():
+            try:
+                answer = httpx.get(
+                    f"{url}/api/v1{path}",
+                    headers={"Authorization": f"Bearer {self.keyring.token}"},
+                    timeout=3.0,
+                )
+            except httpx.HTTPError:
+                continue
+            if answer.status_code == 200:
+                return answer.json()
+        return []
+
+    def leader(self) -> Daemon | None:
+        """Return the master that leads, if one answers that it does."""
+        found = self.get("/cluster")
+        if not found:
+            return None
+        return next((m for m in self.masters if m.name == found["leader"] and m.alive), None)
+
+    def job(self, name: str) -> dict[str, Any]:
+        """Return all that is known of a job."""
+        found = self.get(f"/jobs/{name}")
+        return found if isinstance(found, dict) else {}
+
+    def worker(self, name: str) -> dict[str, Any] | None:
+        """Return the one worker of a job that runs; two would be an error."""
+        running = [worker for worker in self.job(name).get("workers", ()) if worker["phase"] == "running"]
+        assert len(running) <= 1, f"twins: {running}"
+        return running[0] if running else None
+
+    def batches_advance(self, name: str, home: Path | None = None) -> Callable[[], bool]:
+        """Return a condition: the job has committed a batch since now."""
+        before = committed(home or self.home, name)
+        return lambda: committed(home or self.home, name) > before
+
+    def kill_node(self, name: str) -> list[int]:
+        """Kill every process of a node: its supervisor, workers, their Java and Python."""
+        supervisor = self.supervisors[name]
+        if supervisor.alive:
+            supervisor.kill()
+        killed = [supervisor.pid]
+        for folder in self._instance_folders(name):
+            self._processes.kill_all(folder)
+        return killed
+
+    def drivers(self, name: str) -> list[psutil.Process]:
+        """Return the processes of all workers of a job that live, on whatever node."""
+        found = []
+        for folder in self._instance_folders():
+            if folder.name.startswith(f"{name}-driver-"):
+                process = self._processes.find(folder)
+                if process is not None:
+                    found.append(psutil.Process(process.pid))
+        return found
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def committed(home: Path, job: str) -> int:
+    """Return how many batches of a job have happened."""
+    best = 0
+    for ledger in (home / "cluster-jobs" / job).glob("*/ledger"):
+        names = [path.name for path in ledger.glob("*.json")]
+        best = max([best, *(int(name[:-5]) + 1 for name in names)])
+    return best
+
+
+class Feeder:
+    """Appends numbers to a job's log without a pause, and knows which."""
+
+    def __init__(self, home: Path, job: str, rate: int = 2000) -> None:
+        self.count = 0
+        self._log = Log.create(log_folder(f"{job}-in", home), partitions=2, exist_ok=True)
+        self._rate = rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+
+    def _feed(self) -> None:
+        step = max(1, self._rate // 10)
+        while not self._stop.wait(0.1):
+            self._log.append([Record(None, self.count + n) for n in range(step)])
+            self.count += step
+
+    def __enter__(self) -> Feeder:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def outputs(home: Path, job: str) -> list[Record]:
+    """Return what a job has written."""
+    folder = log_folder(f"{job}-out", home)
+    if not folder.exists():
+        return []
+    log = Log.open(folder)
+    return [
+        record
+        for partition in range(log.partitions)
+        for records in log.read(partition, log.begin(partition))
+        for record in records
+    ]
+
+
+def check_exact(home: Path, job: str, count: int) -> None:
+    """Every number once, none missing; and each key's numbering without gap or double."""
+    records = outputs(home, job)
+    numbers = Counter(record.value[1] for record in records)
+    doubled = {number: times for number, times in numbers.items() if times > 1}
+    missing = [number for number in range(count) if number not in numbers]
+    assert not doubled, f"{len(doubled)} doubled, for instance {sorted(doubled.items())[:5]}"
+    assert not missing, f"{len(missing)} missing, for instance {missing[:5]}"
+    assert len(numbers) == count
+    for key in range(50):
+        visits = sorted(record.value[0] for record in records if record.key == key)
+        assert visits == list(range(1, len(visits) + 1)), f"key {key} was not numbered without gap"
+
+
+def wait_for_outputs(home: Path, job: str, count: int, seconds: float = DEADLINE) -> None:
+    """Wait until a job has written as many records as went in."""
+    until(lambda: len(outputs(home, job)) >= count, f"{count} records of {job}", seconds)
+
+
+@contextmanager
+def running_cluster(home: Path, **sizes: int) -> Iterator[Cluster]:
+    """A cluster that is ended whatever happens."""
+    cluster = Cluster(home, **sizes)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
