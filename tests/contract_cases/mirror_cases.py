@@ -1,0 +1,71 @@
+"""The mirror, of every store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from store_support import Calls, Servers, eventually
+
+from penstock.coord.mirror import Mirror
+from penstock.coord.store import (
+    Create,
+    Delete,
+    DisconnectedError,
+    Node,
+)
+
+
+class MirrorCases:
+    """The copy becomes what the store has."""
+
+    def test_it_follows_all_changes(self, servers: Servers) -> None:
+        store, other = servers.open(), servers.open()
+        other.create("/jobs/a", b"a")
+        other.create("/workers/a/1-1", b"w", ephemeral=True)
+        wake = Calls()
+        mirror = Mirror(store, ["/jobs", "/workers", "/status"], wake)
+        assert mirror.dirty
+        mirror.refresh()
+        assert not mirror.dirty
+        assert mirror.children("/workers") == ["a"]
+        assert mirror.get("/workers/a/1-1") == Node(b"w", 0, other.session_id)
+        assert mirror.get("/status") is None
+        steps: list[Callable[[], object]] = [
+            lambda: other.set("/jobs/a", b"b"),
+            lambda: other.create("/status/a", b"s"),
+            lambda: other.transact([Delete("/jobs/a"), Create("/jobs/b", b"")]),
+            other.close,
+        ]
+        for step in steps:
+            step()
+            expected = {path: store.get(path) for path in ("/jobs/a", "/jobs/b", "/status/a")}
+            eventually(
+                lambda expected=expected: _is_exact(mirror, expected),
+                f"the copy is {expected}",
+            )
+        eventually(lambda: _is_exact(mirror, {"/workers/a/1-1": None}), "the worker is gone")
+        assert mirror.children("/workers/a") == []
+        assert mirror.children("/jobs") == ["b"]
+        assert wake.count >= len(steps)
+
+    def test_it_is_exact_after_the_session_was_lost(self, servers: Servers) -> None:
+        store, other = servers.open(), servers.open()
+        other.create("/jobs/a", b"a")
+        wake = Calls()
+        mirror = Mirror(store, ["/jobs"], wake)
+        mirror.refresh()
+        servers.expire(store)
+        eventually(lambda: wake.count > 0, "it is woken")
+        other.set("/jobs/a", b"new")
+        other.create("/jobs/b")
+        eventually(lambda: _is_exact(mirror, {"/jobs/a": Node(b"new", 1), "/jobs/b": Node(b"", 0)}), "exact")
+        other.delete("/jobs/b")
+        eventually(lambda: _is_exact(mirror, {"/jobs/b": None}), "its new watches work")
+
+
+def _is_exact(mirror: Mirror, expected: dict[str, Node | None]) -> bool:
+    try:
+        mirror.refresh()
+    except DisconnectedError:
+        return False
+    return {path: mirror.get(path) for path in expected} == expected

@@ -1,0 +1,49 @@
+"""How the cases of all stores get a store, and wait for its news."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.coord.store import Node, Store
+
+
+class Servers(Protocol):
+    """How the cases get stores, and what they do to their sessions."""
+
+    def open(self) -> Store:
+        """Return a store with a session of its own; it is closed after the test."""
+        ...
+
+    def expire(self, store: Store) -> None:
+        """Have the servers end the session of a store."""
+        ...
+
+    def interrupt(self, store: Store) -> None:
+        """Break the connection of a store, and let it connect again."""
+        ...
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout: float = 20.0) -> None:
+    """Wait until something is so; news of a store comes from another thread."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout:g} seconds: {what}"
+        time.sleep(0.01)
+
+
+class Calls:
+    """A watcher that counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def gets(store: Store, path: str) -> Node:
+    node = store.get(path)
+    assert node is not None
+    return node
