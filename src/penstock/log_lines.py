@@ -1,0 +1,184 @@
+"""Reads what processes have logged: JSON lines of several files in the order of time, bit by bit.
+
+Files may grow, be put aside (``FILE`` becomes ``FILE.1``) or go meanwhile. A reader gets a *cursor* and
+brings it back for the rest. It says how far each file was read. Files are known in it by a hash of their
+first line, which stays when they are put aside, so that what a client sends can never name a file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import heapq
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from penstock.errors import PenstockError
+
+LONGEST_LINE = 1 << 20
+"""Bytes; longer lines are left out."""
+LONGEST_CURSOR = 48_000
+"""Characters: enough for MOST_FILES, and less than a server takes as a URL."""
+MOST_FILES = 1_000
+"""Files that are read together: the newest of them."""
+MOST_LINES = 10_000
+"""Lines in one answer."""
+MOST_BYTES = 4 << 20
+"""Bytes in one answer, but for a last line that goes beyond."""
+_MOST_ASIDE = 9
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
+
+
+class CursorError(PenstockError):
+    """A cursor is not one that was given out."""
+
+
+@dataclass
+class _Reader:
+    """A file that is being read, and how far."""
+
+    file: BinaryIO
+    order: int
+    position: int
+
+    def lines(self, job: str) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+        """Yield (timestamp, order, end, line); whoever takes a line moves ``position`` to its end.
+
+        Lines that are left out are behind ``position`` at once: all before them have been taken by then.
+        """
+        self.file.seek(self.position)
+        end = self.position
+        while True:
+            raw = self.file.readline(LONGEST_LINE)
+            end += len(raw)
+            if not raw.endswith(b"\n"):
+                if len(raw) < LONGEST_LINE:
+                    return  # the end, or a line that is still being written
+                skipped = self._skip()
+                if skipped is None:
+                    return
+                end += skipped
+                raw = b""
+            line = _line(raw, job)
+            if line is None:
+                self.position = end
+            else:
+                yield line["timestamp"], self.order, end, line
+
+    def _skip(self) -> int | None:
+        """Go to the end of a line that is too long; return how much that was, None if it has no end yet."""
+        skipped = 0
+        while piece := self.file.readline(LONGEST_LINE):
+            skipped += len(piece)
+            if piece.endswith(b"\n"):
+                return skipped
+        return None
+
+
+def read_lines(files: Sequence[Path], cursor: str, job: str, limit: int) -> tuple[list[dict[str, Any]], str]:
+    """Return the next lines about a job (all, if it is empty), at most ``limit``, and the cursor behind them.
+
+    The first cursor is empty. Files put aside are found beside those given. Raises CursorError.
+    """
+    positions = _decode(cursor)
+    lines: list[dict[str, Any]] = []
+    size = 0
+    with ExitStack() as stack:
+        readers: dict[str, _Reader] = {}
+        for path in _with_those_aside(files):
+            try:
+                file = stack.enter_context(path.open("rb"))
+            except OSError:
+                continue
+            identity = _identity(file)
+            if identity is not None and identity not in readers:
+                readers[identity] = _Reader(file, len(readers), _start(file, positions.get(identity, 0)))
+        by_order = list(readers.values())
+        for _, order, end, line in heapq.merge(
+            *(reader.lines(job) for reader in by_order), key=lambda found: found[:2]
+        ):
+            lines.append(line)
+            size += end - by_order[order].position
+            by_order[order].position = end
+            if len(lines) >= min(limit, MOST_LINES) or size >= MOST_BYTES:
+                break
+        read = {identity: reader.position for identity, reader in readers.items()}
+        # A file that was just being put aside may not have been found: it must not be read anew later.
+        kept = {identity: position for identity, position in positions.items() if identity not in read}
+        return lines, _encode(dict(islice({**read, **kept}.items(), MOST_FILES)))
+
+
+def _with_those_aside(files: Sequence[Path]) -> list[Path]:
+    """Return the newest files, each before those put aside of it: one that moves meanwhile is met again."""
+    found: list[tuple[float, Path]] = []
+    for path in sorted(set(files)):
+        numbered = (path.with_name(f"{path.name}.{number}") for number in range(1, _MOST_ASIDE + 1))
+        for candidate in (path, *numbered):
+            try:
+                found.append((candidate.stat().st_mtime, candidate))
+            except OSError:
+                continue
+    newest = set(heapq.nlargest(MOST_FILES, found))
+    return [path for modified, path in found if (modified, path) in newest]
+
+
+def _identity(file: BinaryIO) -> str | None:
+    """Return what a file is known by; None while its first line is not complete."""
+    first = file.readline(LONGEST_LINE)
+    if not first.endswith(b"\n") and len(first) < LONGEST_LINE:
+        return None
+    return hashlib.sha256(first).hexdigest()[:16]
+
+
+def _start(file: BinaryIO, position: int) -> int:
+    """Check that a position is the start of a line."""
+    if position > 0:
+        file.seek(position - 1)
+        if file.read(1) != b"\n":
+            raise CursorError("the cursor does not fit these logs: begin anew without one")
+    return position
+
+
+def _line(raw: bytes, job: str) -> dict[str, Any] | None:
+    """Return a line if it is one, and about a job."""
+    # Most lines are about other jobs. Names need no escapes in JSON, so those lines need not be parsed.
+    if job and job.encode() not in raw:
+        return None
+    try:
+        line = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("timestamp"), str):
+        return None
+    return line if not job or line.get("job") == job else None
+
+
+def _encode(positions: dict[str, int]) -> str:
+    if not positions:
+        return ""
+    text = ",".join(f"{identity}:{position}" for identity, position in sorted(positions.items()))
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _decode(cursor: str) -> dict[str, int]:
+    if not cursor:
+        return {}
+    positions: dict[str, int] = {}
+    try:
+        if len(cursor) > LONGEST_CURSOR:
+            raise ValueError
+        for part in base64.b64decode(cursor, altchars=b"-_", validate=True).decode("ascii").split(","):
+            identity, _, position = part.partition(":")
+            if not _IDENTITY.fullmatch(identity) or not re.fullmatch(r"[0-9]{1,15}", position):
+                raise ValueError
+            positions[identity] = int(position)
+    except (ValueError, binascii.Error):
+        raise CursorError("this is no cursor of these logs: begin anew without one") from None
+    return positions
