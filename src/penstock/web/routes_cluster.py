@@ -1,0 +1,46 @@
+"""``/cluster``, ``/nodes``, ``/alarms``: what there is and how it is doing."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from penstock.cluster.documents import Alarm
+from penstock.daemons.interface import MasterService
+from penstock.web.answers import Answer
+from penstock.web.redacting import redacted
+from penstock.web.schemas import AlarmId, NodeName
+from penstock.web.views import ClusterView, NodeView, errors
+
+
+def cluster_routes(service: MasterService) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(tags=["cluster"], default_response_class=Answer)
+
+    @router.get("/cluster", responses={200: {"model": ClusterView}, **errors()})
+    def cluster() -> Response:
+        """The cluster as a whole: who leads, how many nodes and jobs there are."""
+        return Answer(service.cluster())
+
+    @router.get("/nodes", responses={200: {"model": list[NodeView]}, **errors()})
+    def nodes() -> Response:
+        """Every node."""
+        return Answer(service.nodes())
+
+    @router.get("/nodes/{node}", responses={200: {"model": NodeView}, **errors(404)})
+    def node(node: NodeName) -> Response:
+        """One node."""
+        return Answer(service.node(node))
+
+    @router.get("/alarms", responses={200: {"model": list[Alarm]}, **errors()})
+    def alarms() -> Response:
+        """Every alarm, the newest first."""
+        return Answer(redacted(service.alarms()))
+
+    @router.delete("/alarms/{alarm}", status_code=204, responses={**errors(404, 409)})
+    def clear(alarm: AlarmId) -> Response:
+        """Take an alarm back; that of a failed job lets it run again."""
+        service.clear(alarm)
+        return Response(status_code=204)
+
+    return router

@@ -1,0 +1,86 @@
+"""``/jobs``: what users do with jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from penstock.daemons.interface import InvalidError, MasterService
+from penstock.web.answers import Answer
+from penstock.web.redacting import redacted
+from penstock.web.schemas import (
+    JobName,
+    MigrateRequest,
+    ResubmitRequest,
+    ScaleRequest,
+    SubmissionRequest,
+)
+from penstock.web.views import JobSummary, JobView, LogPage, errors
+
+_CHANGED = {200: {"model": JobView}, **errors(404, 409)}
+
+
+def job_routes(service: MasterService) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(tags=["jobs"], default_response_class=Answer)
+
+    @router.get("/jobs", responses={200: {"model": list[JobSummary]}, **errors()})
+    def jobs() -> Response:
+        """Every job, those that have ended too."""
+        return Answer(redacted(service.jobs()))
+
+    @router.post("/jobs", status_code=201, responses={201: {"model": JobView}, **errors(409)})
+    def submit(request: SubmissionRequest) -> Response:
+        """Take a job in. Its bundle must have been put before."""
+        return Answer(redacted(service.submit(request.submission(), request.bundle)), 201)
+
+    @router.get("/jobs/{job}", responses={200: {"model": JobView}, **errors(404)})
+    def job(job: JobName) -> Response:
+        """One job: what its user wants, where it runs, what its workers say."""
+        return Answer(redacted(service.job(job)))
+
+    @router.delete("/jobs/{job}", responses=_CHANGED)
+    def kill(
+        job: JobName,
+        drain: Annotated[bool, Query(description="Process first what the sources have.")] = False,
+    ) -> Response:
+        """End a job after its batch, or after all that its sources have."""
+        return Answer(redacted(service.kill(job, drain)))
+
+    @router.get("/jobs/{job}/logs", responses={200: {"model": LogPage}, **errors(404)})
+    def logs(
+        job: JobName,
+        cursor: Annotated[str, Query(max_length=4000, description="Of the page before.")] = "",
+        limit: Annotated[int, Query(ge=1, le=10_000, description="The most lines.")] = 500,
+    ) -> Response:
+        """Lines that the job's processes have logged on all nodes, in order of time."""
+        return Answer(service.logs(job, cursor, limit))
+
+    @router.post("/jobs/{job}/update", responses=_CHANGED)
+    def update(job: JobName, request: SubmissionRequest) -> Response:
+        """Exchange the code of a job; it goes on from where it is."""
+        submission = request.submission()
+        name = submission.structure["name"]
+        if name != job:
+            raise InvalidError(f"structure.name is {name!r}: an update cannot rename job {job!r}")
+        return Answer(redacted(service.update(job, submission, request.bundle)))
+
+    @router.post("/jobs/{job}/migrate", responses=_CHANGED)
+    def migrate(job: JobName, request: MigrateRequest) -> Response:
+        """Move a job's driver to a node."""
+        return Answer(redacted(service.migrate(job, request.node)))
+
+    @router.post("/jobs/{job}/scale", responses=_CHANGED)
+    def scale(job: JobName, request: ScaleRequest) -> Response:
+        """Change what a job may use, while it runs."""
+        nodes = None if request.nodes is None else tuple(request.nodes)
+        return Answer(redacted(service.scale(job, request.changes(), nodes)))
+
+    @router.post("/jobs/{job}/resubmit", responses=_CHANGED)
+    def resubmit(job: JobName, request: ResubmitRequest | None = None) -> Response:
+        """Start a job that ended or failed again; a running one gets a new worker."""
+        return Answer(redacted(service.resubmit(job, request is not None and request.fresh)))
+
+    return router

@@ -1,0 +1,152 @@
+"""What requests hold, checked before a master sees it. Nothing is converted: ``"1"`` is no number."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from fastapi import Path
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from penstock.cluster.documents import Resources
+from penstock.daemons.interface import InvalidError, Submission
+from penstock.graph.names import name_fault
+
+NAME = r"^[A-Za-z0-9](\.?[A-Za-z0-9_-])*\.?$"
+"""The rule of :func:`penstock.graph.names.name_fault` in a form that other programs can read."""
+DIGEST = r"^[0-9a-f]{64}$"
+_ENTRY = r"^[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*(/[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*)*(:[^/\\:\x00-\x1f]+)?$"
+_DEEPEST = 50
+
+
+def _named(value: str) -> str:
+    fault = name_fault(value)
+    if fault is not None:
+        raise ValueError(fault)
+    return value
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what JSON's grammar lets through, and what could not be stored or shown again."""
+    _walk(value, 0)
+    return value
+
+
+def _walk(value: Any, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise ValueError(f"it is nested more than {_DEEPEST} deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("it holds a number that is not finite")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError("it holds half of a surrogate pair") from None
+    elif isinstance(value, list):
+        for item in value:
+            _walk(item, depth + 1)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _walk(name, depth + 1)
+            _walk(item, depth + 1)
+
+
+_IS_NAME = StringConstraints(pattern=NAME, max_length=200)
+Name = Annotated[str, _IS_NAME, AfterValidator(_named)]
+Digest = Annotated[str, StringConstraints(pattern=DIGEST)]
+Text = Annotated[str, StringConstraints(max_length=4000)]
+Count = Annotated[int, Field(ge=1, le=10_000)]
+Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 50)]
+
+JobName = Annotated[Name, Path(description="The job's name.")]
+NodeName = Annotated[Name, Path(description="The node's name.")]
+AlarmId = Annotated[Name, Path(description="The alarm's id, as the list of alarms shows it.")]
+
+
+class _Request(BaseModel):
+    """Fields that nobody knows are refused: most are typing errors."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class ResourcesRequest(_Request):
+    """What a job asks for. Without executors it runs in one process, on one node."""
+
+    cores: Count = 1
+    memory: Bytes = 2 << 30
+    executors: Annotated[int, Field(ge=0, le=10_000)] = 0
+    executor_cores: Count = 1
+    executor_memory: Bytes = 1 << 30
+
+
+class SubmissionRequest(_Request):
+    """A job, and the bundle with its code, which was put before."""
+
+    bundle: Digest = Field(description="SHA-256 of the bundle.")
+    entry: Annotated[str, StringConstraints(pattern=_ENTRY, max_length=1000)] = Field(
+        description="FILE[:JOB] inside the bundle."
+    )
+    structure: Annotated[dict[str, Any], AfterValidator(_plain)] = Field(
+        description="job.to_dict(); its name is the job's.",
+        json_schema_extra={
+            "required": ["name"],
+            "properties": {"name": {"type": "string", "pattern": NAME, "maxLength": 200}},
+        },
+    )
+    resources: ResourcesRequest = ResourcesRequest()
+    nodes: list[Name] = Field(default=[], max_length=1000, description="The only nodes it may use, if any.")
+    labels: dict[Text, Text] = Field(default={}, description="Labels that its nodes must have.")
+    spark_master: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
+    conf: dict[Text, Text] = Field(default={}, description="Spark settings.")
+    until: Literal["drained"] | None = None
+    fresh: bool = Field(default=False, description="Forget what a job of this name has done before.")
+
+    def submission(self) -> Submission:
+        """Return it as a master takes it. Raises InvalidError when the structure has no usable name."""
+        fault = name_fault(self.structure.get("name"))
+        if fault is not None:
+            raise InvalidError(f"structure.name: {fault}")
+        return Submission(
+            entry=self.entry,
+            structure=self.structure,
+            resources=Resources(**self.resources.model_dump()),
+            nodes=tuple(self.nodes),
+            labels=self.labels,
+            spark_master=self.spark_master,
+            conf=self.conf,
+            until=self.until,
+            fresh=self.fresh,
+        )
+
+
+class MigrateRequest(_Request):
+    """Where a job's driver shall go."""
+
+    node: Name
+
+
+class ScaleRequest(_Request):
+    """What shall change of a job's resources; what is left out stays."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    cores: Count | None = None
+    memory: Bytes | None = None
+    executors: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    executor_cores: Count | None = None
+    executor_memory: Bytes | None = None
+    nodes: Annotated[list[Name], Field(max_length=1000)] | None = Field(
+        default=None, description="The only nodes it may use; an empty list allows all."
+    )
+
+    def changes(self) -> dict[str, int]:
+        """Return the resources that change. Raises InvalidError when nothing at all does."""
+        if all(value is None for value in self.model_dump().values()):
+            raise InvalidError("nothing to change was given: give executors, cores, memory or nodes")
+        return self.model_dump(exclude_none=True, exclude={"nodes"})
+
+
+class ResubmitRequest(_Request):
+    """How a job shall start again."""
+
+    fresh: bool = Field(default=False, description="Forget what the job has done before.")

@@ -1,0 +1,126 @@
+"""What answers hold, as the OpenAPI document has it. Tests hold the answers to it, nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from penstock.cluster.documents import (
+    Assignment,
+    Failures,
+    JobSpec,
+    JobStatus,
+    MasterInfo,
+    NodeInfo,
+    NodeReport,
+    Progress,
+    Result,
+    WorkerInfo,
+)
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The cluster as a whole."""
+
+    epoch: int
+    leader: str
+    masters: tuple[MasterInfo, ...]
+    nodes: int
+    jobs: int
+    version: str
+
+
+@dataclass(frozen=True)
+class NodeView(NodeInfo):
+    """A node, how it is doing, and which jobs it has."""
+
+    report: NodeReport | None = None
+    jobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobSummary:
+    """A job in a list."""
+
+    name: str
+    phase: str
+    reason: str
+    since: float
+    generation: int
+    node: str
+    executors: int
+    progress: Progress | None
+    failures: int
+
+
+@dataclass(frozen=True)
+class JobView:
+    """All about a job."""
+
+    spec: JobSpec
+    status: JobStatus | None
+    assignment: Assignment | None
+    workers: tuple[WorkerInfo, ...]
+    result: Result | None
+    failures: Failures | None
+
+
+class LogLine(BaseModel):
+    """A line of a job's log. It has further fields, as the event brings them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    timestamp: str
+    level: str
+    event: str
+    process: str
+    node: str
+    job: str
+
+
+class LogPage(BaseModel):
+    """Lines of a job's log, and where the next ones begin."""
+
+    lines: list[LogLine]
+    cursor: str
+
+
+class Readiness(BaseModel):
+    """Whether requests can be served, and why not."""
+
+    ready: bool
+    reason: str
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    code: str
+    message: str
+
+
+class ErrorView(BaseModel):
+    """Every answer to a request that is not granted."""
+
+    error: ErrorDetail
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe the answers that any request can get instead of what it asked for, and some more."""
+    told = {
+        400: "The path, the query or the body cannot be read.",
+        401: "The token is missing or wrong.",
+        403: "The request comes from a page of somebody else.",
+        404: "There is no such job, node, alarm or page.",
+        409: "It cannot be done now; the message says why.",
+        413: "The body is too large.",
+        421: "The Host is not served here.",
+        422: "What was given makes no sense.",
+        502: "The leader cannot be reached.",
+        503: "There is no leader, or the store does not answer.",
+    }
+    wanted = sorted({400, 401, 403, 413, 421, 422, 502, 503, *statuses})
+    return {status: {"model": ErrorView, "description": told[status]} for status in wanted}

@@ -1,0 +1,37 @@
+"""Serves a master's application on a port of loopback that the system chooses, in a thread."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+
+@contextmanager
+def serving(make: Callable[[int], ASGIApp], deadline: float = 20.0) -> Iterator[str]:
+    """Serve what ``make(port)`` returns; gives the URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port: int = listener.getsockname()[1]
+    config = uvicorn.Config(
+        make(port), log_level="critical", access_log=False, server_header=False, lifespan="on"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        end = time.monotonic() + deadline
+        while not server.started:
+            assert thread.is_alive(), "the server ended before it began"
+            assert time.monotonic() < end, "the server did not start in time"
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(deadline)
+        listener.close()
+        assert not thread.is_alive(), "the server did not end in time"

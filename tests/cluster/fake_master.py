@@ -1,0 +1,259 @@
+"""A master without a cluster: jobs are entries of a dictionary. For tests of what is built upon a master."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from penstock.cluster.documents import (
+    Alarm,
+    Assignment,
+    BundleInfo,
+    JobSpec,
+    JobStatus,
+    MasterInfo,
+    NodeInfo,
+    NodeReport,
+    Progress,
+    WorkerFigures,
+    WorkerInfo,
+)
+from penstock.daemons.interface import (
+    InvalidError,
+    NotLeaderError,
+    RefusedError,
+    Submission,
+    UnknownError,
+)
+from penstock.keyring import signing_key
+
+NOW = 1_700_000_000.0
+
+
+class FakeMaster:
+    """Does at once what it is asked; ``changes`` counts what was changed."""
+
+    def __init__(self, token: str) -> None:
+        self.key = signing_key(token)
+        self.leads = True
+        self.leader = ""
+        """Where another leads."""
+        self.lies = False
+        """Whether it thinks that it leads, and finds out only when it writes."""
+        self.raises: Exception | None = None
+        self.changes = 0
+        self.bundles: dict[str, BundleInfo] = {}
+        self.specs: dict[str, JobSpec] = {}
+        self.phases: dict[str, JobStatus] = {}
+        self.places: dict[str, str] = {}
+        self.alarm_list = [
+            Alarm("job-failed.old", "job-failed", "old", "it failed 5 times", NOW, {"count": 5})
+        ]
+        self.lines: list[dict[str, Any]] = []
+        self.node_list = [
+            NodeInfo(name, host, 4, 8 << 30, "r1", {"disk": "ssd"}, f"http://{host}:9", 7, NOW, "0")
+            for name, host in (("n1", "127.0.0.2"), ("n2", "127.0.0.3"))
+        ]
+        self._lock = threading.Lock()
+
+    def is_leader(self) -> bool:
+        return self.leads
+
+    def leader_url(self) -> str:
+        return self.leader
+
+    def ready(self) -> tuple[bool, str]:
+        known = self.leads or bool(self.leader)
+        return known, "" if known else "no leader is known"
+
+    def cluster(self) -> dict[str, Any]:
+        self._meet()
+        masters = [asdict(MasterInfo("m1", "http://127.0.0.1:1", 1, NOW, "0"))]
+        return {
+            "epoch": 3,
+            "leader": "m1",
+            "masters": masters,
+            "nodes": len(self.node_list),
+            "jobs": len(self.specs),
+            "version": "0",
+        }
+
+    def nodes(self) -> list[dict[str, Any]]:
+        self._meet()
+        return [self._node(node) for node in self.node_list]
+
+    def node(self, name: str) -> dict[str, Any]:
+        self._meet()
+        for node in self.node_list:
+            if node.name == name:
+                return self._node(node)
+        raise UnknownError(f"there is no node {name!r}")
+
+    def _node(self, node: NodeInfo) -> dict[str, Any]:
+        jobs = sorted(job for job, place in self.places.items() if place == node.name)
+        figures = tuple(
+            WorkerFigures(job, "driver", 1, 1, 99, "LIVE|running", 0.5, 300 << 20, NOW) for job in jobs
+        )
+        report = NodeReport(NOW, 0.25, 2 << 30, 8 << 30, 1000.0, 2000.0, figures)
+        return {**asdict(node), "report": asdict(report), "jobs": jobs}
+
+    def jobs(self) -> list[dict[str, Any]]:
+        self._meet()
+        return [
+            {
+                "name": name,
+                "phase": self.phases[name].phase,
+                "reason": self.phases[name].reason,
+                "since": self.phases[name].since,
+                "generation": spec.generation,
+                "node": self.places.get(name, ""),
+                "executors": spec.resources.executors,
+                "progress": asdict(Progress(5, 100, 90, lag=3, at=NOW)) if name in self.places else None,
+                "failures": 0,
+            }
+            for name, spec in sorted(self.specs.items())
+        ]
+
+    def job(self, name: str) -> dict[str, Any]:
+        self._meet()
+        spec = self._spec(name)
+        place = self.places.get(name)
+        assignment = worker = None
+        if place is not None:
+            assignment = Assignment(
+                name, 3, 1, spec.generation, spec.bundle, spec.entry, place, 1, 2 << 30, conf=spec.conf
+            )
+            worker = WorkerInfo(name, 1, 1, place, 99, "running", NOW, progress=Progress(5, 100, 90, lag=3))
+        return {
+            "spec": asdict(spec),
+            "status": asdict(self.phases[name]),
+            "assignment": asdict(assignment) if assignment else None,
+            "workers": [asdict(worker)] if worker else [],
+            "result": None,
+            "failures": None,
+        }
+
+    def alarms(self) -> list[dict[str, Any]]:
+        self._meet()
+        return [asdict(alarm) for alarm in self.alarm_list]
+
+    def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
+        self._lead()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise InvalidError("the bundle does not have this digest: it was damaged on its way")
+        if not hmac.compare_digest(hmac.new(self.key, data, hashlib.sha256).hexdigest(), signature):
+            raise InvalidError("the bundle was not signed with this cluster's key")
+        self.changes += 1
+        self.bundles[sha256] = BundleInfo(sha256, len(data), signature, 1, (), NOW)
+        return asdict(self.bundles[sha256])
+
+    def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
+        self._lead()
+        name = str(submission.structure["name"])
+        if name in self.specs and self.phases[name].phase not in ("ENDED", "FAILED"):
+            raise RefusedError(f"job {name!r} runs already: use penstock update")
+        self._change(name, self._new(name, submission, bundle, 1))
+        return self.job(name)
+
+    def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
+        self._lead()
+        self._change(name, self._new(name, submission, bundle, self._spec(name).generation + 1))
+        return self.job(name)
+
+    def _new(self, name: str, submission: Submission, bundle: str, generation: int) -> JobSpec:
+        if bundle not in self.bundles:
+            raise InvalidError(f"there is no bundle {bundle}: put it first")
+        return JobSpec(
+            name,
+            bundle,
+            submission.entry,
+            generation,
+            until=submission.until,
+            fresh=submission.fresh,
+            resources=submission.resources,
+            nodes=submission.nodes,
+            labels=submission.labels,
+            spark_master=submission.spark_master,
+            conf=submission.conf,
+            structure=submission.structure,
+            submitted=NOW,
+        )
+
+    def migrate(self, name: str, node: str) -> dict[str, Any]:
+        self._lead()
+        self._spec(name)
+        self.node(node)
+        self.changes += 1
+        self.places[name] = node
+        return self.job(name)
+
+    def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
+        self._lead()
+        spec = self._spec(name)
+        spec = replace(spec, resources=replace(spec.resources, **dict(changes)))
+        self._change(name, spec if nodes is None else replace(spec, nodes=nodes))
+        return self.job(name)
+
+    def kill(self, name: str, drain: bool) -> dict[str, Any]:
+        self._lead()
+        spec = self._spec(name)
+        if self.phases[name].phase == "ENDED":
+            raise RefusedError(f"job {name!r} has ended already")
+        self._change(name, replace(spec, wanted="ended", drain=drain), "ENDED")
+        self.places.pop(name, None)
+        return self.job(name)
+
+    def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
+        self._lead()
+        self._change(name, replace(self._spec(name), wanted="running", fresh=fresh))
+        return self.job(name)
+
+    def clear(self, alarm: str) -> None:
+        self._lead()
+        if alarm not in {known.id for known in self.alarm_list}:
+            raise UnknownError(f"there is no alarm {alarm!r}")
+        self.changes += 1
+        self.alarm_list = [known for known in self.alarm_list if known.id != alarm]
+
+    def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:
+        self._meet()
+        self._spec(name)
+        if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+            raise InvalidError("this is no cursor of a page before")
+        start = int(cursor or 0)
+        lines = self.lines[start : start + limit]
+        return {"lines": lines, "cursor": str(start + len(lines))}
+
+    def metrics(self) -> str:
+        return f"# TYPE penstock_jobs gauge\npenstock_jobs {len(self.specs)}\n"
+
+    def say(self, job: str, second: int, event: str) -> None:
+        """Add a line to the log of a job."""
+        stamp = f"2026-01-01T00:00:{second:02d}.000000Z"
+        common = {"timestamp": stamp, "level": "info", "event": event, "process": "worker", "node": "n1"}
+        self.lines.append({**common, "job": job, "batch": second})
+
+    def _spec(self, name: str) -> JobSpec:
+        if name not in self.specs:
+            raise UnknownError(f"there is no job {name!r}")
+        return self.specs[name]
+
+    def _change(self, name: str, spec: JobSpec, phase: str = "RUNNING") -> None:
+        with self._lock:
+            self.changes += 1
+            self.specs[name] = spec
+            self.phases[name] = JobStatus(phase, "as wished", NOW, 1)
+            self.places[name] = self.places.get(name) or (spec.nodes or ("n1",))[0]
+
+    def _meet(self) -> None:
+        if self.raises is not None:
+            raise self.raises
+
+    def _lead(self) -> None:
+        self._meet()
+        if not self.leads or self.lies:
+            raise NotLeaderError(self.leader)
