@@ -17,6 +17,8 @@ from penstock.web.refusals import tell_refusal
 RETRY_AFTER = "2"
 """Seconds after which an election has most likely ended."""
 
+_LONGEST = 100
+"""Characters of a name that somebody has made up."""
 _CODES = {
     400: "bad_request",
     401: "unauthorized",
@@ -83,4 +85,4 @@ def _refuse(request: Request, status: int, message: str, code: str = "") -> Answ
 
 def _told(fault: dict[str, Any]) -> str:
     """Say where a request is wrong and why, without what was given: that may be long, or secret."""
-    return f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+    return f"{'.'.join(str(part)[:_LONGEST] for part in fault['loc'])}: {fault['msg']}"

@@ -1,0 +1,78 @@
+"""Schemathesis against the OpenAPI document: whatever is sent, no answer is a failure or other than described."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+import structlog
+from fake_master import FakeMaster
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from penstock.daemons.interface import Submission
+from penstock.web.app import make_app
+
+TOKEN = "7" * 64
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+CHECKS: list[Any] = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    unsupported_method,
+]
+
+
+def _busy_master() -> FakeMaster:
+    """A master with a job of the name that schemathesis is most likely to draw."""
+    master = FakeMaster(TOKEN)
+    data = b"code"
+    digest = hashlib.sha256(data).hexdigest()
+    master.put_bundle(digest, hmac.new(master.key, data, hashlib.sha256).hexdigest(), data)
+    for name in ("0", "a", "A"):
+        master.submit(Submission("job.py", {"name": name}), digest)
+    master.say("0", 1, "half a pair: \ud800")
+    return master
+
+
+APP = make_app(_busy_master(), TOKEN, hosts=["testserver"])
+SCHEMA = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP, headers=HEADERS)
+
+
+@schemathesis.serializer("application/zip")
+def _as_it_is(_: Any, value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with structlog.testing.capture_logs():
+        yield
+
+
+@pytest.mark.timeout(120)
+@SCHEMA.parametrize()
+@settings(
+    max_examples=40,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_answers_are_as_described(case: schemathesis.Case) -> None:
+    case.call_and_validate(headers=HEADERS, checks=CHECKS)
