@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import httpx
 import psutil
-from penstock.coord.embedded import EmbeddedZooKeeper
 
+from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.daemons.processes_os import OsProcesses
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
@@ -47,7 +47,7 @@ source >> job.task("by_key", lambda r: (r.value % 50, r.value)) >> job.task("tal
 '''
 
 
-def until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
+def until(condition: Callable[[], T | None], what: str, seconds: float = DEADLINE) -> T:
     """Wait until something is so, and return what was found."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -120,8 +120,9 @@ class Cluster:
         self._urls: dict[str, str] = {}
 
     def start(self) -> None:
+        """Start everything, and wait until it is there."""
         self.zookeeper.start()
-        self.zookeeper.wait_ready(DEADLINE)
+        self.zookeeper.wait_ready(timeout=DEADLINE)
         for number in range(1, self._masters + 1):
             port = free_port()
             arguments = ["--host", "127.0.0.1", "--port", str(port), "--connect", self.connect]
@@ -147,7 +148,17 @@ class Cluster:
         supervisor.start()
         return supervisor
 
+    def submit(self, name: str, *options: str, code: str = JOB) -> Path:
+        """Submit a job of the usual kind and wait until it has done a batch; return its file."""
+        file = self.home / f"{name.replace('-', '_')}.py"
+        file.write_text(code.format(name=name))
+        self.cli("submit", str(file), "--memory", "1g", *options)
+        until(lambda: self.worker(name), f"{name} runs")
+        until(self.batches_advance(name), f"a batch of {name}")
+        return file
+
     def close(self) -> None:
+        """End every process, by its id."""
         for daemon in [*self.supervisors.values(), *self.masters]:
             if daemon.process is not None and daemon.process.poll() is None:
                 daemon.resume()
@@ -226,12 +237,15 @@ class Cluster:
 
     def drivers(self, name: str) -> list[psutil.Process]:
         """Return the processes of all workers of a job that live, on whatever node."""
+        return self.living("*", f"{name}-driver-")
+
+    def living(self, node: str, prefix: str) -> list[psutil.Process]:
+        """Return the processes of a node that live and whose folders begin like this."""
         found = []
-        for folder in self._instance_folders():
-            if folder.name.startswith(f"{name}-driver-"):
-                process = self._processes.find(folder)
-                if process is not None:
-                    found.append(psutil.Process(process.pid))
+        for folder in self._instance_folders(node):
+            process = self._processes.find(folder) if folder.name.startswith(prefix) else None
+            if process is not None:
+                found.append(psutil.Process(process.pid))
         return found
 
 
@@ -272,6 +286,15 @@ class Feeder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def feeding(self) -> bool:
+        """Whether more is to come."""
+        return not self._stop.is_set()
+
+    def stop(self) -> None:
+        """Feed no more; what was fed is counted when this returns."""
         self._stop.set()
         self._thread.join()
 

@@ -1,0 +1,154 @@
+"""What users change while a job runs: its code, place and size. None of it loses or doubles a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from clusters import JOB, Cluster, Feeder, check_exact, outputs, running_cluster, until, wait_for_outputs
+
+NAME = "changing"
+
+SECOND = JOB.replace("(seen + n, value)", "(seen + n, value, 'second')")
+"""The same job with other code in a task."""
+
+FAILING = """
+import os
+
+import penstock as ps
+
+job = ps.Job("{name}")
+source = job.source("in", ps.LogSource("{name}-in"))
+source >> job.task("die", lambda r: os._exit(9)) >> job.sink("out", ps.LogSink("{name}-out"))
+"""
+
+STATELESS = """
+import penstock as ps
+
+job = ps.Job("{name}")
+source = job.source("in", ps.LogSource("{name}-in"))
+source >> job.task("tally", lambda r: r.value) >> job.sink("out", ps.LogSink("{name}-out"))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(
+        tmp_path_factory.mktemp("cluster"), nodes=2, masters=1, servers=1, cores=4
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def feeder(cluster: Cluster) -> Iterator[Feeder]:
+    with Feeder(cluster.home, NAME) as feeding:
+        cluster.submit(NAME, "--cores", "1", "--node", "n1", "--node", "n2")
+        yield feeding
+
+
+def _generation(cluster: Cluster, revision: int) -> bool:
+    worker = cluster.worker(NAME)
+    return worker is not None and worker["revision"] > revision
+
+
+def _revision(cluster: Cluster) -> int:
+    return int(until(lambda: cluster.worker(NAME), "a worker")["revision"])
+
+
+def test_new_code_goes_on_from_the_same_checkpoint(cluster: Cluster, feeder: Feeder) -> None:
+    before = _revision(cluster)
+    file = cluster.home / "second.py"
+    file.write_text(SECOND.format(name=NAME))
+    cluster.cli("update", NAME, str(file))
+    until(lambda: _generation(cluster, before), "a worker with the new code")
+    until(
+        lambda: any(len(record.value) == 3 for record in outputs(cluster.home, NAME)),
+        "output of the new code",
+    )
+    assert cluster.job(NAME)["spec"]["generation"] == 2
+    assert len(cluster.drivers(NAME)) == 1
+
+
+def test_code_that_cannot_go_on_is_refused_beforehand_with_the_reason(
+    cluster: Cluster, feeder: Feeder
+) -> None:
+    file = cluster.home / "stateless.py"
+    file.write_text(STATELESS.format(name=NAME))
+    before = _revision(cluster)
+    said = cluster.cli("update", NAME, str(file), expect=1)
+    assert "the state of vertex 'tally' would be lost" in said
+    assert cluster.job(NAME)["spec"]["generation"] == 2
+    assert _revision(cluster) == before
+
+
+def test_a_job_moves_to_another_node(cluster: Cluster, feeder: Feeder) -> None:
+    worker = until(lambda: cluster.worker(NAME), "a worker")
+    target = "n2" if worker["node"] == "n1" else "n1"
+    cluster.cli("migrate", NAME, "--to", target)
+    until(lambda: (found := cluster.worker(NAME)) and found["node"] == target, "it runs there")
+    until(cluster.batches_advance(NAME), "a batch there")
+    until(lambda: len(cluster.drivers(NAME)) == 1, "the old worker has left")
+
+
+def test_a_job_gets_more_cores(cluster: Cluster, feeder: Feeder) -> None:
+    before = _revision(cluster)
+    cluster.cli("scale", NAME, "--cores", "2")
+    until(lambda: _generation(cluster, before), "a worker with two cores")
+    assert cluster.job(NAME)["assignment"]["cores"] == 2
+
+
+def test_a_hung_worker_is_replaced(cluster: Cluster, feeder: Feeder) -> None:
+    [driver] = cluster.drivers(NAME)
+    os.kill(driver.pid, signal.SIGSTOP)
+    until(lambda: driver.pid not in [one.pid for one in cluster.drivers(NAME)], "it is killed")
+    until(lambda: cluster.worker(NAME), "another one runs")
+    until(cluster.batches_advance(NAME), "a batch")
+
+
+def test_a_running_job_can_be_given_a_new_worker(cluster: Cluster, feeder: Feeder) -> None:
+    before = _revision(cluster)
+    cluster.cli("resubmit", NAME)
+    until(lambda: _generation(cluster, before), "a new worker")
+
+
+def test_a_killed_job_stays_ended_and_goes_on_when_it_is_submitted_again(
+    cluster: Cluster, feeder: Feeder
+) -> None:
+    cluster.cli("kill", NAME)
+    until(lambda: cluster.job(NAME)["phase"] == "ENDED", "it has ended")
+    until(lambda: not cluster.drivers(NAME), "its worker has left")
+    [master] = cluster.masters
+    master.kill()
+    master.start()
+    until(cluster.leader, "a leader")
+    assert cluster.job(NAME)["phase"] == "ENDED"
+    assert not cluster.drivers(NAME)
+    cluster.cli("resubmit", NAME)
+    until(lambda: cluster.worker(NAME), "it runs again")
+
+
+def test_a_drained_job_has_processed_all_there_was_exactly_once(cluster: Cluster, feeder: Feeder) -> None:
+    feeder.stop()
+    cluster.cli("kill", NAME, "--drain")
+    until(lambda: cluster.job(NAME)["phase"] == "ENDED", "it has ended", 180.0)
+    wait_for_outputs(cluster.home, NAME, feeder.count)
+    check_exact(cluster.home, NAME, feeder.count)
+
+
+def test_a_worker_that_keeps_dying_is_excluded_until_somebody_clears_it(cluster: Cluster) -> None:
+    with Feeder(cluster.home, "dying", rate=100):
+        file = cluster.home / "dying.py"
+        file.write_text(FAILING.format(name="dying"))
+        cluster.cli("submit", str(file), "--memory", "1g")
+        until(lambda: cluster.job("dying").get("phase") == "FAILED", "it has failed", 240.0)
+        until(lambda: not cluster.drivers("dying"), "nothing of it runs")
+        [alarm] = json.loads(cluster.cli("alarms", "-o", "json"))
+        assert (alarm["kind"], alarm["subject"]) == ("job-failed", "dying")
+        cluster.cli("alarms", "--clear", alarm["id"])
+        until(lambda: cluster.drivers("dying"), "it is tried again")
+        cluster.cli("kill", "dying")
+        until(lambda: cluster.job("dying")["phase"] == "ENDED", "it has ended")
+    assert not cluster.get("/alarms")
