@@ -54,7 +54,7 @@ def _listening(process: psutil.Process) -> set[str]:
 def test_executors_run_where_they_were_assigned(cluster: Cluster, feeder: Feeder) -> None:
     slots = _slots(cluster)
     assert len(set(slots.values())) == 2
-    executors = until(lambda: len(found := _executors(cluster)) == 2 and found or None, "two executors")
+    executors = until(lambda: (len(found := _executors(cluster)) == 2 and found) or None, "two executors")
     assert set(executors) == set(slots.values())
     for node, [process] in executors.items():
         host = f"127.0.0.{int(node[1:]) + 1}"
