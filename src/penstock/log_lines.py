@@ -8,11 +8,10 @@ first line, which stays when they are put aside, so that what a client sends can
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import heapq
 import json
-import re
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,16 +23,17 @@ from penstock.errors import PenstockError
 
 LONGEST_LINE = 1 << 20
 """Bytes; longer lines are left out."""
-LONGEST_CURSOR = 48_000
-"""Characters: enough for MOST_FILES, and less than a server takes as a URL."""
-MOST_FILES = 1_000
-"""Files that are read together: the newest of them."""
+MOST_FILES = 300
+"""Files that are read together, the newest of them: their cursor still fits into a URL."""
 MOST_LINES = 10_000
 """Lines in one answer."""
 MOST_BYTES = 4 << 20
 """Bytes in one answer, but for a last line that goes beyond."""
 _MOST_ASIDE = 9
-_IDENTITY = re.compile(r"[0-9a-f]{16}")
+_IDENTITY = 6
+_PLACE = 6
+_STEP = _IDENTITY + _PLACE
+"""Bytes of a cursor for each file: its identity, and how far it was read."""
 
 
 class CursorError(PenstockError):
@@ -91,7 +91,7 @@ def read_lines(files: Sequence[Path], cursor: str, job: str, limit: int) -> tupl
     lines: list[dict[str, Any]] = []
     size = 0
     with ExitStack() as stack:
-        readers: dict[str, _Reader] = {}
+        readers: dict[bytes, _Reader] = {}
         for path in _with_those_aside(files):
             try:
                 file = stack.enter_context(path.open("rb"))
@@ -129,18 +129,19 @@ def _with_those_aside(files: Sequence[Path]) -> list[Path]:
     return [path for modified, path in found if (modified, path) in newest]
 
 
-def _identity(file: BinaryIO) -> str | None:
+def _identity(file: BinaryIO) -> bytes | None:
     """Return what a file is known by; None while its first line is not complete."""
     first = file.readline(LONGEST_LINE)
     if not first.endswith(b"\n") and len(first) < LONGEST_LINE:
         return None
-    return hashlib.sha256(first).hexdigest()[:16]
+    return hashlib.sha256(first).digest()[:_IDENTITY]
 
 
 def _start(file: BinaryIO, position: int) -> int:
     """Check that a position is the start of a line."""
     if position > 0:
-        file.seek(position - 1)
+        # Systems differ in how far behind the end of a file one may go: not at all is what all allow.
+        file.seek(min(position - 1, os.fstat(file.fileno()).st_size))
         if file.read(1) != b"\n":
             raise CursorError("the cursor does not fit these logs: begin anew without one")
     return position
@@ -160,25 +161,21 @@ def _line(raw: bytes, job: str) -> dict[str, Any] | None:
     return line if not job or line.get("job") == job else None
 
 
-def _encode(positions: dict[str, int]) -> str:
-    if not positions:
-        return ""
-    text = ",".join(f"{identity}:{position}" for identity, position in sorted(positions.items()))
-    return base64.urlsafe_b64encode(text.encode()).decode()
+def _encode(positions: dict[bytes, int]) -> str:
+    steps = (identity + position.to_bytes(_PLACE) for identity, position in sorted(positions.items()))
+    return base64.urlsafe_b64encode(b"".join(steps)).decode()
 
 
-def _decode(cursor: str) -> dict[str, int]:
-    if not cursor:
-        return {}
-    positions: dict[str, int] = {}
+def _decode(cursor: str) -> dict[bytes, int]:
     try:
-        if len(cursor) > LONGEST_CURSOR:
+        if len(cursor) > MOST_FILES * _STEP * 2:
             raise ValueError
-        for part in base64.b64decode(cursor, altchars=b"-_", validate=True).decode("ascii").split(","):
-            identity, _, position = part.partition(":")
-            if not _IDENTITY.fullmatch(identity) or not re.fullmatch(r"[0-9]{1,15}", position):
-                raise ValueError
-            positions[identity] = int(position)
-    except (ValueError, binascii.Error):
+        steps = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
+        if len(steps) % _STEP:
+            raise ValueError
+    except ValueError:
         raise CursorError("this is no cursor of these logs: begin anew without one") from None
-    return positions
+    return {
+        steps[at : at + _IDENTITY]: int.from_bytes(steps[at + _IDENTITY : at + _STEP])
+        for at in range(0, len(steps), _STEP)
+    }

@@ -95,25 +95,18 @@ def test_what_is_no_line_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert moments(read_lines([file], cursor, "a", 10)[0]) == [5]
 
 
-def encoded(text: str) -> str:
-    return base64.urlsafe_b64encode(text.encode()).decode()
-
-
 @pytest.mark.parametrize(
     "cursor",
     [
         "x",
         "../../etc/passwd",
         "a" * 100_000,
-        encoded("/etc/passwd:0"),
-        encoded("0123456789abcdef:-1"),
-        encoded("0123456789abcdef:1e9"),
-        encoded("0123456789abcdef:" + "9" * 30),
-        encoded("0123456789abcdef"),
-        encoded("0123456789ABCDEF:1"),
-        encoded("{}"),
-        encoded("0123456789abcdef:\u0661"),
+        "AAAA",
+        "A" * 15 + "=",
+        "A" * 17,
+        "A" * 16 + "\n",
         "é",
+        "A+/A" * 4,
     ],
 )
 def test_cursors_that_nobody_gave_out_are_refused(tmp_path: Path, cursor: str) -> None:
@@ -125,10 +118,12 @@ def test_a_cursor_into_the_middle_or_behind_the_end_is_refused(tmp_path: Path) -
     file = tmp_path / "log"
     file.write_text(line(1) + line(2, text='\n{"job":"a"}'))
     _, cursor = read_lines([file], "", "a", 10)
-    identity = base64.urlsafe_b64decode(cursor).decode().partition(":")[0]
-    for position in (5, 10_000):
+    assert len(cursor) == 16
+    identity = base64.urlsafe_b64decode(cursor)[:6]
+    for position in (5, 10_000, 2**48 - 1):
+        altered = base64.urlsafe_b64encode(identity + position.to_bytes(6)).decode()
         with pytest.raises(CursorError, match="does not fit"):
-            read_lines([file], encoded(f"{identity}:{position}"), "a", 10)
+            read_lines([file], altered, "a", 10)
 
 
 def test_an_answer_holds_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
