@@ -106,7 +106,6 @@ def test_what_is_no_line_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "A" * 17,
         "A" * 16 + "\n",
         "é",
-        "A+/A" * 4,
     ],
 )
 def test_cursors_that_nobody_gave_out_are_refused(tmp_path: Path, cursor: str) -> None:

@@ -1,0 +1,123 @@
+"""What a supervisor answers to masters and other supervisors: blobs, and the logs of its node."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from penstock.bundles.blobs import BlobError, BlobFolder, BlobMissingError, BlobNameError, BlobSizeError
+from penstock.bundles.limits import MOST_PACKED, megabytes
+from penstock.errors import PenstockError
+from penstock.log_lines import CursorError, read_lines
+from penstock.web.agent_guard import Guard
+
+MOST_LINES = 1_000
+"""Lines in one answer."""
+_PIECE = 1 << 20
+_SECONDS = 120.0
+"""In which a blob must have come: 64 MiB at half a megabyte a second."""
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_STATUS = {BlobNameError: 400, BlobMissingError: 404, BlobSizeError: 413, CursorError: 400, BlobError: 422}
+
+
+def make_agent(
+    blobs: BlobFolder,
+    log_files: Callable[[], list[Path]],
+    token: str,
+    node: str,
+    *,
+    hosts: Iterable[str] = (),
+) -> Starlette:
+    """Make the application of one node's supervisor.
+
+    ``hosts`` are the names and addresses it is reached by, beside those of loopback. All but ``/livez`` needs
+    the token. There is no CORS.
+    """
+
+    def alive(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "node": node})
+
+    def get_blob(request: Request) -> Response:
+        file = blobs.open(request.path_params["sha256"])
+        size = file.seek(0, 2)
+        file.seek(0)
+        headers = {"Content-Length": str(size)}
+        return StreamingResponse(_pieces(file), media_type="application/octet-stream", headers=headers)
+
+    async def put_blob(request: Request) -> Response:
+        said = request.headers.get("content-length", "0")
+        if not said.isascii() or not said.isdigit() or int(said[:20]) > MOST_PACKED:
+            raise BlobSizeError(f"a blob has at most {megabytes(MOST_PACKED)}")
+        with blobs.incoming(request.path_params["sha256"]) as blob:
+            async with asyncio.timeout(_SECONDS):
+                async for piece in request.stream():
+                    blob.write(piece)
+        return JSONResponse({"sha256": request.path_params["sha256"]}, status_code=201)
+
+    def get_logs(request: Request) -> Response:
+        asked = request.query_params
+        job = asked.get("job", "")
+        if job and not _JOB.fullmatch(job):
+            raise HTTPException(400, "'job' is not the name of a job")
+        limit = _limit(asked.get("limit", "200"))
+        lines, cursor = read_lines(log_files(), asked.get("cursor", ""), job, limit)
+        return JSONResponse({"lines": lines, "cursor": cursor})
+
+    app = Starlette(
+        routes=[
+            Route("/livez", alive, methods=["GET"]),
+            Route("/blobs/{sha256}", get_blob, methods=["GET"]),
+            Route("/blobs/{sha256}", put_blob, methods=["PUT"]),
+            Route("/logs", get_logs, methods=["GET"]),
+        ],
+        middleware=[Middleware(Guard, token=token, hosts=tuple(hosts), public=("/livez",))],
+        exception_handlers={
+            HTTPException: _refused,
+            PenstockError: _failed,
+            TimeoutError: _too_slow,
+            ClientDisconnect: _too_slow,
+            Exception: _broken,
+        },
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _limit(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) or not 1 <= int(text) <= MOST_LINES:
+        raise HTTPException(400, f"'limit' must be a number from 1 to {MOST_LINES}")
+    return int(text)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+async def _refused(_: Request, error: Any) -> Response:
+    return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    return JSONResponse({"error": str(error)}, status)
+
+
+async def _too_slow(_: Request, _error: Exception) -> Response:
+    return JSONResponse({"error": "the body did not come in time"}, 408)
+
+
+async def _broken(_: Request, _error: Exception) -> Response:
+    # What happened is in the log: the server raises the error again.
+    return JSONResponse({"error": "the supervisor failed to answer: see its log"}, 500)
