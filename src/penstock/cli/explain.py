@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.failing import user_errors
-from penstock.cli.loading import load_job
 from penstock.cli.output import Output
+from penstock.graph.loading import load_job
 
 
 @user_errors

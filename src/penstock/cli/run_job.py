@@ -14,11 +14,11 @@ import typer
 
 from penstock.cli.failed_run import told
 from penstock.cli.failing import INTERRUPTED, user_errors
-from penstock.cli.loading import load_job
 from penstock.cli.output import Output
 from penstock.cli.progress import Progress
 from penstock.durations import read_duration
 from penstock.errors import PenstockError, SettingError
+from penstock.graph.loading import load_job
 from penstock.spark.settings import read_conf
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.errors import SettingError, cause_of
 from penstock.java import check_java
-from penstock.spark.settings import DEFAULT_MASTER, is_local, merged
+from penstock.spark.settings import ACCEPTING, DEFAULT_MASTER, is_local, merged
 from penstock.spark.stderr import filtered_stderr
 
 _QUICK = Path(__file__).with_name("worker_python.sh")
@@ -76,7 +76,9 @@ def _choose_python(master: str) -> None:
 
     # Elsewhere than on this machine, and where it is not installed, Spark knows best where PySpark is.
     installed = all(Path(str(module.__file__)).is_file() for module in (py4j, pyspark))
-    quick = is_local(master) and installed and os.access(_QUICK, os.X_OK)
+    # Executors that supervisors start have the same Penstock at the same place.
+    near = is_local(master) or master == ACCEPTING
+    quick = near and installed and os.access(_QUICK, os.X_OK)
     os.environ["PENSTOCK_WORKER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = str(_QUICK) if quick else sys.executable
 

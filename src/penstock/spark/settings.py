@@ -10,6 +10,8 @@ from penstock.errors import SettingError
 from penstock.graph.job import Job
 
 DEFAULT_MASTER = "local[*]"
+ACCEPTING = "local-cluster[0,1,1024]"
+"""A driver with no executors of its own, which takes all that report to it."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -60,14 +62,21 @@ _NO_REPETITION = {
 }
 
 
+_REPETITION = {
+    # Executors come, go and die without the task having any part in it.
+    "spark.task.maxFailures": "16",
+    "spark.stage.maxConsecutiveAttempts": "16",
+}
+
+
 def settings_for(job: Job, master: str | None) -> dict[str, str]:
     """Return the settings that a job needs of its session: at most once, Spark must not repeat a task either.
 
     A local master repeats none of its own accord.
     """
-    if job.guarantee != "at-most-once" or is_local(master or DEFAULT_MASTER):
-        return {}
-    return dict(_NO_REPETITION)
+    if job.guarantee == "at-most-once" and not is_local(master or DEFAULT_MASTER):
+        return dict(_NO_REPETITION)
+    return dict(_REPETITION) if master == ACCEPTING else {}
 
 
 def is_local(master: str) -> bool:

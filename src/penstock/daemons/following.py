@@ -1,0 +1,135 @@
+"""What a worker does next: decided from what the store says, what it is doing, and the time.
+
+A worker follows its job's assignment by itself, so that a cluster without a master loses nothing. Whoever it
+hands over to, or takes over from, it knows from the workers that the store lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.cluster.documents import Assignment, WorkerInfo
+
+TAKE_OVER_AFTER = 30.0
+"""Seconds that a worker which is ready waits for its predecessors to stop, or for the store to answer."""
+LEAVE_AFTER = 300.0
+"""Seconds that a worker runs on for a successor that does not become ready."""
+
+READY = ("ready", "running")
+"""The phases of a worker that can carry a job on at once."""
+
+
+class Step(Enum):
+    """What to do."""
+
+    WAIT = "wait"
+    TAKE_OVER = "take over"
+    RUN_ON = "run on"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class View:
+    """What the store said when it last answered."""
+
+    assignment: Assignment | None
+    others: tuple[WorkerInfo, ...] = ()
+    """The other workers of the job, of whatever revision."""
+    known: bool = True
+    """False until it has answered for the first time; the assignment is then the one it was started with."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """How a worker stands."""
+
+    revision: int
+    attempt: int
+    generation: int
+    running: bool
+    """Whether it has taken over; before that it is ready, and waits."""
+    since: float
+    """When it became ready."""
+    replaced_since: float | None = None
+    """When it first saw that a later revision is wanted."""
+    asked_to_stop: bool = False
+    drained: bool = False
+    """Whether all that the sources have is processed. Only asked for where it matters."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A step and its reason."""
+
+    step: Step
+    reason: str
+    outcome: str = ""
+    """Of a stop: ``stopped``, ``drained`` or ``superseded``."""
+    final: bool = False
+    """Whether the job has ended with it, so that a result is to be written."""
+    let_out: bool = False
+    """Whether records on their way through a loop are to be let out first: other code comes next."""
+
+
+def drains(view: View) -> bool:
+    """Whether the job is to end once its sources have no more."""
+    return view.assignment is not None and view.assignment.until == "drained"
+
+
+def replaced(me: Situation, view: View) -> bool:
+    """Whether a later worker is wanted, or there already."""
+    wanted = view.assignment is not None and view.assignment.revision > me.revision
+    return wanted or bool(_later(me, view))
+
+
+def decide(me: Situation, view: View, now: float) -> Decision:
+    """Return what a worker does next."""
+    if me.asked_to_stop:
+        return Decision(Step.STOP, "asked to by a signal", "stopped")
+    if view.assignment is None:
+        return Decision(Step.STOP, "the job was ended", "stopped", final=True)
+    later = _later(me, view)
+    able = [worker for worker in later if worker.phase in READY]
+    if able:
+        reason = f"worker {_name(able[0])} on {able[0].node} is {able[0].phase}"
+        return Decision(Step.STOP, reason, "superseded", let_out=_other_code(me, view))
+    if not me.running:
+        return _before(me, view, now)
+    if me.replaced_since is not None and now - me.replaced_since >= LEAVE_AFTER:
+        reason = f"revision {view.assignment.revision} is wanted, and not ready after {LEAVE_AFTER:.0f} s"
+        return Decision(Step.STOP, reason, "superseded", let_out=_other_code(me, view))
+    if later or view.assignment.revision > me.revision:
+        return Decision(Step.RUN_ON, "its successor is not ready")
+    if drains(view) and me.drained:
+        return Decision(Step.STOP, "all is processed", "drained", final=True)
+    return Decision(Step.RUN_ON, "assigned")
+
+
+def _before(me: Situation, view: View, now: float) -> Decision:
+    waited = now - me.since
+    before = sorted(
+        (one for one in view.others if one.revision < me.revision and one.phase != "stopped"),
+        key=lambda one: (one.revision, one.attempt),
+    )
+    if view.known and not before:
+        return Decision(Step.TAKE_OVER, "no worker of an earlier revision runs")
+    whom = f"worker {_name(before[-1])} on {before[-1].node}" if before else "the store"
+    if waited >= TAKE_OVER_AFTER:
+        return Decision(Step.TAKE_OVER, f"{whom} has had {TAKE_OVER_AFTER:.0f} s")
+    return Decision(Step.WAIT, f"{whom} has not stopped" if before else f"{whom} has not answered")
+
+
+def _later(me: Situation, view: View) -> list[WorkerInfo]:
+    return sorted(
+        (one for one in view.others if (one.revision, one.attempt) > (me.revision, me.attempt)),
+        key=lambda one: (one.revision, one.attempt),
+    )
+
+
+def _other_code(me: Situation, view: View) -> bool:
+    return view.assignment is not None and view.assignment.generation != me.generation
+
+
+def _name(worker: WorkerInfo) -> str:
+    return f"{worker.revision}-{worker.attempt}"

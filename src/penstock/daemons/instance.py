@@ -1,0 +1,112 @@
+"""The folder of one worker: what the supervisor leaves there for it, and it for the supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock.cluster.codec import DocumentError, decode, encode, of_plain
+from penstock.cluster.documents import Assignment, WorkerInfo
+from penstock.errors import SettingError
+
+INSTANCE_FILE = "instance.json"
+HEARTBEAT_FILE = "heartbeat"
+EXIT_FILE = "exit.json"
+LOG_FILE = "log.jsonl"
+OUTPUT_FILE = "output.log"
+"""What Spark, and user code, print."""
+
+ENDED = 0
+"""The exit code of a worker that ended as it should: drained, stopped, superseded."""
+FAILED = 1
+"""The exit code of a worker for which it is worth trying again."""
+REFUSED = 3
+"""The exit code of a worker for which trying again is useless."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What a worker is told when it is started."""
+
+    job: str
+    node: str
+    host: str
+    revision: int
+    attempt: int
+    connect: str
+    """The servers of the store, ``host:port,host:port``."""
+    root: str
+    key_folder: str
+    """The folder with the cluster's key."""
+    storage: str
+    """The folder that all nodes share: the worker's home."""
+    bundle: str
+    """The folder with the job's code, which has been verified."""
+    assignment: Assignment
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a worker has ended, by its own words."""
+
+    outcome: str
+    """``drained``, ``stopped``, ``superseded``, ``failed`` or ``refused``."""
+    reason: str
+
+
+def write_instance(folder: Path, instance: Instance) -> None:
+    """Leave word for a worker that is about to be started in a folder."""
+    _replace(folder / INSTANCE_FILE, json.dumps(asdict(instance), indent=1).encode())
+
+
+def read_instance(folder: Path) -> Instance:
+    """Read what the supervisor has left; raises SettingError."""
+    path = folder / INSTANCE_FILE
+    try:
+        read = of_plain(Instance, json.loads(path.read_text()))
+    except (OSError, ValueError, DocumentError) as error:
+        raise SettingError(f"{path} does not say what to run: {error}") from error
+    assert isinstance(read, Instance)
+    return read
+
+
+def write_heartbeat(folder: Path, info: WorkerInfo) -> None:
+    """Say that the worker is alive, and how it is doing."""
+    _replace(folder / HEARTBEAT_FILE, encode(info))
+
+
+def read_heartbeat(folder: Path) -> tuple[WorkerInfo, float] | None:
+    """Return what a worker has said last and when, by the clock of files; None before it has."""
+    path = folder / HEARTBEAT_FILE
+    try:
+        at = path.stat().st_mtime
+        return decode(WorkerInfo, path.read_bytes()), at
+    except (OSError, DocumentError):
+        return None
+
+
+def write_exit(folder: Path, outcome: str, reason: str) -> None:
+    """Say how the worker has ended; the first word stands."""
+    if not (folder / EXIT_FILE).exists():
+        _replace(folder / EXIT_FILE, json.dumps({"outcome": outcome, "reason": reason}).encode())
+
+
+def read_exit(folder: Path) -> Exit | None:
+    """Return how a worker has ended, if it has had time to say so."""
+    try:
+        read = of_plain(Exit, json.loads((folder / EXIT_FILE).read_text()))
+    except (OSError, ValueError, DocumentError):
+        return None
+    assert isinstance(read, Exit)
+    return read
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file of the owner alone, whole or not at all."""
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    staged.replace(path)

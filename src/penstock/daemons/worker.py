@@ -1,0 +1,136 @@
+"""The worker: the process of one job, a Spark driver, that follows the job's assignment by itself.
+
+``python -m penstock.daemons.worker INSTANCE_FOLDER``. Here are its surroundings, its log, and what it says of
+its end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.coord.store import Store
+from penstock.daemons.instance import (
+    ENDED,
+    FAILED,
+    LOG_FILE,
+    OUTPUT_FILE,
+    REFUSED,
+    Instance,
+    read_instance,
+    write_exit,
+)
+from penstock.daemons.worker_run import Worker, install
+from penstock.errors import GraphError, IncompatibleJobError, PenstockError, SettingError, cause_of, trace_of
+from penstock.graph.job import Job
+from penstock.graph.loading import load_job
+from penstock.keyring import Keyring, open_keyring
+from penstock.logs import bind, configure, get_logger
+
+_LONGEST = 1000
+
+_log = get_logger("penstock.daemons.worker")
+
+
+def main(arguments: list[str], connect: Callable[[Instance, Keyring], Store] | None = None) -> int:
+    """Run the worker of an instance folder, and return its exit code."""
+    if len(arguments) != 1:
+        print("usage: python -m penstock.daemons.worker INSTANCE_FOLDER", file=sys.stderr)  # noqa: T201
+        return 2
+    folder = Path(arguments[0]).absolute()
+    os.umask(0o077)
+    try:
+        instance = read_instance(folder)
+        ring = open_keyring(Path(instance.key_folder))
+    except PenstockError as error:
+        return _say(folder, "failed", error, FAILED)
+    _surround(folder, instance)
+    configure("worker", file=folder / LOG_FILE, node=instance.node, job=instance.job)
+    bind(revision=instance.revision, attempt=instance.attempt)
+    code = _work(folder, instance, ring, connect or _connect)
+    # What user code has left behind, threads above all, shall not keep the process.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _work(
+    folder: Path, instance: Instance, ring: Keyring, connect: Callable[[Instance, Keyring], Store]
+) -> int:
+    worker: Worker | None = None
+    try:
+        job = _load(instance)
+        worker = Worker(folder, instance, job, ring, lambda: connect(instance, ring))
+        install(worker)
+        ended = worker.run()
+        write_exit(folder, ended.outcome, ended.reason)
+        _log.info("ended", outcome=ended.outcome, reason=ended.reason)
+    except PenstockError as error:
+        if worker is not None and worker.superseded(error):
+            return _say(folder, "superseded", error, ENDED)
+        if worker is None or isinstance(error, GraphError | IncompatibleJobError):
+            if worker is not None:
+                worker.refuse(one_line(error))
+            return _say(folder, "refused", error, REFUSED)
+        return _say(folder, "failed", error, FAILED)
+    except Exception as error:
+        return _say(folder, "failed", error, FAILED)
+    finally:
+        if worker is not None:
+            worker.close()
+    return ENDED
+
+
+def _say(folder: Path, outcome: str, error: Exception, code: int) -> int:
+    reason = one_line(error)
+    trace = getattr(error, "trace", "") or ("" if isinstance(error, PenstockError) else trace_of(error))
+    write = _log.info if code == ENDED else _log.error
+    write(outcome, reason=reason, **({"trace": trace} if trace else {}))
+    if folder.is_dir():
+        write_exit(folder, outcome, reason)
+    return code
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error says, in one line.
+
+    >>> one_line(SettingError("there is no key:\\n  - copy it"))
+    'there is no key: - copy it'
+    """
+    said = str(error) if isinstance(error, PenstockError) else cause_of(error)
+    text = " ".join(said.split())
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def _load(instance: Instance) -> Job:
+    """Load the job from its bundle; raises what is wrong with it."""
+    bundle = Path(instance.bundle)
+    sys.path.insert(0, str(bundle))
+    file, colon, name = instance.assignment.entry.partition(":")
+    job = load_job(f"{bundle / file}{colon}{name}")
+    job.validate()
+    if job.name != instance.job:
+        raise SettingError(f"{instance.assignment.entry} defines job {job.name!r}, not {instance.job!r}")
+    return job
+
+
+def _surround(folder: Path, instance: Instance) -> None:
+    """Give this process, and all that it starts, their places: home, folder, output."""
+    os.environ["PENSTOCK_HOME"] = instance.storage
+    os.chdir(folder)
+    descriptor = os.open(folder / OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _connect(instance: Instance, ring: Keyring) -> Store:
+    from penstock.coord.zookeeper import ZooKeeperStore
+
+    return ZooKeeperStore.connect(instance.connect, ring.store_password, root=instance.root)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

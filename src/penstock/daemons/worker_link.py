@@ -1,0 +1,205 @@
+"""A worker's line to the store, in a thread of its own: a store that is away must not hold the job up.
+
+The thread keeps the worker's ephemeral node as the worker wants it, and what the store says of the job's
+assignment and its other workers. While the store is away, what it said last stands.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from penstock.cluster.codec import DocumentError, decode, encode
+from penstock.cluster.documents import Assignment, Progress, Result, WorkerInfo
+from penstock.coord import paths
+from penstock.coord.store import ExistsError, MissingError, Session, Store, StoreError
+from penstock.daemons.following import View
+from penstock.errors import PenstockError
+from penstock.logs import get_logger
+
+_log = get_logger(__name__)
+
+_PROGRESS_SECONDS = 2.0
+"""How often, at the most, progress alone is told."""
+_RETRY_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
+
+
+def worker_path(job: str, revision: int, attempt: int) -> str:
+    """Return the node of a worker."""
+    return f"{paths.WORKERS}/{job}/{revision}-{attempt}"
+
+
+class Link:
+    """Tells the store of a worker, and the worker of the store."""
+
+    def __init__(self, connect: Callable[[], Store], assignment: Assignment, info: WorkerInfo) -> None:
+        self._connect = connect
+        self._job = info.job
+        self._name = f"{info.revision}-{info.attempt}"
+        self._path = worker_path(info.job, info.revision, info.attempt)
+        self._wanted = info
+        self._told: WorkerInfo | None = None
+        self._told_at = 0.0
+        self._result: Result | None = None
+        self._armed: set[str] = set()
+        self._stale = True
+        self._closing = False
+        self._trouble = ""
+        self._changed = threading.Condition()
+        self.view = View(assignment, known=False)
+        """What the store said when it last answered."""
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def tell(self, info: WorkerInfo) -> None:
+        """Have the store know how the worker is doing, in time."""
+        with self._changed:
+            self._wanted = info
+            self._changed.notify_all()
+
+    def told(self, timeout: float) -> bool:
+        """Wait until the store knows what it was told last, and whether it came to that."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._told == self._wanted, timeout)
+
+    def end(self, result: Result, timeout: float) -> bool:
+        """Write how the job has ended, and say whether the store has it."""
+        with self._changed:
+            self._result = result
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._result is None, timeout)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Leave the store; the worker's node goes at once."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        store: Store | None = None
+        while not self._closing:
+            try:
+                if store is None:
+                    store = self._connect()
+                    store.listen(self._session_changed)
+                self._catch_up(store)
+            except PenstockError as error:
+                self._note(str(error))
+                self._wake(None)
+                self._doze(_RETRY_SECONDS)
+                continue
+            self._note("")
+            with self._changed:
+                self._changed.wait_for(self._has_work, _LOOK_SECONDS)
+        if store is not None:
+            with suppress(StoreError):
+                store.close()
+
+    def _has_work(self) -> bool:
+        return self._closing or self._stale or self._result is not None or self._has_news()
+
+    def _has_news(self) -> bool:
+        due = time.monotonic() - self._told_at >= _PROGRESS_SECONDS
+        return self._told != self._wanted and (due or not _same_but_progress(self._told, self._wanted))
+
+    def _note(self, trouble: str) -> None:
+        """Log that the store is away, and that it is back."""
+        if trouble and not self._trouble:
+            _log.warning("store away", reason=trouble)
+        elif self._trouble and not trouble:
+            _log.info("store back")
+        self._trouble = trouble
+
+    def _doze(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing, seconds)
+
+    def _session_changed(self, session: Session) -> None:
+        if session is not Session.CLOSED:
+            self._wake(None)
+
+    def _wake(self, key: str | None) -> None:
+        """Look at the store again: something in it has changed, or the session has."""
+        with self._changed:
+            if key is None:
+                self._told = None
+                self._armed.clear()
+            else:
+                self._armed.discard(key)
+            self._stale = True
+            self._changed.notify_all()
+
+    def _catch_up(self, store: Store) -> None:
+        with self._changed:
+            stale, self._stale = self._stale, False
+            wanted, result, news = self._wanted, self._result, self._has_news()
+        if stale:
+            self.view = self._look(store)
+        # A worker whose job was ended meanwhile does not come back.
+        if news and (self._told is not None or self.view.assignment is not None):
+            self._tell(store, wanted)
+        if result is not None:
+            _put(store, f"{paths.RESULTS}/{self._job}", encode(result))
+            with self._changed:
+                self._result = None
+                self._changed.notify_all()
+
+    def _look(self, store: Store) -> View:
+        path = f"{paths.ASSIGNMENTS}/{self._job}"
+        node = store.get(path, self._watch(path))
+        assignment = decode(Assignment, node.data) if node is not None else None
+        folder = f"{paths.WORKERS}/{self._job}"
+        others = []
+        for name in store.children(folder, self._watch(folder)):
+            if name == self._name:
+                continue
+            path = f"{folder}/{name}"
+            node = store.get(path, self._watch(path))
+            with suppress(DocumentError):
+                if node is not None:
+                    others.append(decode(WorkerInfo, node.data))
+        return View(assignment, tuple(others))
+
+    def _watch(self, key: str) -> Callable[[], None] | None:
+        """Return what is to be called when a node changes, unless that has been asked for already."""
+        with self._changed:
+            if key in self._armed:
+                return None
+            self._armed.add(key)
+        return lambda: self._wake(key)
+
+    def _tell(self, store: Store, info: WorkerInfo) -> None:
+        node = store.get(self._path)
+        if node is not None and node.owner != store.session_id:
+            # Of a session of this very worker that has ended: the servers will remove it, perhaps too late.
+            with suppress(MissingError):
+                store.delete(self._path)
+            node = None
+        if node is None:
+            store.create(self._path, encode(info), ephemeral=True)
+        else:
+            store.set(self._path, encode(info))
+        with self._changed:
+            self._told, self._told_at = info, time.monotonic()
+            self._changed.notify_all()
+
+
+def _same_but_progress(one: WorkerInfo | None, other: WorkerInfo) -> bool:
+    nothing = Progress()
+    return one is not None and replace(one, progress=nothing) == replace(other, progress=nothing)
+
+
+def _put(store: Store, path: str, data: bytes) -> None:
+    try:
+        store.create(path, data)
+    except ExistsError:
+        store.set(path, data)

@@ -1,0 +1,272 @@
+"""What a worker does: it starts Spark, waits until its predecessors have stopped, takes over the job, runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.documents import Progress, Result, WorkerInfo
+from penstock.coord.store import Store
+from penstock.daemons.following import Decision, Situation, Step, decide, drains, replaced
+from penstock.daemons.instance import Instance, write_heartbeat
+from penstock.daemons.worker_link import Link
+from penstock.engine.takeover import Claim, holds, take_over
+from penstock.errors import PenstockError, SupersededError
+from penstock.graph.job import Job
+from penstock.keyring import Keyring
+from penstock.logs import get_logger
+
+if TYPE_CHECKING:
+    from penstock.engine.report import Report
+    from penstock.spark.cluster_session import Driver, DriverOptions
+    from penstock.spark.handle import Handle
+
+_LOOK = 0.25
+"""How often, in seconds, a worker looks up from its work."""
+_BEAT = 1.0
+_EXECUTOR_SECONDS = 60.0
+"""How long a worker that is to have executors waits for the first before it calls itself ready."""
+_REHEARSAL_SECONDS = 30.0
+_RESULT_SECONDS = 60.0
+_GOODBYE_SECONDS = 3.0
+
+_log = get_logger(__name__)
+
+
+class Worker:
+    """One worker, from its start to its end."""
+
+    def __init__(
+        self, folder: Path, instance: Instance, job: Job, ring: Keyring, connect: Callable[[], Store]
+    ):
+        self._folder = folder
+        self._instance = instance
+        self._job = job
+        self._secret = ring.spark_secret(instance.job, instance.revision, instance.attempt)
+        self._info = WorkerInfo(
+            instance.job,
+            instance.revision,
+            instance.attempt,
+            instance.node,
+            os.getpid(),
+            "starting",
+            time.time(),
+        )
+        self._link = Link(connect, instance.assignment, self._info)
+        self._handle: Handle | None = None
+        self._driver: Driver | None = None
+        self._stop = threading.Event()
+        self._since = 0.0
+        self._replaced_since: float | None = None
+        self._beaten = 0.0
+        self.place: Path | None = None
+        """The job's folder, once it is ours."""
+
+    def ask_to_stop(self, number: int, frame: FrameType | None) -> Any:  # noqa: ARG002
+        """Take a signal for a wish to end after the batch."""
+        self._stop.set()
+
+    def run(self) -> Decision:
+        """Do all of it, and return how it ended; raises what made it fail."""
+        self._link.start()
+        self._beat()
+        options = _options(self._instance)
+        self._driver = self._start_spark(options)
+        self._since = time.monotonic()
+        self._enter("ready")
+        decision = self._until(Step.WAIT)
+        if decision.step is Step.TAKE_OVER:
+            self._take_over(options, decision.reason)
+            decision = self._until(Step.RUN_ON)
+        return self._leave(decision)
+
+    def close(self) -> None:
+        """Leave the store and end Spark."""
+        self._link.close()
+
+    def _start_spark(self, options: DriverOptions) -> Driver:
+        from penstock.spark.cluster_session import open_driver
+        from penstock.spark.rehearsal import rehearse
+
+        scratch = self._folder / "scratch"
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        driver = open_driver(self._job, options, scratch, self._secret)
+        self._driver = driver
+        _log.info("spark up", app=driver.app_id, master=options.master)
+        self._tell(replace(self._info, driver_url=driver.url, app_id=driver.app_id))
+        if driver.url and not driver.wait_for_executors(_EXECUTOR_SECONDS, self._starting):
+            _log.warning("no executor yet", waited=_EXECUTOR_SECONDS)
+            return driver
+        if not any(other.revision < self._info.revision for other in self._link.view.others):
+            return driver  # Nobody runs the job meanwhile: the sooner its first batch, the better.
+        done = rehearse(
+            self._job,
+            master=options.master,
+            conf=options.settings,
+            folder=scratch,
+            cores=options.executor_cores or options.cores,
+            timeout=_REHEARSAL_SECONDS,
+        )
+        if not done:
+            _log.warning("rehearsal not done in time", seconds=_REHEARSAL_SECONDS)
+        return driver
+
+    def _starting(self) -> bool:
+        """Say that the worker is alive while it waits; False when there is no more reason to."""
+        self._beat()
+        return not self._stop.is_set() and self._link.view.assignment is not None
+
+    def _until(self, going: Step) -> Decision:
+        """Go on as long as that is the decision."""
+        while True:
+            if self._handle is not None:
+                self._handle.check()
+            self._beat()
+            decision = decide(self._situation(), self._link.view, time.monotonic())
+            if decision.step is not going:
+                return decision
+            if self._handle is not None:
+                self._handle.doze(_LOOK)
+            else:
+                self._stop.wait(_LOOK / 5)
+
+    def _situation(self) -> Situation:
+        instance, view = self._instance, self._link.view
+        now = time.monotonic()
+        me = Situation(
+            instance.revision,
+            instance.attempt,
+            instance.assignment.generation,
+            running=self._handle is not None,
+            since=self._since,
+            asked_to_stop=self._stop.is_set(),
+        )
+        if not replaced(me, view):
+            self._replaced_since = None
+        elif self._replaced_since is None:
+            self._replaced_since = now
+        drained = self._handle is not None and drains(view) and self._handle.drained()
+        return replace(me, replaced_since=self._replaced_since, drained=drained)
+
+    def _take_over(self, options: DriverOptions, reason: str) -> None:
+        from penstock.spark.run import start
+
+        instance = self._instance
+        base = Path(instance.storage) / "cluster-jobs" / instance.job
+        claim = Claim(instance.revision, instance.attempt)
+        self.place = take_over(base, claim, fresh=instance.assignment.fresh)
+        _log.info("taken over", folder=str(self.place), reason=reason)
+        self._handle = start(
+            self._job, master=options.master, conf=options.settings, folder=self.place, taken=True
+        )
+        self._enter("running")
+
+    def _leave(self, decision: Decision) -> Decision:
+        self._enter("stopping")
+        _log.info("stopping", outcome=decision.outcome, reason=decision.reason)
+        if self._handle is not None:
+            self._handle.stop(let_out=decision.let_out)
+        self._enter("stopped")
+        if decision.final:
+            result = Result(
+                self._instance.job,
+                self._instance.revision,
+                decision.outcome,
+                decision.reason,
+                time.time(),
+                self._progress(),
+            )
+            if not self._link.end(result, _RESULT_SECONDS):
+                _log.warning("result not written", seconds=_RESULT_SECONDS)
+        self._link.told(_GOODBYE_SECONDS)
+        return decision
+
+    def refuse(self, reason: str) -> None:
+        """Tell the cluster that the job cannot run like this at all."""
+        instance = self._instance
+        self._link.end(
+            Result(instance.job, instance.revision, "refused", reason, time.time()), _RESULT_SECONDS
+        )
+
+    def superseded(self, error: PenstockError) -> bool:
+        """Whether an error only says that somebody else has the job now."""
+        return isinstance(error, SupersededError) or (self.place is not None and not holds(self.place))
+
+    def _enter(self, phase: str) -> None:
+        self._tell(replace(self._info, phase=phase, since=time.time(), progress=self._progress()))
+        self._beat(at_once=True)
+
+    def _tell(self, info: WorkerInfo) -> None:
+        self._info = info
+        self._link.tell(info)
+
+    def _beat(self, *, at_once: bool = False) -> None:
+        """Leave word for the supervisor about once a second, as long as Java answers."""
+        now = time.monotonic()
+        if not at_once and now - self._beaten < _BEAT:
+            return
+        if self._driver is not None and not self._driver.answers():
+            return
+        self._beaten = now
+        self._tell(replace(self._info, progress=self._progress()))
+        write_heartbeat(self._folder, self._info)
+
+    def _progress(self) -> Progress:
+        if self._handle is None:
+            return self._info.progress
+        report = self._handle.report
+        known = self._info.progress
+        if self._handle.running:
+            lag = _quietly(lambda: self._handle.lag if self._handle is not None else None)
+        else:
+            lag = report.lag
+        new = _progress_of(report, lag, known.at)
+        return new if new == known else replace(new, at=time.time())
+
+
+def _quietly(ask: Callable[[], int | None]) -> int | None:
+    try:
+        return ask()
+    except (PenstockError, OSError):
+        return None  # A source that does not answer is the query's trouble, which says so.
+
+
+def _progress_of(report: Report, lag: int | None, at: float) -> Progress:
+    return Progress(
+        report.batches,
+        report.records_in,
+        report.records_out,
+        report.discarded,
+        report.late,
+        report.errors,
+        lag,
+        report.batch_seconds,
+        at,
+    )
+
+
+def _options(instance: Instance) -> DriverOptions:
+    from penstock.spark.cluster_session import DriverOptions
+
+    assignment = instance.assignment
+    return DriverOptions(
+        host=instance.host,
+        cores=assignment.cores,
+        memory=assignment.memory,
+        executor_cores=sum(slot.cores for slot in assignment.executors),
+        spark_master=assignment.spark_master,
+        conf=assignment.conf,
+    )
+
+
+def install(worker: Worker) -> None:
+    """Have the signals that ask a worker to stop do so."""
+    signal.signal(signal.SIGTERM, worker.ask_to_stop)
+    signal.signal(signal.SIGINT, worker.ask_to_stop)

@@ -1,0 +1,126 @@
+"""The Spark session of a worker: in one process, with executors of supervisors, or on a user's cluster."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.graph.job import Job
+from penstock.spark.session import open_session
+from penstock.spark.settings import ACCEPTING, settings_for
+
+SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
+_PAUSE = 0.05
+
+
+@dataclass(frozen=True)
+class DriverOptions:
+    """What a worker's session is made from."""
+
+    host: str
+    cores: int
+    memory: int
+    """Bytes of Java's heap."""
+    executor_cores: int = 0
+    """How many cores all executors together have; 0 without executors."""
+    spark_master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def master(self) -> str:
+        """The Spark master to ask for."""
+        return self.spark_master or (ACCEPTING if self.executor_cores else f"local[{self.cores}]")
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings beside Penstock's own. What keeps others out is not the user's to change."""
+        settings = {
+            **self.conf,
+            "spark.driver.host": self.host,
+            "spark.driver.bindAddress": self.host,
+            "spark.driver.memory": f"{max(self.memory >> 20, 512)}m",
+            "spark.ui.enabled": "false",
+        }
+        if self.master == ACCEPTING:
+            settings |= {
+                "spark.authenticate": "true",
+                "spark.network.crypto.enabled": "true",
+                # The list of executors that comes with such a driver shall not be a way in.
+                "spark.ui.killEnabled": "false",
+                "spark.master.ui.decommission.allow.mode": "DENY",
+                "spark.master.rest.enabled": "false",
+                # An executor that is drained gives its shuffle blocks to others before it goes.
+                "spark.decommission.enabled": "true",
+                "spark.storage.decommission.enabled": "true",
+                "spark.storage.decommission.shuffleBlocks.enabled": "true",
+                "spark.default.parallelism": str(self.executor_cores),
+            }
+            # An executor that hangs is given up after this long; one that died is noticed at once.
+            settings.setdefault("spark.network.timeout", "30s")
+            settings.setdefault("spark.executor.heartbeatInterval", "5s")
+        return settings
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A session that is up."""
+
+    session: Any
+    url: str
+    """Where executors report to; empty where there are none of ours."""
+    app_id: str
+
+    def answers(self) -> bool:
+        """Whether Java answers, and its context lives."""
+        try:
+            return not self.session.sparkContext._jsc.sc().isStopped()
+        except Exception:
+            return False
+
+    def executors(self) -> int:
+        """How many executors have reported."""
+        known = self.session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+        return len(known) - 1  # The driver counts itself.
+
+    def wait_for_executors(self, timeout: float, look: Callable[[], bool]) -> bool:
+        """Wait until one has reported, or until ``look`` says no; say whether one has."""
+        deadline = time.monotonic() + timeout
+        while self.executors() < 1:
+            if time.monotonic() >= deadline or not look():
+                return False
+            time.sleep(_PAUSE)
+        return True
+
+
+def open_driver(job: Job, options: DriverOptions, scratch: Path, secret: str) -> Driver:
+    """Start the session of a worker, or return it when it has been started."""
+    master = options.master
+    own = master == ACCEPTING
+    for name in ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"):
+        # Whatever else in Spark looks for an address takes the node's.
+        os.environ[name] = options.host
+    os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
+    with _secret(secret if own else None):
+        session = open_session(master, settings_for(job, master), job.spark, options.settings)
+    context = session.sparkContext
+    port = context.getConf().get("spark.driver.port")
+    url = f"spark://CoarseGrainedScheduler@{options.host}:{port}" if own else ""
+    return Driver(session, url, str(context.applicationId))
+
+
+@contextmanager
+def _secret(secret: str | None) -> Iterator[None]:
+    """Have the secret in the environment while Java is started, and not on its command line."""
+    if secret is None:
+        yield
+        return
+    os.environ[SECRET] = secret
+    try:
+        yield
+    finally:
+        del os.environ[SECRET]

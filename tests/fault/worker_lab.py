@@ -1,0 +1,291 @@
+"""Workers started by hand, as a supervisor would, with a real ZooKeeper and a job whose output is checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from killing import read
+
+import penstock
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import Assignment, ExecutorSlot, Result, WorkerInfo
+from penstock.coord import paths
+from penstock.coord.embedded import EmbeddedZooKeeper
+from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.daemons.executors import executor_command
+from penstock.daemons.instance import Instance, read_exit, read_heartbeat, write_instance
+from penstock.daemons.worker_link import worker_path
+from penstock.keyring import Keyring, open_keyring
+from penstock.log import Log, log_folder
+from penstock.record import Record
+
+HERE = Path(__file__).parent
+JOB = "counted"
+SOURCES = str(Path(penstock.__file__).parents[1])
+
+
+def wait_for(what: str, condition: Callable[[], object], timeout: float = 60.0) -> None:
+    """Wait until something is so; fail when it takes too long."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout:.0f} s in vain: {what}"
+        time.sleep(0.02)
+
+
+class Lab:
+    """A store, a shared folder, and processes by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.storage = folder / "storage"
+        self.bundle = folder / "bundle"
+        self.keys = folder / "keys"
+        self.storage.mkdir()
+        self.bundle.mkdir()
+        for name in ("counted_job.py", "counted_keys.py"):
+            shutil.copy(HERE / name, self.bundle / name)
+        self.ring: Keyring = open_keyring(self.keys, create=True)
+        self.log = Log.create(log_folder("input", self.storage), partitions=2)
+        self.fed = 0
+        self.zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._feeding = threading.Event()
+        self._feeder: threading.Thread | None = None
+
+    def __enter__(self) -> Lab:
+        self.zookeeper.start()
+        self.zookeeper.wait_ready()
+        self.store = ZooKeeperStore.connect(
+            self.zookeeper.connect_string, self.ring.store_password, root="/lab"
+        )
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.stop_feeding()
+        for process in self.processes:
+            kill_tree(process.pid)
+            process.wait()
+        self.store.close()
+        self.zookeeper.stop()
+
+    def feed(self, count: int) -> None:
+        """Append some more numbers."""
+        self.log.append([Record(None, number) for number in range(self.fed, self.fed + count)])
+        self.fed += count
+
+    def keep_feeding(self, count: int = 50, pause: float = 0.05) -> None:
+        """Append numbers all the time, in a thread."""
+
+        def feed() -> None:
+            while not self._feeding.wait(pause):
+                self.feed(count)
+
+        self._feeder = threading.Thread(target=feed)
+        self._feeder.start()
+
+    def stop_feeding(self) -> None:
+        """Append no more."""
+        self._feeding.set()
+        if self._feeder is not None:
+            self._feeder.join()
+
+    def assign(self, assignment: Assignment | None) -> None:
+        """Say what shall run, as the leader would."""
+        path = f"{paths.ASSIGNMENTS}/{JOB}"
+        if assignment is None:
+            self.store.delete(path)
+        elif self.store.get(path) is None:
+            self.store.create(path, encode(assignment))
+        else:
+            self.store.set(path, encode(assignment))
+
+    def assignment(
+        self,
+        revision: int,
+        *,
+        executors: tuple[ExecutorSlot, ...] = (),
+        spark_master: str | None = None,
+        until: str | None = None,
+        fresh: bool = False,
+    ) -> Assignment:
+        """Make an assignment of the job to the first node."""
+        return Assignment(
+            JOB,
+            1,
+            revision,
+            1,
+            "",
+            "counted_job.py",
+            "n1",
+            2,
+            1 << 30,
+            executors,
+            spark_master,
+            until=until,
+            fresh=fresh,
+        )
+
+    def instance(self, revision: int, attempt: int) -> Path:
+        """Return where a worker's folder is."""
+        return self.folder / "instances" / f"{JOB}-driver-{revision}-{attempt}"
+
+    def start_worker(
+        self, assignment: Assignment, attempt: int = 1, **environment: object
+    ) -> subprocess.Popen[bytes]:
+        """Start a worker in a session of its own."""
+        folder = self.instance(assignment.revision, attempt)
+        folder.mkdir(mode=0o700, parents=True)
+        write_instance(
+            folder,
+            Instance(
+                JOB,
+                "n1",
+                "127.0.0.1",
+                assignment.revision,
+                attempt,
+                self.zookeeper.connect_string,
+                "/lab",
+                str(self.keys),
+                str(self.storage),
+                str(self.bundle),
+                assignment,
+            ),
+        )
+        return self.start([sys.executable, "-m", "penstock.daemons.worker", str(folder)], folder, environment)
+
+    def start_executor(
+        self, info: WorkerInfo, slot: ExecutorSlot, attempt: int, host: str, secret: str | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start an executor, as the supervisor of its node would."""
+        folder = self.folder / "instances" / f"{JOB}-executor-{slot.ordinal}-{info.revision}-{attempt}"
+        folder.mkdir(mode=0o700, parents=True)
+        command, environment = executor_command(
+            info,
+            slot,
+            slot.ordinal * 1000 + attempt,
+            host=host,
+            secret=secret or self.ring.spark_secret(JOB, info.revision, info.attempt),
+            bundle=self.bundle,
+            storage=self.storage,
+            folder=folder,
+        )
+        return self.start(command, folder, environment, bare=True)
+
+    def start(
+        self, command: list[str], folder: Path, environment: object, *, bare: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """Start a process that :meth:`__exit__` ends."""
+        assert isinstance(environment, dict)
+        given = {name: str(value) for name, value in environment.items()}
+        with (folder / "stderr").open("wb") as errors:
+            process = subprocess.Popen(
+                command,
+                env=given if bare else {**os.environ, "PYTHONPATH": SOURCES, **given},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def info(self, revision: int, attempt: int = 1) -> WorkerInfo | None:
+        """Return what the store has of a worker."""
+        node = self.store.get(worker_path(JOB, revision, attempt))
+        return decode(WorkerInfo, node.data) if node is not None else None
+
+    def wait_phase(self, phase: str, revision: int, attempt: int = 1, timeout: float = 60.0) -> WorkerInfo:
+        """Wait until a worker is in a phase."""
+
+        def there() -> bool:
+            ended = read_exit(self.instance(revision, attempt))
+            assert ended is None or phase == "stopped", ended
+            info = self.info(revision, attempt)
+            return info is not None and info.phase == phase
+
+        wait_for(f"worker {revision}-{attempt} {phase}", there, timeout)
+        info = self.info(revision, attempt)
+        assert info is not None
+        return info
+
+    def wait_connected(self, revision: int, attempt: int = 1) -> WorkerInfo:
+        """Wait until executors can be started for a worker."""
+        wait_for(
+            f"the driver of worker {revision}-{attempt}",
+            lambda: (info := self.info(revision, attempt)) is not None and info.driver_url,
+        )
+        info = self.info(revision, attempt)
+        assert info is not None
+        return info
+
+    def batches(self, revision: int, attempt: int = 1) -> int:
+        """How many batches a worker has run, by its heartbeat."""
+        beat = read_heartbeat(self.instance(revision, attempt))
+        return beat[0].progress.batches if beat is not None else 0
+
+    def wait_batches(self, count: int, revision: int, attempt: int = 1, timeout: float = 60.0) -> None:
+        """Wait until a worker has run some more batches."""
+        goal = self.batches(revision, attempt) + count
+        wait_for(f"{count} batches", lambda: self.batches(revision, attempt) >= goal, timeout)
+
+    def result(self) -> Result | None:
+        """Return how the job has ended."""
+        node = self.store.get(f"{paths.RESULTS}/{JOB}")
+        return decode(Result, node.data) if node is not None else None
+
+    def outputs(self) -> int:
+        """How many records have come out so far."""
+        output = log_folder("output", self.storage)
+        return sum(Log.open(output).ends()) if output.exists() else 0
+
+    def check_output(self, timeout: float = 60.0) -> None:
+        """Wait until all input has come out, and see that it did so exactly once."""
+        wait_for(f"{self.fed} records", lambda: self.outputs() >= self.fed, timeout)
+        records = read(self.storage, "output")
+        values = Counter(record.value[1] for record in records)
+        assert values == Counter(range(self.fed))
+        visits = Counter((record.key, record.value[0]) for record in records)
+        by_key = Counter(record.key for record in records)
+        assert visits == Counter((key, n + 1) for key, count in by_key.items() for n in range(count))
+
+
+def tree_of(pid: int) -> list[psutil.Process]:
+    """Return a process and all that it has started."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def signal_tree(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process and all that it has started."""
+    for process in tree_of(pid):
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def kill_tree(pid: int) -> None:
+    """End a process and all that it has started, whatever state they are in."""
+    tree = tree_of(pid)
+    for process in tree:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(tree, timeout=10)
+
+
+def java_of(pid: int) -> psutil.Process:
+    """Return the Java process of a driver."""
+    return next(process for process in tree_of(pid) if process.name() == "java")
