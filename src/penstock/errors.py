@@ -95,6 +95,10 @@ class IncompatibleJobError(PenstockError):
     """A job cannot continue from its checkpoint; the message says how to go on."""
 
 
+class SupersededError(PenstockError):
+    """Another worker has taken a job over; this one can do nothing for it any more."""
+
+
 class SettingError(PenstockError):
     """An option, a setting or the machine itself is not usable as it is."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engine.side import SIDES
+from penstock.errors import SupersededError
 from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
 from penstock.graph.kinds import COLUMNAR, NativeTask
@@ -51,6 +52,8 @@ class Folders:
     """Where a job keeps its files. All of them are below one folder, which can be copied as a whole."""
 
     root: str
+    taken: bool = False
+    """Whether the folder was taken over. It is then never made anew: if it is gone, somebody else has it."""
 
     @property
     def checkpoint(self) -> Path:
@@ -104,8 +107,13 @@ class Folders:
 
     def create(self) -> None:
         """Make the folders, readable by their owner alone."""
-        for folder in (Path(self.root), self.ledger, self.state, self.feedback):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.taken:
+            Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.ledger.mkdir(mode=0o700, exist_ok=True)
+        elif not self.ledger.is_dir():
+            raise SupersededError(f"{self.root} is gone: another worker has taken the job over")
+        for folder in (self.state, self.feedback):
+            folder.mkdir(mode=0o700, exist_ok=True)
 
 
 @dataclass(frozen=True)

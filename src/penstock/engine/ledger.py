@@ -19,7 +19,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from penstock.engine.summary import StateHead
-from penstock.errors import JobFailedError
+from penstock.errors import JobFailedError, SupersededError
 
 VERSION = 1
 
@@ -62,8 +62,14 @@ class Ledger:
             os.link(staged, self._path(entry.batch))
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            raise self._gone() from None
         finally:
-            staged.unlink()
+            staged.unlink(missing_ok=True)
+        if not self.has(entry.batch):
+            # The folder was renamed while the link was made: the entry is there, and what follows it is for
+            # whoever has the folder now.
+            raise self._gone()
         return True
 
     def replace(self, entry: Entry) -> None:
@@ -130,10 +136,18 @@ class Ledger:
         body = json.dumps(asdict(entry), sort_keys=True)
         text = json.dumps({"version": VERSION, "crc": zlib.crc32(body.encode()), "entry": body})
         staged = self._folder / f".{uuid4().hex}"
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileNotFoundError:
+            raise self._gone() from None
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
         return staged
+
+    def _gone(self) -> SupersededError:
+        return SupersededError(
+            f"{self._folder} is gone: another worker has taken the job over, or removed it"
+        )
 
     def _batches(self) -> list[int]:
         return sorted(

@@ -151,6 +151,17 @@ class Handle:
                     self._query.changed.wait(_LOOK)
                 seen = self.report.batches
 
+    def doze(self, seconds: float) -> None:
+        """Wait until a batch has ended or the query itself, but no longer than this."""
+        with self._query.changed:
+            self._query.changed.wait(seconds)
+
+    @property
+    def lag(self) -> int | None:
+        """How many records wait in the sources at this moment, as far as they can tell."""
+        with self._lock:
+            return self._query.lag
+
     def _look(self) -> None:
         report = self.report
         if not self._stopped:
@@ -203,8 +214,11 @@ class Handle:
             assert replaced.done is not None
             return replaced.done
 
-    def stop(self) -> None:
-        """Let the batch that runs end, start no other, and stop. Raises what has ended the job before."""
+    def stop(self, *, let_out: bool = False) -> None:
+        """Let the batch that runs end, start no other, and stop. Raises what has ended the job before.
+
+        ``let_out`` runs as many more batches as records need that are on their way through a loop.
+        """
         with self._lock:
             if self._stopped:
                 return
@@ -214,7 +228,7 @@ class Handle:
             except Exception as error:
                 failure = error
             try:
-                self._query.stop()
+                self._query.stop(let_out=let_out)
             finally:
                 self._stopped = True
                 atexit.unregister(self._leave)

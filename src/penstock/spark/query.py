@@ -154,7 +154,10 @@ class JobQuery:
         if not self._ledger.commit(entry):
             # The batch happened before a crash: what it did then stands, and is made visible now.
             found = self._ledger.read(batch)
-            assert found is not None
+            if found is None or found.end != entry.end:
+                raise JobFailedError(
+                    f"batch {batch} of job {self.blueprint.job!r} was committed by another run meanwhile"
+                )
             entry = found
             summary.receipts = dict(entry.receipts)
         publish(self.blueprint, batch, summary.receipts)
@@ -242,9 +245,12 @@ class JobQuery:
         if self._query is None:
             return
         staged = folders.stop_request.with_suffix(".new")
-        staged.write_text(LET_OUT if let_out else "")
-        staged.replace(folders.stop_request)
         deadline = time.monotonic() + _STOP_SECONDS
+        try:
+            staged.write_text(LET_OUT if let_out else "")
+            staged.replace(folders.stop_request)
+        except FileNotFoundError:
+            deadline = 0.0  # The folder was taken over: no batch of this query can happen any more.
         with suppress(Exception):  # Java may have died; then there is nothing to stop.
             while self._query.isActive and not folders.stop_answer.exists() and time.monotonic() < deadline:
                 if let_out:

@@ -54,20 +54,23 @@ def start(
     conf: Mapping[str, object] | None = None,
     folder: str | Path | None = None,
     fresh: bool = False,
+    taken: bool = False,
     on_progress: Callable[[Report], None] | None = None,
 ) -> Handle:
     """Start a job here and return a handle of it while it runs on.
 
     The options are those of :func:`run`; ``on_progress`` is called by :meth:`Handle.wait`, in the thread
-    that waits. A job that nobody has stopped is stopped when the program ends.
+    that waits. A job that nobody has stopped is stopped when the program ends. A folder that was ``taken``
+    over from another process is never made anew when it is gone.
     """
     job.validate()
     with ExitStack() as kept, _told(job):
-        place, lasting = kept.enter_context(_job_folder(job, folder, fresh))
+        place, lasting = kept.enter_context(_job_folder(job, folder, fresh, taken))
 
         def drawing(job: Job) -> Blueprint:
             sides = {stream: LogSink(f"{job.name}.{stream}", lenient=True) for stream in SIDE_STREAMS}
-            return replace(draw(job, folder=place, buckets=1, sides=sides), lasting=lasting)
+            drawn = draw(job, folder=place, buckets=1, sides=sides)
+            return replace(drawn, lasting=lasting, folders=replace(drawn.folders, taken=taken))
 
         handle = Handle.begin(job, drawing, master=master, conf=conf, on_progress=on_progress)
         handle.kept = kept.pop_all()
@@ -102,7 +105,7 @@ def _told(job: Job) -> Iterator[None]:
 
 
 @contextmanager
-def _job_folder(job: Job, folder: str | Path | None, fresh: bool) -> Iterator[tuple[Path, bool]]:
+def _job_folder(job: Job, folder: str | Path | None, fresh: bool, taken: bool) -> Iterator[tuple[Path, bool]]:
     """Give a run its folder, which no other run has at the same time; say whether it will last."""
     lasting = all(vertex.operator.durable for vertex in job.vertices if isinstance(vertex.operator, Source))
     if folder is None and not lasting:
@@ -113,7 +116,8 @@ def _job_folder(job: Job, folder: str | Path | None, fresh: bool) -> Iterator[tu
             shutil.rmtree(place, ignore_errors=True)
         return
     place = Path(folder) if folder is not None else home() / "jobs" / job.name
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not taken:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

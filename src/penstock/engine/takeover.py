@@ -1,0 +1,160 @@
+"""Who has a job's folder: taking it over is renaming it, which ends what its former holder could still do.
+
+The folders of a job lie side by side, named by revision and attempt; one of them at a time holds the ledger.
+A successor renames it to its own name. Whatever the predecessor does from then on it does by a path that is
+gone, so it can commit nothing, however long it was paused. What it makes anew at the old path (Spark and the
+buckets of keyed state make their folders as needed) has no ledger and is never taken for the job's folder.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from penstock.errors import JobFailedError, SupersededError
+
+_NAME = re.compile(r"(\d{6,})-(\d{4,})")
+_FIRST = "000000-0000"
+"""What a job's folder is called before anybody has it. The lowest of all names."""
+_BEGUN = "begun"
+"""The mark of a job that has had a folder: from then on none is made, it is only taken over."""
+_EMPTYING = "emptying-"
+_LEDGER = "ledger"
+_LOCK = "lock"
+_PATIENCE = 5.0
+_PAUSE = 0.01
+
+
+@dataclass(frozen=True, order=True)
+class Claim:
+    """The name under which a worker has a job's folder. A later claim is larger.
+
+    >>> Claim(3, 12).name, Claim.of("000003-0012") == Claim(3, 12), Claim.of("begun") is None
+    ('000003-0012', True, True)
+    """
+
+    revision: int
+    attempt: int
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return f"{self.revision:06d}-{self.attempt:04d}"
+
+    @classmethod
+    def of(cls, name: str) -> Claim | None:
+        """Read the name of a folder; None when it is none of ours."""
+        found = _NAME.fullmatch(name)
+        return cls(int(found[1]), int(found[2])) if found else None
+
+
+def current(base: Path) -> Claim | None:
+    """Return the claim under which the job's folder is held now."""
+    names = [path.name for path in base.iterdir()] if base.is_dir() else []
+    claims = [claim for name in names if (claim := Claim.of(name)) is not None]
+    return max((claim for claim in claims if holds(base / claim.name)), default=None)
+
+
+def holds(folder: Path) -> bool:
+    """Whether a folder is the job's: its holder has not been superseded."""
+    return (folder / _LEDGER).is_dir()
+
+
+def take_over(base: Path, claim: Claim, *, fresh: bool = False, patience: float = _PATIENCE) -> Path:
+    """Make the job's folder this worker's own, and return it.
+
+    ``fresh`` forgets what revisions before this one have done; what an earlier attempt of this revision has
+    done stays. Raises SupersededError when a later worker has the folder, JobFailedError when a folder that
+    was there is gone.
+    """
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = base / claim.name
+    deadline = time.monotonic() + patience
+    while True:
+        holder = current(base)
+        if holder is None:
+            # A list that is read while a folder is renamed may lack it: look again before saying so.
+            lost = (base / _BEGUN).exists()
+            if lost and time.monotonic() < deadline:
+                time.sleep(_PAUSE)
+            elif lost and not fresh:
+                raise JobFailedError(
+                    f"the job's folder in {base} is gone: put it back, or start from scratch (--fresh)"
+                )
+            else:
+                _make_first(base)
+            continue
+        if holder > claim:
+            raise SupersededError(f"{base / holder.name} belongs to a later worker than {claim.name}")
+        if holder == claim:
+            raise JobFailedError(f"{own} is in use: a worker of the same number has been started before")
+        if fresh and holder.revision < claim.revision:
+            # Noted before the rename, so that whoever comes after a crash knows what to finish.
+            with suppress(FileNotFoundError):
+                (base / holder.name / _emptying(claim)).touch(mode=0o600)
+        try:
+            (base / holder.name).rename(own)
+        except FileNotFoundError:
+            continue  # another worker was faster
+        break
+    _settle_down(base, holder, claim)
+    return own
+
+
+def _make_first(base: Path) -> None:
+    """Make the first folder of a job, whole at once, under a name that everybody would give it."""
+    staged = base / f".{uuid4().hex}"
+    staged.mkdir(mode=0o700)
+    (staged / _LEDGER).mkdir(mode=0o700)
+    try:
+        staged.rename(base / _FIRST)
+    except OSError:
+        shutil.rmtree(staged, ignore_errors=True)  # another worker was faster
+    (base / _BEGUN).touch(mode=0o600)
+
+
+def _settle_down(base: Path, holder: Claim, claim: Claim) -> None:
+    """Make a folder that was just taken over ready for its new holder."""
+    own = base / claim.name
+    with suppress(FileNotFoundError):  # A later worker may take it over at once.
+        # The lock of the former holder stays with it, and with the file that nobody will find any more.
+        (own / _LOCK).unlink(missing_ok=True)
+        # A former holder of the revision that began to empty it may have died over it.
+        if any((own / _emptying(one)).exists() for one in (holder, claim)):
+            _empty(own)
+        for note in own.glob(f"{_EMPTYING}*"):
+            note.unlink(missing_ok=True)
+        # The ledger says where to go on; Spark's notes may be of a batch that a pause has cut in two.
+        shutil.rmtree(own / "checkpoint", ignore_errors=True)
+    _remove_orphans(base, claim)
+    if not holds(own):
+        raise SupersededError(f"{own} was taken over by a later worker at once")
+
+
+def _emptying(claim: Claim) -> str:
+    return f"{_EMPTYING}{claim.revision:06d}"
+
+
+def _empty(own: Path) -> None:
+    """Remove all that a job has done, and keep the notes that this is to be done."""
+    for path in sorted(own.iterdir()):
+        if path.name == _LEDGER:
+            for entry in sorted(path.iterdir()):
+                entry.unlink(missing_ok=True)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        elif not path.name.startswith(_EMPTYING):
+            path.unlink(missing_ok=True)
+
+
+def _remove_orphans(base: Path, claim: Claim) -> None:
+    """Remove what former holders have made at their old paths since."""
+    for path in sorted(base.iterdir()):
+        other = Claim.of(path.name)
+        if other is not None and other < claim:
+            shutil.rmtree(path, ignore_errors=True)
