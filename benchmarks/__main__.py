@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     driver_memory,
     guarantees,
+    idle_cluster,
     keyed_count,
     machine,
     per_record,
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "guarantees": guarantees.run,
     "sql_job": sql_job.run,
     "windowed_count": windowed_count.run,
+    "idle_cluster": idle_cluster.run,
 }
 
 
