@@ -70,7 +70,7 @@ class Leadership:
             raise
 
     def fence(self) -> Check:
-        """Return what must hold when this master writes as the leader. Raises ConflictError if it does not lead."""
+        """Return what must hold when this master writes as the leader. Raises ConflictError otherwise."""
         term = self._term
         if term is None:
             raise ConflictError("this master does not lead")

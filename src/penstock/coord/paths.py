@@ -28,3 +28,12 @@ ALARMS = "/alarms"
 """``/alarms/ID``, by the leader: Alarm."""
 BUNDLES = "/bundles"
 """``/bundles/SHA256``: BundleInfo; below it the chunks ``00000``, ``00001``, … of a small one, as bytes."""
+
+
+def worker(job: str, revision: int, attempt: int) -> str:
+    """Return the node of a worker.
+
+    >>> worker("wordcount", 3, 1)
+    '/workers/wordcount/3-1'
+    """
+    return f"{WORKERS}/{job}/{revision}-{attempt}"

@@ -1,4 +1,4 @@
-"""Users' code in the daemons: taken in by the leader, unpacked by supervisors before a worker may import it."""
+"""Users' code in the daemons: taken in by the leader, unpacked by supervisors before workers import it."""
 
 from __future__ import annotations
 

@@ -236,9 +236,8 @@ class Supervisor:
             self._save(instance.job, failures)
             del self._unsaved[instance.job]
             # Its session would hold its place until it expires.
-            place = f"{paths.WORKERS}/{instance.job}/{worker_name(instance.revision, instance.attempt)}"
             with suppress(MissingError):
-                self._store.delete(place)
+                self._store.delete(paths.worker(instance.job, instance.revision, instance.attempt))
 
     def _save(self, job: str, failures: Failures) -> None:
         path = f"{paths.FAILURES}/{job}"
@@ -259,8 +258,7 @@ class Supervisor:
             place = (instance.job, instance.revision, instance.attempt)
             if not instance.alive and instance.role == "driver" and place in held:
                 with suppress(MissingError):
-                    name = worker_name(instance.revision, instance.attempt)
-                    self._store.delete(f"{paths.WORKERS}/{instance.job}/{name}")
+                    self._store.delete(paths.worker(*place))
 
     def _register(self) -> None:
         session = self._store.session_id
@@ -326,12 +324,3 @@ class Supervisor:
             since=instance.started,
             failures=failures.count if failures and failures.revision == instance.revision else 0,
         )
-
-
-def worker_name(revision: int, attempt: int) -> str:
-    """Return the name of a worker's place in the store.
-
-    >>> worker_name(3, 1)
-    '000003-0001'
-    """
-    return f"{revision:06d}-{attempt:04d}"

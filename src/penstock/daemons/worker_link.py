@@ -28,11 +28,6 @@ _RETRY_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
 
 
-def worker_path(job: str, revision: int, attempt: int) -> str:
-    """Return the node of a worker."""
-    return f"{paths.WORKERS}/{job}/{revision}-{attempt}"
-
-
 class Link:
     """Tells the store of a worker, and the worker of the store."""
 
@@ -40,7 +35,7 @@ class Link:
         self._connect = connect
         self._job = info.job
         self._name = f"{info.revision}-{info.attempt}"
-        self._path = worker_path(info.job, info.revision, info.attempt)
+        self._path = paths.worker(info.job, info.revision, info.attempt)
         self._wanted = info
         self._told: WorkerInfo | None = None
         self._told_at = 0.0

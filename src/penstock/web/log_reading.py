@@ -22,8 +22,8 @@ _LONGEST_CURSOR = 64 << 10
 class ClusterLogs:
     """Implements :class:`penstock.daemons.service.LogReader`.
 
-    A page holds an equal share of each place, sorted by time. A node that does not answer is left out and tried
-    again with the next page: its cursor stays where it was.
+    A page holds an equal share of each place, sorted by time. A node that does not answer is left out and
+    tried again with the next page: its cursor stays where it was.
     """
 
     def __init__(self, client: AgentClient, own_files: Callable[[], list[Path]]) -> None:
