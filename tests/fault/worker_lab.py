@@ -25,7 +25,6 @@ from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.coord.zookeeper import ZooKeeperStore
 from penstock.daemons.executors import executor_command
 from penstock.daemons.instance import Instance, read_exit, read_heartbeat, write_instance
-from penstock.daemons.worker_link import worker_path
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
@@ -203,7 +202,7 @@ class Lab:
 
     def info(self, revision: int, attempt: int = 1) -> WorkerInfo | None:
         """Return what the store has of a worker."""
-        node = self.store.get(worker_path(JOB, revision, attempt))
+        node = self.store.get(paths.worker(JOB, revision, attempt))
         return decode(WorkerInfo, node.data) if node is not None else None
 
     def wait_phase(self, phase: str, revision: int, attempt: int = 1, timeout: float = 60.0) -> WorkerInfo:

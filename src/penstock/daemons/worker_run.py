@@ -1,4 +1,4 @@
-"""What a worker does: starts Spark, waits until its predecessors have stopped, takes over the job, runs it."""
+"""What a worker does: starts Spark, waits until its predecessors have stopped, takes over, runs."""
 
 from __future__ import annotations
 
