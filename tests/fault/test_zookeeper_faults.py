@@ -1,0 +1,246 @@
+"""ZooKeeper servers die, hang and come back; so do those who use them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from store_support import Calls, eventually, gets
+from zookeeper_servers import PASSWORD, ZooKeeperServers
+
+from penstock.coord.embedded import EmbeddedZooKeeper
+from penstock.coord.lock import Lock
+from penstock.coord.store import DisconnectedError, Session
+from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.errors import SettingError
+
+_HOLDER = """
+import os, sys, threading
+from penstock.coord.lock import Lock
+from penstock.coord.zookeeper import ZooKeeperStore
+store = ZooKeeperStore.connect(sys.argv[1], os.environ["PASSWORD"], root=sys.argv[2], session_seconds=2.0)
+store.listen(lambda session: print(session.value, flush=True))
+print(Lock(store, "/leader", b"helper").try_acquire(lambda: None), flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    servers = EmbeddedZooKeeper(
+        tmp_path / "zookeeper", servers=3, hosts=["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    )
+    try:
+        servers.start()
+        servers.wait_ready()
+        yield servers
+    finally:
+        servers.stop()
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    server = EmbeddedZooKeeper(tmp_path / "zookeeper")
+    try:
+        server.start()
+        server.wait_ready()
+        yield server
+    finally:
+        for pid in server.pids().values():
+            os.kill(pid, signal.SIGCONT)
+        server.stop()
+
+
+def _write(store: ZooKeeperStore, path: str) -> None:
+    """Write as a daemon does: whether a write happened that was not answered is seen by reading."""
+    deadline = time.monotonic() + 20
+    while store.get(path) is None:
+        try:
+            store.create(path)
+        except DisconnectedError:
+            assert time.monotonic() < deadline
+
+
+def test_each_of_three_servers_can_die_and_be_started_again(three: EmbeddedZooKeeper) -> None:
+    servers = ZooKeeperServers(three.connect_string)
+    try:
+        store = servers.open()
+        store.create("/nodes/a", ephemeral=True)
+        session_id = store.session_id
+        heard: list[Session] = []
+        store.listen(heard.append)
+        for number in three.numbers:
+            before = three.pids()
+            os.kill(before[number], signal.SIGKILL)
+            for item in range(20):
+                _write(store, f"/after-{number}/{item}")
+            assert number not in three.pids()
+            three.start(number)
+            three.wait_ready(number)
+            after = three.pids()
+            assert after[number] != before.pop(number)
+            assert before.items() <= after.items()
+        assert store.session_id == session_id
+        assert Session.LOST not in heard
+        assert gets(store, "/nodes/a").owner == session_id
+        for number in three.numbers:
+            assert len(store.children(f"/after-{number}")) == 20
+    finally:
+        servers.close()
+
+
+def test_all_servers_listen_on_loopback_only(three: EmbeddedZooKeeper) -> None:
+    for number, pid in three.pids().items():
+        address = three.addresses[number - 1]
+        connections = psutil.Process(pid).net_connections()
+        listening = {tuple(c.laddr) for c in connections if c.status == psutil.CONN_LISTEN}
+        expected = {(address.host, address.client), (address.host, address.election)}
+        assert listening - {(address.host, address.peer)} == expected
+
+
+def test_nothing_is_lost_when_all_servers_are_away_for_some_seconds(three: EmbeddedZooKeeper) -> None:
+    servers = ZooKeeperServers(three.connect_string)
+    try:
+        store = servers.open(timeout=1.0)
+        store.create("/nodes/a", b"here", ephemeral=True)
+        store.create("/jobs/a", b"job")
+        session_id = store.session_id
+        heard: list[Session] = []
+        store.listen(heard.append)
+        fired = Calls()
+        store.get("/jobs/a", fired)
+        lock = Lock(store, "/leader", b"me")
+        assert lock.try_acquire(Calls())
+        three.stop()
+        assert three.pids() == {}
+        eventually(lambda: store.session is Session.SUSPENDED, "the store is suspended")
+        eventually(lambda: fired.count == 1, "the watch fires")
+        assert not lock.held()
+        away = time.monotonic()
+        while time.monotonic() < away + 8:
+            began = time.monotonic()
+            with pytest.raises(DisconnectedError):
+                store.get("/jobs/a")
+            with pytest.raises(DisconnectedError):
+                store.set("/jobs/a", b"must not arrive later")
+            assert time.monotonic() - began < 3.0
+        three.start()
+        three.wait_ready()
+        eventually(lambda: store.session is Session.CONNECTED, "the store is connected")
+        assert heard == [Session.SUSPENDED, Session.CONNECTED]
+        assert store.session_id == session_id
+        assert gets(store, "/nodes/a").owner == session_id
+        assert lock.held()
+        assert gets(store, "/jobs/a").data == b"job"
+    finally:
+        servers.close()
+
+
+def test_no_call_waits_for_a_server_that_hangs(one: EmbeddedZooKeeper) -> None:
+    servers = ZooKeeperServers(one.connect_string)
+    try:
+        store = servers.open(timeout=1.0)
+        heard: list[Session] = []
+        store.listen(heard.append)
+        os.kill(one.pids()[1], signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(DisconnectedError):
+            store.create("/a")
+        assert time.monotonic() - began < 3.0
+        eventually(lambda: store.session is Session.SUSPENDED, "the store sees that nobody answers")
+        began = time.monotonic()
+        with pytest.raises(DisconnectedError):
+            store.get("/a")
+        other = ZooKeeperServers(one.connect_string)
+        with pytest.raises(DisconnectedError):
+            other.open(timeout=1.0)
+        assert time.monotonic() - began < 5.0
+        os.kill(one.pids()[1], signal.SIGCONT)
+        eventually(lambda: store.session is Session.CONNECTED, "the store is connected")
+        began = time.monotonic()
+        os.kill(one.pids()[1], signal.SIGSTOP)
+        store.close()
+        assert time.monotonic() - began < 3.0
+    finally:
+        servers.close()
+
+
+def test_a_holder_that_is_paused_past_its_session_hears_that_it_lost_it(one: EmbeddedZooKeeper) -> None:
+    servers = ZooKeeperServers(one.connect_string)
+    store = servers.open()
+    helper = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, one.connect_string, servers.root],
+        env={**os.environ, "PASSWORD": PASSWORD},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert helper.stdout is not None
+        assert helper.stdout.readline() == "True\n"
+        woken = Calls()
+        lock = Lock(store, "/leader", b"me")
+        assert not lock.try_acquire(woken)
+        helper.send_signal(signal.SIGSTOP)
+        eventually(lambda: woken.count == 1, "the lock is free")
+        assert lock.try_acquire(Calls())
+        helper.send_signal(signal.SIGCONT)
+        assert [helper.stdout.readline().strip() for _ in range(3)] == ["suspended", "lost", "connected"]
+        assert lock.held()
+    finally:
+        helper.kill()
+        helper.wait()
+        assert helper.stdout is not None
+        helper.stdout.close()
+        servers.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_store_outlives_an_error_inside_its_client(one: EmbeddedZooKeeper) -> None:
+    servers = ZooKeeperServers(one.connect_string)
+    try:
+        store = servers.open()
+        heard: list[Session] = []
+        store.listen(heard.append)
+        client = store._client
+        # No request is like this: kazoo's thread raises, and ends.
+        client._queue.append((object(), None))
+        client._connection._write_sock.send(b"\0")
+        eventually(lambda: heard == [Session.LOST, Session.CONNECTED], "it has a new session")
+        store.create("/a")
+    finally:
+        servers.close()
+
+
+def test_servers_are_found_again_by_their_folder(one: EmbeddedZooKeeper) -> None:
+    store = ZooKeeperStore.connect(one.connect_string, PASSWORD)
+    store.create("/a", b"kept")
+    store.close()
+    again = EmbeddedZooKeeper(one.folder)
+    assert again.connect_string == one.connect_string
+    again.start()
+    assert again.pids() == one.pids()
+    again.stop()
+    assert one.pids() == {}
+    again.start()
+    again.wait_ready()
+    store = ZooKeeperStore.connect(one.connect_string, PASSWORD)
+    assert gets(store, "/a").data == b"kept"
+    store.close()
+
+
+def test_a_server_that_cannot_start_says_why(one: EmbeddedZooKeeper, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot use"):
+        EmbeddedZooKeeper(tmp_path / "other", ports=[one.addresses[0].client])
+    one.stop()
+    (one.folder / "server-1" / "data" / "version-2").rename(tmp_path / "moved")
+    (one.folder / "server-1" / "data" / "version-2").write_text("not a folder")
+    one.start()
+    with pytest.raises(SettingError, match="server 1 ended"):
+        one.wait_ready()

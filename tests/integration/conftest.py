@@ -1,0 +1,21 @@
+"""What integration tests share: it takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.coord.embedded import EmbeddedZooKeeper
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    """One real ZooKeeper server; tests use roots of their own."""
+    server = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
+    try:
+        server.start()
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()

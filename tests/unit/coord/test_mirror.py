@@ -1,0 +1,237 @@
+"""The mirror is exact, reads no more than it must, and leaves no watches behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_support import Calls
+
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.coord.mirror import Mirror
+from penstock.coord.names import below
+from penstock.coord.store import DisconnectedError, Node, Store, StoreError, Watcher
+
+
+class CountingStore(MemoryStore):
+    """Counts what is read, and fails when it is told to."""
+
+    def __init__(self, ensemble: MemoryEnsemble, deliver: Callable[[Watcher], None] | None = None) -> None:
+        super().__init__(ensemble, **({} if deliver is None else {"deliver": deliver}))  # type: ignore[arg-type]
+        self.reads: list[str] = []
+        self.fail_after: int | None = None
+
+    def _count(self, what: str) -> None:
+        if self.fail_after is not None and len(self.reads) >= self.fail_after:
+            raise DisconnectedError("told to fail")
+        self.reads.append(what)
+
+    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+        self._count(f"get {path}")
+        return super().get(path, watch)
+
+    def children(self, path: str, watch: Watcher | None = None) -> list[str]:
+        self._count(f"children {path}")
+        return super().children(path, watch)
+
+
+def _tree(get: Callable[[str], Node | None], names: Callable[[str], list[str]], root: str) -> dict[str, Node]:
+    node = get(root)
+    found = {} if node is None else {root: node}
+    for name in names(root):
+        found |= _tree(get, names, below(root, name))
+    return found
+
+
+def _mirrored(mirror: Mirror, roots: Sequence[str]) -> dict[str, Node]:
+    return {path: node for root in roots for path, node in _tree(mirror.get, mirror.children, root).items()}
+
+
+def _stored(store: Store, roots: Sequence[str]) -> dict[str, Node]:
+    return {path: node for root in roots for path, node in _tree(store.get, store.children, root).items()}
+
+
+def test_one_change_among_a_thousand_nodes_costs_one_read() -> None:
+    ensemble = MemoryEnsemble()
+    other, store = MemoryStore(ensemble), CountingStore(ensemble)
+    for number in range(1000):
+        other.create(f"/nodes/{number:04d}", b"", ephemeral=number % 2 == 0)
+    wake = Calls()
+    mirror = Mirror(store, ["/nodes"], wake)
+    mirror.refresh()
+    assert len(mirror.children("/nodes")) == 1000
+    # An ephemeral node has nothing below it, so nobody needs to ask.
+    assert len(store.reads) == 2 + 1000 + 500
+    costs: list[tuple[Callable[[], object], list[str]]] = [
+        (lambda: None, []),
+        (lambda: other.set("/nodes/0500", b"new"), ["get /nodes/0500"]),
+        (lambda: other.delete("/nodes/0501"), ["children /nodes"]),
+        (
+            lambda: other.create("/nodes/1000"),
+            ["children /nodes", "get /nodes/1000", "children /nodes/1000"],
+        ),
+    ]
+    for change, expected in costs:
+        store.reads.clear()
+        change()
+        assert mirror.dirty == bool(expected)
+        mirror.refresh()
+        assert store.reads == expected
+        assert not mirror.dirty
+    assert _mirrored(mirror, ["/nodes"]) == _stored(other, ["/nodes"])
+
+
+def test_it_keeps_the_old_copy_and_stays_dirty_while_the_servers_are_away() -> None:
+    ensemble = MemoryEnsemble()
+    other, store = MemoryStore(ensemble), CountingStore(ensemble)
+    for name in "abc":
+        other.create(f"/jobs/{name}", b"old")
+    mirror = Mirror(store, ["/jobs"], Calls())
+    mirror.refresh()
+    before = _mirrored(mirror, ["/jobs"])
+    store.disconnect()
+    for name in "abc":
+        other.set(f"/jobs/{name}", b"new")
+    for _ in range(2):
+        with pytest.raises(DisconnectedError):
+            mirror.refresh()
+        assert mirror.dirty
+        assert _mirrored(mirror, ["/jobs"]) == before
+    store.reconnect()
+    mirror.refresh()
+    assert not mirror.dirty
+    assert _mirrored(mirror, ["/jobs"]) == _stored(other, ["/jobs"])
+
+
+def test_a_refresh_that_breaks_off_goes_on_where_it_was() -> None:
+    ensemble = MemoryEnsemble()
+    other, store = MemoryStore(ensemble), CountingStore(ensemble)
+    for name in "abc":
+        other.create(f"/jobs/{name}", b"")
+    mirror = Mirror(store, ["/jobs"], Calls())
+    for limit in range(8):
+        store.fail_after = limit
+        with pytest.raises(DisconnectedError):
+            mirror.refresh()
+    store.fail_after = None
+    mirror.refresh()
+    assert len(store.reads) == 8
+    assert _mirrored(mirror, ["/jobs"]) == _stored(other, ["/jobs"])
+
+
+def test_a_change_right_after_a_read_is_not_missed() -> None:
+    ensemble = MemoryEnsemble()
+    other = MemoryStore(ensemble)
+    other.create("/jobs/a", b"old")
+
+    class Meanwhile(MemoryStore):
+        """Somebody changes a node between this read and what the mirror makes of it."""
+
+        changed = False
+
+        def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+            node = super().get(path, watch)
+            if path == "/jobs/a" and not self.changed:
+                self.changed = True
+                other.set("/jobs/a", b"new")
+            return node
+
+    mirror = Mirror(Meanwhile(ensemble), ["/jobs"], Calls())
+    mirror.refresh()
+    assert mirror.dirty
+    mirror.refresh()
+    assert mirror.get("/jobs/a") == Node(b"new", 1)
+
+
+_PATHS = st.sampled_from(["/r", "/r/a", "/r/b", "/r/a/x", "/r/a/y", "/s", "/s/a", "/s/a/x", "/other"])
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["create", "ephemeral", "set", "delete"]), _PATHS),
+        st.tuples(
+            st.sampled_from(["deliver", "deliver all", "refresh", "fail", "cut", "mend", "expire", "down"]),
+            st.just(""),
+        ),
+    ),
+    max_size=60,
+)
+
+
+class _World:
+    """A mirror, somebody who changes what it mirrors, and news that wait until they are delivered."""
+
+    roots = ("/r", "/s")
+
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.news: list[Watcher] = []
+        self.writer = MemoryStore(self.ensemble)
+        self.store = CountingStore(self.ensemble, self.news.append)
+        self.wake = Calls()
+        self.mirror = Mirror(self.store, self.roots, self.wake)
+
+    def step(self, action: str, path: str) -> None:
+        try:
+            self._act(action, path)
+        except StoreError:
+            return
+        finally:
+            self.store.fail_after = None
+
+    def _act(self, action: str, path: str) -> None:
+        if action == "create":
+            self.writer.create(path, b"created")
+        elif action == "ephemeral":
+            self.writer.create(path, b"ephemeral", ephemeral=True)
+        elif action == "set":
+            self.writer.set(path, b"set")
+        elif action == "delete":
+            self.writer.delete(path)
+        elif action == "deliver" and self.news:
+            self.news.pop(0)()
+        elif action == "deliver all":
+            self.deliver()
+        elif action == "refresh":
+            self.mirror.refresh()
+        elif action == "fail":
+            self.store.fail_after = len(self.store.reads) + 2
+            self.mirror.refresh()
+        elif action == "cut":
+            self.store.disconnect()
+        elif action == "mend":
+            self.store.reconnect()
+        elif action == "expire":
+            self.ensemble.expire(self.store.session_id)
+        elif action == "down":
+            self.ensemble.stop()
+            self.ensemble.start()
+
+    def deliver(self) -> None:
+        while self.news:
+            self.news.pop(0)()
+
+
+@given(_STEPS)
+def test_it_becomes_exact_whatever_happened(steps: list[tuple[str, str]]) -> None:
+    world = _World()
+    for action, path in steps:
+        world.step(action, path)
+        assert max(world.ensemble.watches().values(), default=0) <= 1, "a watch was set twice"
+    world.store.reconnect()
+    # Once all news have come, it is dirty or exact; and what it reads then is all there is.
+    world.deliver()
+    if not world.mirror.dirty:
+        assert _mirrored(world.mirror, world.roots) == _stored(world.writer, world.roots)
+    world.mirror.refresh()
+    assert _mirrored(world.mirror, world.roots) == _stored(world.writer, world.roots)
+    world.deliver()
+    woken = world.wake.count
+    followed = _stored(world.writer, world.roots)
+    for path in followed:
+        world.writer.set(path, b"again")
+        world.deliver()
+        assert world.mirror.dirty, f"nobody watches {path}"
+    assert world.wake.count - woken >= min(1, len(followed))
+    world.mirror.refresh()
+    assert _mirrored(world.mirror, world.roots) == _stored(world.writer, world.roots)
