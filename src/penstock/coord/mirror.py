@@ -14,7 +14,7 @@ _ORDER = {Kind.DATA: 0, Kind.CHILDREN: 1}
 
 
 class _Watch:
-    """One watch that was set; only the last one set for a path and kind counts."""
+    """One watch that was set. Only the last one for a path and kind counts: it was read since the others."""
 
     def __init__(self, mirror: Mirror, change: Change) -> None:
         self._mirror = mirror
@@ -28,9 +28,9 @@ class Mirror:
     """A copy of all that is below some paths, and of these themselves.
 
     A watch marks what may have changed and calls ``wake``; ``refresh`` reads what is marked. Each read sets
-    its watch in the same request, so no change falls between them. While a watch is outstanding, a path is
-    never watched again: its watch tells of every change since it was set. All watches fire when the
-    connection breaks, so that everything is read again after it.
+    its watch in the same request, so no change falls between them. Nothing is read again before its watch has
+    fired, so that watches do not pile up. All of them fire when the connection breaks, and everything is read
+    again after it.
 
     ``refresh`` is for one thread; the rest may be called from any. The copy of one node is as it was at some
     time; two nodes may be as they were at different times.
@@ -38,13 +38,12 @@ class Mirror:
 
     def __init__(self, store: Store, roots: Sequence[str], wake: Callable[[], None]) -> None:
         self._store = store
-        self._roots = tuple(roots)
         self._wake = wake
         self._lock = threading.Lock()
         self._nodes: dict[str, Node] = {}
         self._names: dict[str, list[str]] = {}
-        self._followed: set[str] = set(self._roots)
-        self._dirty: set[Change] = {(Kind.DATA, root) for root in self._roots}
+        self._followed: set[str] = set(roots)
+        self._dirty: set[Change] = {(Kind.DATA, root) for root in roots}
         self._watches: dict[Change, _Watch] = {}
 
     @property
@@ -92,12 +91,7 @@ class Mirror:
 
     def _read_data(self, path: str) -> list[Change]:
         """Read a node, and return what must be read for it."""
-        watch = self._new_watch((Kind.DATA, path))
-        try:
-            node = self._store.get(path, watch)
-        except StoreError:
-            self._drop_watch((Kind.DATA, path), watch)
-            raise
+        node = self._store.get(path, self._new_watch((Kind.DATA, path)))
         with self._lock:
             if node is None:
                 self._forget(path)
@@ -109,17 +103,13 @@ class Mirror:
 
     def _read_names(self, path: str) -> list[Change]:
         """Read the names below a node, and return what must be read for new ones."""
-        watch = self._new_watch((Kind.CHILDREN, path))
-        try:
-            names = self._store.children(path, watch)
-        except StoreError:
-            self._drop_watch((Kind.CHILDREN, path), watch)
-            raise
+        names = self._store.children(path, self._new_watch((Kind.CHILDREN, path)))
         with self._lock:
             if path not in self._nodes:
                 return []
             for gone in sorted(set(self._names.get(path, ())) - set(names)):
-                self._unfollow(below(path, gone))
+                self._forget(below(path, gone))
+                self._followed.discard(below(path, gone))
             new = [below(path, name) for name in names if below(path, name) not in self._followed]
             self._names[path] = names
             self._followed.update(new)
@@ -129,29 +119,17 @@ class Mirror:
         """Drop a node and all below it from the copy."""
         self._nodes.pop(path, None)
         for name in self._names.pop(path, ()):
-            self._unfollow(below(path, name))
-
-    def _unfollow(self, path: str) -> None:
-        self._forget(path)
-        if path not in self._roots:
-            self._followed.discard(path)
+            self._forget(below(path, name))
+            self._followed.discard(below(path, name))
 
     def _mark(self, changes: list[Change]) -> list[Change]:
         self._dirty.update(changes)
         return changes
 
-    def _new_watch(self, change: Change) -> _Watch | None:
-        """Return a watch to set, None while one is outstanding."""
+    def _new_watch(self, change: Change) -> _Watch:
         with self._lock:
-            if change in self._watches:
-                return None
             watch = self._watches[change] = _Watch(self, change)
             return watch
-
-    def _drop_watch(self, change: Change, watch: _Watch | None) -> None:
-        with self._lock:
-            if watch is not None and self._watches.get(change) is watch:
-                del self._watches[change]
 
     def _fired(self, change: Change, watch: _Watch) -> None:
         with self._lock:

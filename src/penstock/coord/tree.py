@@ -129,7 +129,6 @@ class Tree:
         def undo() -> None:
             del self._entries[path]
             parent.names.discard(name)
-            parent.numbered -= 1
 
         return undo
 

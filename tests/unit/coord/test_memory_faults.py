@@ -114,6 +114,9 @@ def test_servers_that_are_down_end_no_session(ensemble: MemoryEnsemble) -> None:
     assert cut.session is Session.SUSPENDED
     ensemble.advance(1005)
     assert gets(store, "/nodes/a").owner == store.session_id
+    assert ensemble.sessions == [store.session_id, cut.session_id]
+    ensemble.advance(1006)
+    assert ensemble.sessions == [store.session_id]
 
 
 def test_who_crashes_leaves_its_nodes_until_its_time_is_over(ensemble: MemoryEnsemble) -> None:
