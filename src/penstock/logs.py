@@ -22,7 +22,15 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-import structlog
+# structlog loads rich for colourful tracebacks, which nobody sees here: 5 MB in each process of a cluster.
+if "rich" in sys.modules:
+    import structlog
+else:
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        import structlog
+    finally:
+        del sys.modules["rich"]
 
 LARGEST_FILE = 20_000_000
 """Bytes after which a file is put aside, as ``FILE.1`` to ``FILE.5``."""

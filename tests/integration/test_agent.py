@@ -6,6 +6,8 @@ import http.client
 import json
 import logging
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -315,6 +317,18 @@ def test_a_port_in_use_is_named_and_free_after_the_end(node: Node) -> None:
     node.served.close()
     with serve(make_agent(node.blobs, list, TOKEN, "n1"), "127.0.0.1", port) as again:
         assert httpx.get(f"{again.url}/livez", trust_env=False).status_code == 200
+
+
+def test_an_agent_loads_nothing_heavy() -> None:
+    """A supervisor has 50 MB for all that it does."""
+    code = (
+        "import sys, penstock.web.agent, penstock.web.serving, penstock.bundles.storing;"
+        "from penstock.web.agent_client import AgentClient;"
+        "AgentClient('token').close(); print(*sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    heavy = {"rich", "pygments", "httpx", "fastapi", "pydantic", "pyspark", "pandas", "numpy", "pyarrow"}
+    assert heavy & set(run.stdout.split()) == set()
 
 
 def test_a_server_that_nobody_asks_does_nothing(node: Node) -> None:

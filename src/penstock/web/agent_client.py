@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from types import TracebackType
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from penstock.bundles.limits import MOST_PACKED
 from penstock.bundles.signing import sha256_of
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    import httpx
 
 _MOST_LOGS = 64 << 20
 _MOST_WORDS = 2_000
@@ -25,16 +28,27 @@ class AgentError(PenstockError):
 class AgentClient:
     """Talks to the agents of all nodes; ``token`` is the node token. It may be used from any thread.
 
-    It is a :class:`penstock.bundles.storing.Blobs`.
+    It is a :class:`penstock.bundles.storing.Blobs`. Most supervisors never use it, so it loads the
+    HTTP library when it is used first.
     """
 
     def __init__(self, token: str, *, connect: float = 3.0, wait: float = 20.0) -> None:
-        self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(wait, connect=connect),
+        self._token = token
+        self._connect = connect
+        self._wait = wait
+
+    @cached_property
+    def _http(self) -> httpx.Client:
+        import httpx
+
+        return httpx.Client(
+            headers={"Authorization": f"Bearer {self._token}"},
+            timeout=httpx.Timeout(self._wait, connect=self._connect),
             # Neither a proxy of the environment nor a redirection may see the token.
             trust_env=False,
             follow_redirects=False,
+            # Agents speak plain HTTP. The certificates of the whole world are not loaded for them.
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         )
 
     def put(self, url: str, sha256: str, data: bytes) -> None:
@@ -76,6 +90,8 @@ class AgentClient:
 
     @contextmanager
     def _answer(self, method: str, url: str, **more: Any) -> Iterator[httpx.Response]:
+        import httpx
+
         try:
             with self._http.stream(method, url, **more) as answer:
                 yield answer
@@ -84,7 +100,8 @@ class AgentClient:
             raise AgentError(f"{url.partition('?')[0]} does not answer: {what}") from error
 
     def close(self) -> None:
-        self._http.close()
+        if "_http" in self.__dict__:
+            self._http.close()
 
     def __enter__(self) -> AgentClient:
         return self
