@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from penstock.bundles.manifest import MANIFEST, Manifest
 from penstock.bundles.signing import BundleError
 from penstock.bundles.verifying import Opened, open_bundle
 
+_STAGED = re.compile(r"\.[0-9a-f]{16}$")
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
@@ -39,6 +41,13 @@ def unpack(bundle: bytes, folder: Path) -> Manifest:
             shutil.rmtree(staged, ignore_errors=True)
     check_folder(opened, folder)
     return opened.manifest
+
+
+def clear_leftovers(parent: Path) -> None:
+    """Remove what crashes have left beside unpacked bundles; only while nobody unpacks there."""
+    for left in sorted(parent.glob(".*")):
+        if _STAGED.search(left.name):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _write(opened: Opened, folder: Path) -> None:

@@ -44,6 +44,8 @@ class AgentClient:
         return httpx.Client(
             headers={"Authorization": f"Bearer {self._token}"},
             timeout=httpx.Timeout(self._wait, connect=self._connect),
+            # Servers close what was idle for five seconds: a connection must not be used again just then.
+            limits=httpx.Limits(keepalive_expiry=2.0),
             # Neither a proxy of the environment nor a redirection may see the token.
             trust_env=False,
             follow_redirects=False,

@@ -128,6 +128,18 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         pack(tmp_path, entry="job.py")
 
 
+def test_a_file_that_the_system_does_not_give_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    write(tmp_path, {"job.py": ""})
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(BundleError, match=r"job\.py cannot be read: Permission denied"):
+        pack(tmp_path, entry="job.py")
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="root can read everything")
 @pytest.mark.parametrize("name", ["job.py", "sub"])
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:

@@ -25,7 +25,7 @@ from penstock.bundles.archive import DEFLATED, Entry, compressed, read_archive, 
 from penstock.bundles.manifest import MANIFEST, Manifest, PackedFile, decode_manifest, encode_manifest
 from penstock.bundles.names import name_fault
 from penstock.bundles.signing import BundleError, check_signature, sign
-from penstock.bundles.unpacking import unpack
+from penstock.bundles.unpacking import clear_leftovers, unpack
 from penstock.bundles.verifying import open_bundle, verify
 
 KEY = b"k" * 32
@@ -395,6 +395,10 @@ def test_a_crash_while_unpacking_leaves_no_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.undo()
     assert not (tmp_path / "code").exists()
     unpack(GOOD, tmp_path / "code")
+    (tmp_path / ".hidden").mkdir()
+    assert len(list(tmp_path.iterdir())) == 3
+    clear_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "code"]
 
 
 def test_a_folder_that_was_changed_or_is_another_is_not_taken(tmp_path: Path) -> None:
