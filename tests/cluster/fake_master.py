@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from penstock.bundles.signing import BundleError, check_signature, sha256_of
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -76,6 +75,7 @@ class FakeMaster:
         return {
             "epoch": 3,
             "leader": "m1",
+            "since": NOW,
             "masters": masters,
             "nodes": len(self.node_list),
             "jobs": len(self.specs),
@@ -103,20 +103,21 @@ class FakeMaster:
 
     def jobs(self) -> list[dict[str, Any]]:
         self._meet()
-        return [
-            {
-                "name": name,
-                "phase": self.phases[name].phase,
-                "reason": self.phases[name].reason,
-                "since": self.phases[name].since,
-                "generation": spec.generation,
-                "node": self.places.get(name, ""),
-                "executors": spec.resources.executors,
-                "progress": asdict(Progress(5, 100, 90, lag=3, at=NOW)) if name in self.places else None,
-                "failures": 0,
-            }
-            for name, spec in sorted(self.specs.items())
-        ]
+        return [self._summary(name) for name in sorted(self.specs)]
+
+    def _summary(self, name: str) -> dict[str, Any]:
+        status, spec = self.phases[name], self.specs[name]
+        return {
+            "name": name,
+            "phase": status.phase,
+            "reason": status.reason,
+            "since": status.since,
+            "generation": spec.generation,
+            "node": self.places.get(name, ""),
+            "executors": spec.resources.executors,
+            "progress": asdict(Progress(5, 100, 90, lag=3, at=NOW)) if name in self.places else None,
+            "failures": 0,
+        }
 
     def job(self, name: str) -> dict[str, Any]:
         self._meet()
@@ -129,6 +130,7 @@ class FakeMaster:
             )
             worker = WorkerInfo(name, 1, 1, place, 99, "running", NOW, progress=Progress(5, 100, 90, lag=3))
         return {
+            **self._summary(name),
             "spec": asdict(spec),
             "status": asdict(self.phases[name]),
             "assignment": asdict(assignment) if assignment else None,
@@ -143,10 +145,12 @@ class FakeMaster:
 
     def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
         self._lead()
-        if hashlib.sha256(data).hexdigest() != sha256:
+        if sha256_of(data) != sha256:
             raise InvalidError("the bundle does not have this digest: it was damaged on its way")
-        if not hmac.compare_digest(hmac.new(self.key, data, hashlib.sha256).hexdigest(), signature):
-            raise InvalidError("the bundle was not signed with this cluster's key")
+        try:
+            check_signature(data, signature, self.key)
+        except BundleError as error:
+            raise InvalidError(str(error)) from error
         self.changes += 1
         self.bundles[sha256] = BundleInfo(sha256, len(data), signature, 1, (), NOW)
         return asdict(self.bundles[sha256])
@@ -157,12 +161,12 @@ class FakeMaster:
         if name in self.specs and self.phases[name].phase not in ("ENDED", "FAILED"):
             raise RefusedError(f"job {name!r} runs already: use penstock update")
         self._change(name, self._new(name, submission, bundle, 1))
-        return self.job(name)
+        return self._changed(name)
 
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
         self._lead()
         self._change(name, self._new(name, submission, bundle, self._spec(name).generation + 1))
-        return self.job(name)
+        return self._changed(name)
 
     def _new(self, name: str, submission: Submission, bundle: str, generation: int) -> JobSpec:
         if bundle not in self.bundles:
@@ -189,14 +193,14 @@ class FakeMaster:
         self.node(node)
         self.changes += 1
         self.places[name] = node
-        return self.job(name)
+        return self._changed(name)
 
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
         self._lead()
         spec = self._spec(name)
         spec = replace(spec, resources=replace(spec.resources, **dict(changes)))
         self._change(name, spec if nodes is None else replace(spec, nodes=nodes))
-        return self.job(name)
+        return self._changed(name)
 
     def kill(self, name: str, drain: bool) -> dict[str, Any]:
         self._lead()
@@ -205,12 +209,12 @@ class FakeMaster:
             raise RefusedError(f"job {name!r} has ended already")
         self._change(name, replace(spec, wanted="ended", drain=drain), "ENDED")
         self.places.pop(name, None)
-        return self.job(name)
+        return self._changed(name)
 
     def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
         self._lead()
         self._change(name, replace(self._spec(name), wanted="running", fresh=fresh))
-        return self.job(name)
+        return self._changed(name)
 
     def clear(self, alarm: str) -> None:
         self._lead()
@@ -248,6 +252,9 @@ class FakeMaster:
             self.specs[name] = spec
             self.phases[name] = JobStatus(phase, "as wished", NOW, 1)
             self.places[name] = self.places.get(name) or (spec.nodes or ("n1",))[0]
+
+    def _changed(self, name: str) -> dict[str, Any]:
+        return {"name": name, "generation": self.specs[name].generation, "reason": "as wished"}
 
     def _meet(self) -> None:
         if self.raises is not None:

@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.bundles.limits import MOST_PACKED
 from penstock.web.answers import error_answer
 from penstock.web.refusals import tell_refusal
 
@@ -33,7 +34,7 @@ _QUERY = re.compile(rb"[!-~]{0,8192}")
 class Limits:
     """The most bytes that a request may have in its body."""
 
-    bundle: int = 64 << 20
+    bundle: int = MOST_PACKED
     document: int = 768 << 10
     """A job's document must fit into one node of the store, which is 1 MB at most in ZooKeeper."""
 

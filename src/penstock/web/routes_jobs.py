@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -17,9 +17,9 @@ from penstock.web.schemas import (
     ScaleRequest,
     SubmissionRequest,
 )
-from penstock.web.views import JobSummary, JobView, LogPage, errors
+from penstock.web.views import ChangeView, JobSummary, JobView, LogPage, errors
 
-_CHANGED = {200: {"model": JobView}, **errors(404, 409)}
+_CHANGED: dict[int | str, dict[str, Any]] = {200: {"model": ChangeView}, **errors(404, 409)}
 
 
 def job_routes(service: MasterService) -> APIRouter:
@@ -31,7 +31,7 @@ def job_routes(service: MasterService) -> APIRouter:
         """Every job, those that have ended too."""
         return Answer(redacted(service.jobs()))
 
-    @router.post("/jobs", status_code=201, responses={201: {"model": JobView}, **errors(409)})
+    @router.post("/jobs", status_code=201, responses={201: {"model": ChangeView}, **errors(409)})
     def submit(request: SubmissionRequest) -> Response:
         """Take a job in. Its bundle must have been put before."""
         return Answer(redacted(service.submit(request.submission(), request.bundle)), 201)

@@ -27,6 +27,7 @@ class ClusterView:
 
     epoch: int
     leader: str
+    since: float
     masters: tuple[MasterInfo, ...]
     nodes: int
     jobs: int
@@ -60,12 +61,29 @@ class JobSummary:
 class JobView:
     """All about a job."""
 
+    name: str
+    phase: str
+    reason: str
+    since: float
+    generation: int
+    node: str
+    executors: int
+    progress: Progress | None
     spec: JobSpec
     status: JobStatus | None
     assignment: Assignment | None
     workers: tuple[WorkerInfo, ...]
     result: Result | None
     failures: Failures | None
+
+
+@dataclass(frozen=True)
+class ChangeView:
+    """What was written; it happens soon after. The job itself tells how far it is."""
+
+    name: str
+    generation: int
+    reason: str
 
 
 class LogLine(BaseModel):

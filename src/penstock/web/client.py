@@ -1,0 +1,197 @@
+"""The client of a cluster: asks its masters in turn until one answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from penstock.daemons.interface import Submission
+from penstock.web.errors import ClientError, UnreachableError
+
+_BASE = "/api/v1"
+_PAUSE = 0.5
+_NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""After these nothing was sent, so that whatever it was can be sent to another master."""
+_NOTHING_DONE = frozenset({"no_leader", "leader_unreachable"})
+
+
+class Client:
+    """Asks masters; each method is one of :class:`penstock.daemons.interface.MasterService`.
+
+    While the masters elect a leader it waits, for ``patience`` seconds at most. A change that may have been
+    made is never sent twice. Raises ClientError for what is refused, UnreachableError when no master answers.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], token: str, *, patience: float = 15.0, timeout: float = 60.0
+    ) -> None:
+        self.token = token
+        self._urls = list(urls)
+        self._patience = patience
+        # Neither a proxy of the environment nor another place that is pointed to may see the token.
+        self._http = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(timeout, connect=3.0),
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def cluster(self) -> dict[str, Any]:
+        """Return the cluster as a whole."""
+        return self._object("GET", "/cluster")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return every node."""
+        return self._list("/nodes")
+
+    def node(self, name: str) -> dict[str, Any]:
+        """Return one node."""
+        return self._object("GET", f"/nodes/{_part(name)}")
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return every job."""
+        return self._list("/jobs")
+
+    def job(self, name: str) -> dict[str, Any]:
+        """Return one job."""
+        return self._object("GET", f"/jobs/{_part(name)}")
+
+    def logs(self, name: str, cursor: str = "", limit: int = 500) -> dict[str, Any]:
+        """Return a page of a job's log."""
+        return self._object("GET", f"/jobs/{_part(name)}/logs", params={"cursor": cursor, "limit": limit})
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Return every alarm."""
+        return self._list("/alarms")
+
+    def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
+        """Have a bundle kept."""
+        headers = {"X-Penstock-Signature": signature, "Content-Type": "application/zip"}
+        return self._object("PUT", f"/bundles/{_part(sha256)}", content=data, headers=headers, again=True)
+
+    def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
+        """Submit a job whose bundle was put before."""
+        return self._object("POST", "/jobs", json=_document(submission, bundle))
+
+    def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
+        """Exchange the code of a job."""
+        return self._object("POST", f"/jobs/{_part(name)}/update", json=_document(submission, bundle))
+
+    def migrate(self, name: str, node: str) -> dict[str, Any]:
+        """Move a job's driver."""
+        return self._object("POST", f"/jobs/{_part(name)}/migrate", json={"node": node})
+
+    def scale(self, name: str, changes: Mapping[str, int], nodes: Sequence[str] | None) -> dict[str, Any]:
+        """Change what a job may use."""
+        wanted = {**changes, **({} if nodes is None else {"nodes": list(nodes)})}
+        return self._object("POST", f"/jobs/{_part(name)}/scale", json=wanted)
+
+    def kill(self, name: str, drain: bool) -> dict[str, Any]:
+        """End a job."""
+        return self._object("DELETE", f"/jobs/{_part(name)}", params={"drain": drain})
+
+    def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
+        """Start a job again."""
+        return self._object("POST", f"/jobs/{_part(name)}/resubmit", json={"fresh": fresh})
+
+    def clear(self, alarm: str) -> None:
+        """Take an alarm back."""
+        self._ask("DELETE", f"/alarms/{_part(alarm)}")
+
+    def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        found = self._ask(method, path, **options)
+        if not isinstance(found, dict):
+            raise UnreachableError("the answer is not that of a Penstock master")
+        return found
+
+    def _list(self, path: str) -> list[dict[str, Any]]:
+        found = self._ask("GET", path)
+        if not isinstance(found, list):
+            raise UnreachableError("the answer is not that of a Penstock master")
+        return found
+
+    def _ask(self, method: str, path: str, *, again: bool = False, **options: Any) -> Any:
+        """Ask until a master answers; ``again`` says that doing it twice does no harm."""
+        harmless = again or method == "GET"
+        deadline = time.monotonic() + self._patience
+        while True:
+            reasons: list[str] = []
+            electing = False
+            for url in self._urls:
+                try:
+                    return _read(self._http.request(method, f"{url}{_BASE}{path}", **options))
+                except _NOT_BEGUN:
+                    reasons.append(f"{url} cannot be reached")
+                except httpx.HTTPError as error:
+                    if not harmless:
+                        raise _uncertain(f"{url} did not answer ({type(error).__name__})") from error
+                    reasons.append(f"{url} did not answer")
+                except ClientError as error:
+                    if error.status not in (502, 503):
+                        raise
+                    if not harmless and error.code not in _NOTHING_DONE:
+                        raise _uncertain(str(error)) from error
+                    electing = True
+                    reasons.append(f"{url}: {error}")
+            # Where no process listens, waiting would not help: an election is over soon.
+            if not electing or time.monotonic() >= deadline:
+                raise UnreachableError("no master can serve this: " + "; ".join(reasons))
+            time.sleep(_PAUSE)
+
+
+def _uncertain(reason: str) -> UnreachableError:
+    return UnreachableError(f"{reason}: the change was made or not, look before you try again")
+
+
+def _read(response: httpx.Response) -> Any:
+    """Return what an answer holds. Raises ClientError when it is a refusal."""
+    if response.status_code == httpx.codes.NO_CONTENT:
+        return {}
+    try:
+        content = response.json()
+    except ValueError:
+        content = None
+    if response.is_success and content is not None:
+        return content
+    error = content.get("error") if isinstance(content, dict) else None
+    if not isinstance(error, dict):
+        raise ClientError(
+            f"{response.url.copy_with(query=None)} answered with status {response.status_code}, "
+            "and not as a Penstock master does",
+            "not_penstock",
+            response.status_code if not response.is_success else 500,
+        )
+    message = str(error.get("message", ""))
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        message += " (PENSTOCK_TOKEN, or the file named token in the cluster's folder)"
+    raise ClientError(message, str(error.get("code", "")), response.status_code)
+
+
+def _part(name: str) -> str:
+    """Return a name as a part of a path: as it is, for names need no encoding. What is none is unknown."""
+    if not name or not all(
+        character.isascii() and (character.isalnum() or character in "._-") for character in name
+    ):
+        raise ClientError(f"{name!r} is not a name: there is nothing called so", "unknown", 404)
+    return name
+
+
+def _document(submission: Submission, bundle: str) -> dict[str, Any]:
+    return {**asdict(submission), "bundle": bundle}
