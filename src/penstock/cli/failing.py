@@ -12,10 +12,8 @@ from typing import NoReturn, ParamSpec
 
 import typer
 
+from penstock.cli.exit_codes import FAILED, INTERRUPTED, code_of
 from penstock.errors import PenstockError
-
-FAILED = 1
-INTERRUPTED = 130
 
 P = ParamSpec("P")
 
@@ -28,7 +26,7 @@ def user_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except PenstockError as error:
-            fail(str(error))
+            fail(str(error), code_of(error))
         except BrokenPipeError:
             # Python flushes standard output once more when it exits, and would complain then.
             with suppress(UnsupportedOperation):
@@ -42,7 +40,7 @@ def user_errors(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-def fail(message: str) -> NoReturn:
+def fail(message: str, code: int = FAILED) -> NoReturn:
     """End with an error."""
     typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(FAILED)
+    raise typer.Exit(code)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from penstock.cli.exit_codes import INTERRUPTED
 from penstock.cli.failed_run import told
-from penstock.cli.failing import INTERRUPTED, user_errors
+from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 from penstock.cli.progress import Progress
 from penstock.durations import read_duration

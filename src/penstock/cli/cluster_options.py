@@ -1,0 +1,76 @@
+"""Arguments and options that several commands of a cluster have, and how a command finds its cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from penstock.cli.output import Output
+from penstock.errors import SettingError
+from penstock.log import home
+from penstock.log.retention import read_size
+
+if TYPE_CHECKING:
+    from penstock.web.client import Client
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+MasterUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--master-url",
+        metavar="URL",
+        help="A master, or several with commas; else $PENSTOCK_MASTER_URL, else what penstock up started.",
+    ),
+]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+Form = Annotated[Output, typer.Option("-o", "--output", help="What to print.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it again every two seconds, until Ctrl-C.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Return only when it has happened.")]
+
+
+def connect(master_url: str | None) -> Client:
+    """Return the client of the cluster that a user means."""
+    from penstock.web.client import Client
+    from penstock.web.settings import find_masters, find_token
+
+    folder = home() / "cluster"
+    return Client(find_masters(master_url, folder), find_token(folder))
+
+
+def usage(read: Callable[[T], U], given: T) -> U:
+    """Read an option; what cannot be read is wrong usage."""
+    try:
+        return read(given)
+    except SettingError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def read_memory(text: str) -> int:
+    """Read an amount of memory, as people write it or as Spark does.
+
+    >>> read_memory("2g"), read_memory("512MiB"), read_memory("1GB")
+    (2147483648, 536870912, 1000000000)
+    """
+    if re.fullmatch(r"\d+[kmgtKMGT]", text.strip()):
+        text = f"{text.strip()}iB"
+    return read_size(text)
+
+
+def read_labels(assignments: list[str]) -> dict[str, str]:
+    """Read ``name=value`` words.
+
+    >>> read_labels(["disk=ssd", "zone="])
+    {'disk': 'ssd', 'zone': ''}
+    """
+    labels = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name:
+            raise SettingError(f"--label takes NAME=VALUE, not {assignment!r}")
+        labels[name] = value
+    return labels

@@ -1,0 +1,122 @@
+"""``penstock logs``: what the processes of a job say, from all nodes, in order of time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.cluster_options import Form, JobName, MasterUrl, connect, usage
+from penstock.cli.failing import user_errors
+from penstock.cli.output import Output
+from penstock.cli.painting import printable
+from penstock.durations import read_duration
+from penstock.errors import SettingError
+from penstock.web.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from penstock.web.client import Client
+
+EVERY = 1.0
+_PAGE = 1000
+_FIRST = ("timestamp", "level", "event", "process", "node", "job")
+
+
+@user_errors
+def logs(
+    job: JobName,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on with what comes, until Ctrl-C.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="From 10m ago on, or 2026-01-31T12:00:00.")
+    ] = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="The last N lines.")] = None,
+    output: Form = Output.TEXT,
+    master_url: MasterUrl = None,
+) -> None:
+    """Print what a job's processes have logged, on whatever node. With -o json, a line is a JSON object."""
+    earliest = "" if since is None else usage(lambda text: read_time(text, datetime.now(UTC)), since)
+
+    def wanted(line: Mapping[str, Any]) -> bool:
+        return str(line.get("timestamp", "")) >= earliest
+
+    with connect(master_url) as client:
+        try:
+            pages = _Pages(client, job)
+            lines = filter(wanted, pages.rest())
+            for line in lines if tail is None else deque(lines, maxlen=tail):
+                _print(line, output)
+            while follow:
+                time.sleep(EVERY)
+                for line in filter(wanted, pages.news()):
+                    _print(line, output)
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
+
+
+class _Pages:
+    """Reads a job's log page by page, from where it was last."""
+
+    def __init__(self, client: Client, job: str) -> None:
+        self._client = client
+        self._job = job
+        self._cursor = ""
+
+    def rest(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what is there."""
+        while True:
+            page = self._client.logs(self._job, self._cursor, _PAGE)
+            self._cursor = page["cursor"]
+            yield from page["lines"]
+            if len(page["lines"]) < _PAGE:
+                return
+
+    def news(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what has come; masters that elect a leader are waited for."""
+        try:
+            yield from self.rest()
+        except UnreachableError as error:
+            typer.echo(f"error: {error}", err=True)
+
+
+def read_time(text: str, now: datetime) -> str:
+    """Return a time as lines of the log have it.
+
+    >>> read_time("10m", datetime(2026, 1, 1, 12, 30, tzinfo=UTC))
+    '2026-01-01T12:20:00.000000Z'
+    """
+    try:
+        return _stamp(now - timedelta(seconds=read_duration(text)))
+    except (SettingError, OverflowError):
+        pass
+    try:
+        return _stamp(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        message = f"{text!r} is neither a duration such as 10m nor a time such as 2026-01-31T12:00"
+        raise SettingError(message) from None
+
+
+def _stamp(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def line_text(line: Mapping[str, Any]) -> str:
+    """Return a line for people to read; what came with the event follows it.
+
+    >>> line_text({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "up", "pid": 7})
+    '2026-01-01T00:00:00Z info     up pid=7'
+    """
+    place = "".join(f"{line[name]} " for name in ("node", "process") if line.get(name))
+    more = "".join(f" {name}={value}" for name, value in line.items() if name not in _FIRST)
+    text = f"{line.get('timestamp', '')} {line.get('level', ''):<8} {place}{line.get('event', '')}{more}"
+    return printable(text, keep="\n\t")
+
+
+def _print(line: Mapping[str, Any], output: Output, echo: Callable[[str], None] = typer.echo) -> None:
+    echo(json.dumps(line) if output is Output.JSON else line_text(line))

@@ -1,0 +1,152 @@
+"""``penstock list`` and ``penstock status``: the jobs of a cluster, and the cluster itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.cluster_options import Form, MasterUrl, Watch, connect
+from penstock.cli.failing import user_errors
+from penstock.cli.output import Output
+from penstock.cli.painting import age, make_table, show, size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_ENDED = "ENDED"
+
+
+@user_errors
+def list_jobs(
+    every: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended too.")] = False,
+    output: Form = Output.TEXT,
+    watch: Watch = False,
+    master_url: MasterUrl = None,
+) -> None:
+    """Print the jobs of the cluster."""
+    with connect(master_url) as client:
+
+        def read() -> list[dict[str, Any]]:
+            return [job for job in client.jobs() if every or job["phase"] != _ENDED]
+
+        show(read, jobs_table, output, watch)
+
+
+@user_errors
+def status(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="The job; without it, the cluster as a whole.")
+    ] = None,
+    output: Form = Output.TEXT,
+    watch: Watch = False,
+    master_url: MasterUrl = None,
+) -> None:
+    """Print how a job is doing, or how the cluster is."""
+    with connect(master_url) as client:
+        if job is None:
+            show(client.cluster, _cluster, output, watch)
+        else:
+            name = job
+            show(lambda: client.job(name), _job, output, watch)
+
+
+def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> Table:
+    """Draw a list of jobs."""
+    headings = ("job", "phase", "node", "executors", "in", "out", "lag", "failures", "since", "reason")
+    rows = []
+    for job in jobs:
+        progress = job["progress"] or {}
+        rows.append(
+            (
+                job["name"],
+                job["phase"],
+                job["node"] or "-",
+                job["executors"],
+                _number(progress.get("records_in")),
+                _number(progress.get("records_out")),
+                _number(progress.get("lag")),
+                job["failures"],
+                age(job["since"], now),
+                job["reason"],
+            )
+        )
+    return make_table("", headings, rows, "executors in out lag failures since")
+
+
+def _cluster(cluster: Mapping[str, Any], now: float) -> RenderableType:
+    from rich.console import Group
+
+    facts = [
+        ("leader", cluster["leader"] or "none"),
+        ("epoch", cluster["epoch"]),
+        ("nodes", cluster["nodes"]),
+        ("jobs", cluster["jobs"]),
+        ("version", cluster["version"]),
+    ]
+    masters = [
+        (master["name"], master["url"], master["pid"], age(master["started"], now))
+        for master in cluster["masters"]
+    ]
+    return Group(
+        make_table("", ("cluster", ""), facts), make_table("", ("master", "url", "pid", "up"), masters)
+    )
+
+
+def _job(job: Mapping[str, Any], now: float) -> RenderableType:
+    from rich.console import Group
+
+    spec, assignment, result, failures = job["spec"], job["assignment"], job["result"], job["failures"]
+    wanted = spec["resources"]
+    facts = [
+        ("phase", job["phase"]),
+        ("reason", job["reason"]),
+        ("since", f"{age(job['since'], now)} ago"),
+        ("generation", spec["generation"]),
+        ("entry", spec["entry"]),
+        ("bundle", spec["bundle"][:12]),
+        ("driver", f"{wanted['cores']} cores, {size(wanted['memory'])}"),
+    ]
+    if wanted["executors"]:
+        each = f"{wanted['executor_cores']} cores, {size(wanted['executor_memory'])}"
+        facts.append(("executors", f"{wanted['executors']} of {each}"))
+    if assignment is not None:
+        facts.append(("assigned", f"{assignment['node']}: {assignment['reason'] or 'as wished'}"))
+        facts += [(f"executor {slot['ordinal']}", slot["node"]) for slot in assignment["executors"]]
+    if result is not None:
+        facts.append(("result", f"{result['outcome']}: {result['reason']}"))
+    if failures is not None:
+        facts.append(
+            ("failures", f"{failures['count']}, the last on {failures['node']}: {failures['reason']}")
+        )
+    parts: list[RenderableType] = [make_table("", (job["name"], ""), facts)]
+    if job["workers"]:
+        parts.append(_workers(job["workers"], now))
+    return Group(*parts)
+
+
+def _workers(workers: Sequence[Mapping[str, Any]], now: float) -> Table:
+    headings = ("worker", "node", "pid", "phase", "batches", "in", "out", "lag", "since")
+    rows = []
+    for worker in workers:
+        progress = worker["progress"]
+        rows.append(
+            (
+                f"{worker['revision']}-{worker['attempt']}",
+                worker["node"],
+                worker["pid"],
+                worker["phase"],
+                _number(progress["batches"]),
+                _number(progress["records_in"]),
+                _number(progress["records_out"]),
+                _number(progress["lag"]),
+                age(worker["since"], now),
+            )
+        )
+    return make_table("", headings, rows, "pid batches in out lag since")
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:,}"

@@ -1,0 +1,118 @@
+"""``penstock nodes`` and ``penstock alarms``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.cluster_options import Form, MasterUrl, Watch, connect
+from penstock.cli.failing import user_errors
+from penstock.cli.output import Output
+from penstock.cli.painting import age, make_table, show, size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+@user_errors
+def nodes(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One node; else all.")] = None,
+    output: Form = Output.TEXT,
+    watch: Watch = False,
+    master_url: MasterUrl = None,
+) -> None:
+    """Print the nodes of the cluster, or one of them with its workers."""
+    with connect(master_url) as client:
+        if name is None:
+            show(client.nodes, nodes_table, output, watch)
+        else:
+            wanted = name
+            show(lambda: client.node(wanted), _node, output, watch)
+
+
+@user_errors
+def alarms(
+    clear: Annotated[
+        str | None, typer.Option("--clear", metavar="ID", help="Take an alarm back; its job may run again.")
+    ] = None,
+    output: Form = Output.TEXT,
+    watch: Watch = False,
+    master_url: MasterUrl = None,
+) -> None:
+    """Print what a person should look at."""
+    if clear is not None and watch:
+        raise typer.BadParameter("--clear and --watch exclude each other")
+    with connect(master_url) as client:
+        if clear is not None:
+            client.clear(clear)
+            typer.echo(f"alarm {clear} is cleared", err=True)
+            if output is Output.JSON:
+                show(client.alarms, _alarms, output, False)
+            return
+        show(client.alarms, _alarms, output, watch)
+
+
+def nodes_table(nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
+    """Draw a list of nodes."""
+    headings = (
+        "node",
+        "host",
+        "cores",
+        "memory",
+        "cpu",
+        "used",
+        "in/s",
+        "out/s",
+        "rack",
+        "labels",
+        "jobs",
+        "up",
+    )
+    rows = []
+    for node in nodes:
+        report = node["report"]
+        figures = ("-", "-", "-", "-")
+        if report is not None:
+            used = f"{size(report['memory_used'])}/{size(report['memory_total'])}"
+            figures = (f"{report['cpu']:.0%}", used, size(report["network_in"]), size(report["network_out"]))
+        labels = ",".join(f"{name}={value}" for name, value in sorted(node["labels"].items()))
+        jobs = ", ".join(node["jobs"]) or "-"
+        facts = (node["name"], node["host"], node["cores"], size(node["memory"]))
+        rows.append((*facts, *figures, node["rack"] or "-", labels or "-", jobs, age(node["started"], now)))
+    return make_table("", headings, rows, "cores memory cpu used in/s out/s up")
+
+
+def _node(node: Mapping[str, Any], now: float) -> RenderableType:
+    from rich.console import Group
+
+    workers = (node["report"] or {}).get("workers", ())
+    headings = ("job", "role", "worker", "pid", "state", "cpu", "memory", "failures", "since")
+    rows = [
+        (
+            worker["job"],
+            worker["role"],
+            f"{worker['revision']}-{worker['attempt']}",
+            worker["pid"],
+            worker["state"],
+            f"{worker['cpu']:.2f}",
+            size(worker["memory"]),
+            worker["failures"],
+            age(worker["since"], now),
+        )
+        for worker in workers
+    ]
+    workers_table = make_table("", headings, rows, "pid cpu memory failures since")
+    return Group(nodes_table([node], now), workers_table)
+
+
+def _alarms(alarms: Sequence[Mapping[str, Any]], now: float) -> RenderableType:
+    if not alarms:
+        return "no alarms"
+    rows = [
+        (alarm["id"], alarm["kind"], alarm["subject"], age(alarm["since"], now), alarm["reason"])
+        for alarm in alarms
+    ]
+    return make_table("", ("id", "kind", "subject", "since", "reason"), rows, "since")

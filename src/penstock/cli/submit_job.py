@@ -1,0 +1,199 @@
+"""``penstock submit`` and ``penstock update``: the user's code on its way to the cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.awaiting import await_phase
+from penstock.cli.cluster_options import (
+    Form,
+    JobName,
+    MasterUrl,
+    Wait,
+    connect,
+    read_labels,
+    read_memory,
+    usage,
+)
+from penstock.cli.failing import user_errors
+from penstock.cli.output import Output
+from penstock.errors import SettingError
+from penstock.graph.loading import load_job
+from penstock.spark.settings import read_conf
+
+if TYPE_CHECKING:
+    from penstock.web.client import Client
+
+Target = Annotated[
+    str, typer.Argument(metavar="FILE[:JOB]|FOLDER", help="The file that defines the job, or its folder.")
+]
+Entry = Annotated[
+    str | None, typer.Option("--entry", metavar="FILE[:JOB]", help="The file in FOLDER that defines the job.")
+]
+Requirements = Annotated[
+    Path | None,
+    typer.Option("--requirements", metavar="FILE", help="What the job needs, as pip reads it."),
+]
+
+
+@user_errors
+def submit(
+    target: Target,
+    entry: Entry = None,
+    requirements: Requirements = None,
+    cores: Annotated[int, typer.Option(min=1, help="Cores of the driver's node.")] = 1,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")] = "2g",
+    executors: Annotated[int, typer.Option(min=0, help="How many executors, on any nodes.")] = 0,
+    executor_cores: Annotated[int, typer.Option(min=1, help="Cores of each executor.")] = 1,
+    executor_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each executor.")] = "1g",
+    node: Annotated[
+        list[str] | None, typer.Option("--node", metavar="NAME", help="A node it may use; repeatable.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME=VALUE", help="A label its nodes must have; repeatable."),
+    ] = None,
+    spark_master: Annotated[
+        str | None, typer.Option("--spark-master", metavar="URL", help="A Spark cluster of your own.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="drained", help="End when everything is processed.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what a job of this name has done.")] = False,
+    wait: Wait = False,
+    output: Form = Output.TEXT,
+    master_url: MasterUrl = None,
+) -> None:
+    """Hand a job to the cluster, which keeps it running.
+
+    With --wait it returns when the job runs, or with --until drained when it has ended.
+    """
+    from penstock.cluster.documents import Resources
+    from penstock.daemons.interface import Submission
+
+    if until not in (None, "drained"):
+        raise typer.BadParameter(f"--until takes 'drained', not {until!r}")
+    resources = Resources(
+        cores=cores,
+        memory=usage(read_memory, memory),
+        executors=executors,
+        executor_cores=executor_cores,
+        executor_memory=usage(read_memory, executor_memory),
+    )
+    labels = usage(read_labels, label or [])
+    settings = usage(read_conf, conf or [])
+    packed = _pack(target, entry, requirements)
+    submission = Submission(
+        entry=packed.entry,
+        structure=packed.structure,
+        resources=resources,
+        nodes=tuple(node or ()),
+        labels=labels,
+        spark_master=spark_master,
+        conf=settings,
+        until=until,
+        fresh=fresh,
+    )
+    with connect(master_url) as client:
+        _put(client, packed)
+        done = client.submit(submission, packed.sha256)
+        _tell(client, done, "submitted", output, ("ENDED",) if until else ("RUNNING", "ENDED"), wait)
+
+
+@user_errors
+def update(
+    job: JobName,
+    target: Target,
+    entry: Entry = None,
+    requirements: Requirements = None,
+    wait: Wait = False,
+    output: Form = Output.TEXT,
+    master_url: MasterUrl = None,
+) -> None:
+    """Exchange the code of a job while it runs: it goes on from where it is, without losing a record.
+
+    Resources stay as they are: penstock scale changes those.
+    """
+    from penstock.daemons.interface import Submission
+
+    packed = _pack(target, entry, requirements)
+    if packed.structure["name"] != job:
+        raise SettingError(f"{target} defines job {packed.structure['name']!r}, not {job!r}")
+    with connect(master_url) as client:
+        _put(client, packed)
+        done = client.update(job, Submission(packed.entry, packed.structure), packed.sha256)
+        _tell(client, done, "updated", output, ("RUNNING", "ENDED"), wait)
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A job that was found right here, ready to be sent."""
+
+    entry: str
+    structure: dict[str, Any]
+    sha256: str
+    data: bytes
+
+
+def _pack(target: str, entry: str | None, requirements: Path | None) -> _Packed:
+    """Load a job, so that a wrong one is not sent at all, and pack its code."""
+    from penstock.bundles.packing import pack
+    from penstock.bundles.signing import sha256_of
+    from penstock.bundles.verifying import open_bundle
+
+    path, within = _place(target, entry)
+    if path.is_dir():
+        # A package is imported by its name, from the folder that it is in.
+        package = (path / "__init__.py").is_file()
+        sys.path.insert(0, str(path.resolve().parent if package else path.resolve()))
+    job = load_job(f"{path / within}" if path.is_dir() else target)
+    job.validate()
+    structure = job.to_dict()
+    try:
+        json.dumps(structure, allow_nan=False)
+    except ValueError as error:
+        raise SettingError(f"job {job.name!r} has a setting that JSON cannot hold: {error}") from error
+    data = pack(path, entry=within, requirements=requirements)
+    return _Packed(open_bundle(data).manifest.entry, structure, sha256_of(data), data)
+
+
+def _place(target: str, entry: str | None) -> tuple[Path, str]:
+    """Return what to pack, and which file of it defines the job."""
+    path = Path(target)
+    if path.is_dir():
+        if entry is None:
+            raise typer.BadParameter(f"{target} is a folder: say with --entry which file defines the job")
+        return path, entry
+    if entry is not None:
+        raise typer.BadParameter("--entry is for folders: write FILE:JOB")
+    if path.is_file():
+        return path, path.name
+    file, colon, job = target.rpartition(":")
+    if colon and Path(file).is_file():
+        return Path(file), f"{Path(file).name}:{job}"
+    raise SettingError(f"there is no file or folder {target}")
+
+
+def _put(client: Client, packed: _Packed) -> None:
+    from penstock.bundles.signing import sign
+    from penstock.keyring import signing_key
+
+    client.put_bundle(packed.sha256, sign(packed.data, signing_key(client.token)), packed.data)
+
+
+def _tell(
+    client: Client, done: dict[str, Any], what: str, output: Output, phases: tuple[str, ...], wait: bool
+) -> None:
+    typer.echo(f"{what} {done['name']}, generation {done['generation']}", err=True)
+    found = await_phase(client, done["name"], phases, generation=done["generation"]) if wait else done
+    if output is Output.JSON:
+        typer.echo(json.dumps(found))
