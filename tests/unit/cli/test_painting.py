@@ -1,0 +1,57 @@
+"""What is printed again and again, and what must not steer a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+from penstock.cli.output import Output
+from penstock.cli.painting import make_console, make_table, printable, show
+from penstock.web.errors import UnreachableError
+
+
+def test_a_picture_survives_an_election_and_ends_with_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
+    answers: Iterator[list[int] | Exception] = iter([[1], UnreachableError("no leader"), [2]])
+    slept: list[float] = []
+
+    def read() -> list[int]:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit) as raised:
+        show(read, lambda found, now: str(found), Output.JSON, True, sleep=sleep)
+    assert raised.value.exit_code == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()] == [[1], [2]]
+    assert "no leader" in printed.err
+
+
+def test_masters_that_were_never_reached_are_not_waited_for() -> None:
+    def read() -> list[int]:
+        raise UnreachableError("nobody")
+
+    with pytest.raises(UnreachableError):
+        show(read, lambda found, now: str(found), Output.TEXT, True)
+
+
+def test_cells_are_neither_markup_nor_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 150
+    make_console().print(make_table("", ("reason", "long"), [("[red]\x1b]0;owned\x07[/red] :fire:", long)]))
+    printed = capsys.readouterr().out
+    assert r"[red]\x1b]0;owned\x07[/red] :fire:" in printed
+    assert long in printed
+    assert "\x1b" not in printed
+
+
+def test_lines_may_keep_their_breaks() -> None:
+    assert printable("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
