@@ -142,7 +142,7 @@ class Cluster:
     def add_node(self, number: int) -> Daemon:
         """Start the supervisor of one more node."""
         arguments = ["--host", f"127.0.0.{number + 1}", "--cores", str(self.cores), "--memory", "8g"]
-        arguments += ["--connect", self.connect, "--storage", str(self.home)]
+        arguments += ["--port", str(free_port()), "--connect", self.connect, "--storage", str(self.home)]
         supervisor = Daemon(self, "supervisor", f"n{number}", arguments)
         self.supervisors[f"n{number}"] = supervisor
         supervisor.start()

@@ -159,7 +159,7 @@ class _Deciding:
         if (
             failures is None
             or failures.revision != assignment.revision
-            or failures.count < self.rules.move_after
+            or failures.count != self.rules.move_after
         ):
             return []
         others = {name: node for name, node in self.actual.nodes.items() if name != assignment.node}

@@ -48,9 +48,9 @@ class Patience:
     """How long a supervisor waits, in seconds."""
 
     start: float = 120.0
-    """For the first heartbeat of a worker: Spark starts."""
+    """For a word of a worker that does not run yet, or no more."""
     heartbeat: float = 30.0
-    """For the next heartbeat; a worker that is late is hung."""
+    """For the next heartbeat of one that runs; a worker that is late is hung."""
     leave: float = 90.0
     """For a worker whose job is assigned nowhere any more to leave by itself."""
     drain: float = 60.0
@@ -187,7 +187,8 @@ def _driver(
 
 def _hung(instance: Instance, now: float, patience: Patience) -> list[Step]:
     last = instance.heartbeat or instance.started
-    limit = patience.heartbeat if instance.heartbeat else patience.start
+    # Starting Spark, taking a job over and ending a batch take their time, without a word.
+    limit = patience.heartbeat if instance.phase == "running" else patience.start
     if now - last <= limit:
         return []
     return [Kill(instance, f"hung: no heartbeat for {now - last:.0f} s")]

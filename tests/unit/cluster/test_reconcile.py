@@ -229,6 +229,8 @@ def test_a_worker_that_keeps_dying_on_one_node_is_tried_on_another() -> None:
     failures = Failures("job", 1, 3, "no space left", "n1", NOW)
     moved = _only(Assign, _decide(_spec(), _actual(failures={"job": failures}))).assignment
     assert (moved.node, moved.revision) == ("n2", 2)
+    again = replace(failures, count=4)
+    assert not [a for a in _decide(_spec(), _actual(failures={"job": again})) if isinstance(a, Assign)]
     alone = _actual(failures={"job": failures}, nodes={"n1": NODES["n1"]})
     assert not [action for action in _decide(_spec(), alone) if isinstance(action, Assign)]
 

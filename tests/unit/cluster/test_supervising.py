@@ -137,10 +137,12 @@ def test_a_hung_worker_is_killed() -> None:
     [kill] = _decide(_assignment(), _instance(heartbeat=NOW - 31))
     assert isinstance(kill, Kill)
     assert kill.reason == "hung: no heartbeat for 31 s"
-    slow = _instance(heartbeat=0.0, started=NOW - 119)
+    slow = _instance(heartbeat=0.0, started=NOW - 119, phase="")
     assert _decide(_assignment(), slow) == []
     [kill] = _decide(_assignment(), replace(slow, started=NOW - 121))
     assert isinstance(kill, Kill)
+    for phase in ("starting", "ready", "stopping"):
+        assert _decide(_assignment(), _instance(heartbeat=NOW - 119, phase=phase)) == []
 
 
 def test_states_of_the_model() -> None:
