@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+from store_support import eventually
 from zookeeper_servers import PASSWORD, ZooKeeperServers
 
 from penstock.coord.embedded import EmbeddedZooKeeper
@@ -110,15 +110,14 @@ def test_a_root_that_is_open_to_others_is_not_used(servers: ZooKeeperServers, st
 
 
 def test_the_password_is_in_no_log(servers: ZooKeeperServers, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(1):
-        logging.getLogger("penstock.coord.zookeeper").setLevel(1)
-        try:
-            store = servers.open()
-            store.create("/secret", b"the data of a node")
-            store.close()
-        finally:
-            logging.getLogger("penstock.coord.zookeeper").setLevel(logging.INFO)
-    assert "established" in caplog.text
+    with caplog.at_level(1), caplog.at_level(1, "penstock.coord.zookeeper.kazoo"):
+        store = servers.open()
+        store.create("/secret", b"the data of a node")
+        servers.interrupt(store)
+        eventually(lambda: "is suspended" in caplog.text, "the store says so")
+        store.close()
+    assert "the session with ZooKeeper is connected" in caplog.text
+    assert "Connection dropped" not in caplog.text
     assert PASSWORD not in caplog.text
     assert "the data of a node" not in caplog.text
 

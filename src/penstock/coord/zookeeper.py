@@ -36,10 +36,10 @@ from penstock.errors import SettingError
 IDENTITY = "penstock"
 """The user whose password opens the nodes."""
 
-# kazoo writes each request to its log at level DEBUG, the password among them.
 _log = logging.getLogger(__name__)
-_log.setLevel(logging.INFO)
-_log.addFilter(lambda record: record.levelno >= logging.INFO)
+# kazoo logs each request at level DEBUG, with password and data, and each attempt to connect as a warning.
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.addFilter(lambda record: record.levelno >= logging.ERROR)
 
 Request = Callable[[], Any]
 
@@ -104,7 +104,7 @@ class ZooKeeperStore:
                 auth_data=[("digest", f"{IDENTITY}:{password}")],
                 default_acl=acl,
                 connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
-                logger=_log,
+                logger=_kazoo_log,
             )
         except (ValueError, KazooException) as error:
             raise SettingError(f"{hosts!r} are not the addresses of ZooKeeper servers: {error}") from None
@@ -318,6 +318,8 @@ class ZooKeeperStore:
     def _stands(self, session: Session) -> None:
         if session is not self._session and self._session is not Session.CLOSED:
             self._session = session
+            level = logging.INFO if session in (Session.CONNECTED, Session.CLOSED) else logging.WARNING
+            _log.log(level, "the session with ZooKeeper is %s", session.value)
             for listener in self._listeners:
                 self._notifier.post(partial(listener, session))
 
