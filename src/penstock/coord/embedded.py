@@ -123,7 +123,8 @@ class EmbeddedZooKeeper:
             return known
         except (ValueError, TypeError):
             raise SettingError(f"{path} is damaged: delete it to have other ports picked") from None
-        if [address.host for address in known] != list(hosts):
+        same_ports = ports is None or [address.client for address in known] == list(ports)
+        if [address.host for address in known] != list(hosts) or not same_ports:
             raise SettingError(f"{self.folder} has ZooKeeper servers at other addresses, see {path}")
         return known
 

@@ -31,8 +31,9 @@ class MemoryStore:
     """A session with a :class:`MemoryEnsemble`; it behaves as that of ZooKeeper does.
 
     ``deliver`` gets every call of a watcher or a listener, and may make it later. The faults of a simulation:
-    ``disconnect`` and ``reconnect`` for the network, ``crash`` for the process; one that is paused just does
-    nothing, not even ``heartbeat``, and hears that its session is lost when it touches the store again.
+    ``disconnect``, ``reconnect`` and ``lose_next_answer`` for the network, ``crash`` for the process. One
+    that is paused just does nothing, not even ``heartbeat``, and hears that its session is lost when it
+    touches the store again.
 
     >>> ensemble = MemoryEnsemble()
     >>> mine, yours = MemoryStore(ensemble), MemoryStore(ensemble)
@@ -55,6 +56,7 @@ class MemoryStore:
         self._deliver = deliver
         self._listeners: list[Callable[[Session], None]] = []
         self._cut = False
+        self._lose_answer = False
         with ensemble._changing():
             if not ensemble.running:
                 raise DisconnectedError("the servers are down")
@@ -94,7 +96,7 @@ class MemoryStore:
         """Create a node, and lasting empty ones above it as needed; return its path."""
         check_path(path)
         check_size(path, data)
-        with self._asking():
+        with self._changing():
             tree = self._ensemble.tree
             for above in tree.missing_above(path):
                 self._change(Create(above, b""))
@@ -107,7 +109,7 @@ class MemoryStore:
         """Set a node's data and return its new version."""
         check_path(path)
         check_size(path, data)
-        with self._asking():
+        with self._changing():
             self._change(Put(path, data, version))
             node = self._ensemble.tree.get(path)
             assert node is not None
@@ -116,13 +118,13 @@ class MemoryStore:
     def delete(self, path: str, *, version: int | None = None) -> None:
         """Delete a node."""
         check_path(path)
-        with self._asking():
+        with self._changing():
             self._change(Delete(path, version))
 
     def transact(self, operations: Sequence[Operation]) -> None:
         """Do all of it or nothing."""
         check_operations(operations)
-        with self._asking():
+        with self._changing():
             self._ensemble._announce(self._ensemble.tree.transact(operations, owner=self._session_id))
 
     def close(self) -> None:
@@ -155,6 +157,13 @@ class MemoryStore:
             self._cut = False
             self._resume()
 
+    def lose_next_answer(self) -> None:
+        """Break the connection right after the next change: it is made, and its caller gets DisconnectedError.
+
+        The connection comes back at once.
+        """
+        self._lose_answer = True
+
     def crash(self) -> None:
         """Do as if the process had died: nobody is told, and its session lasts until its time is over."""
         with self._ensemble._changing():
@@ -170,6 +179,16 @@ class MemoryStore:
                 self._lose()
                 raise DisconnectedError("the session had expired")
             yield
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._asking():
+            yield
+            if self._lose_answer:
+                self._lose_answer = False
+                self._suspend()
+                self._resume()
+                raise DisconnectedError("the connection broke before the servers answered")
 
     def _watch(self, kind: Kind, path: str, watcher: Watcher | None) -> None:
         if watcher is not None:

@@ -1,7 +1,7 @@
 """What the control plane asks of the place that holds its state: a small tree of versioned nodes.
 
 Paths look like ``/jobs/wordcount``. Every method may raise :class:`DisconnectedError` when the servers cannot
-be reached in time: a write may then have happened or not.
+be reached in time: a write may then have happened or not, and one that was under way may still happen.
 """
 
 from __future__ import annotations

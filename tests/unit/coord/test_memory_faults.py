@@ -150,8 +150,32 @@ def test_what_is_delivered_can_wait(ensemble: MemoryEnsemble) -> None:
 
 def test_a_lock_whose_creation_was_not_answered_is_found_to_be_held(ensemble: MemoryEnsemble) -> None:
     store = MemoryStore(ensemble)
-    store.create("/leader", b"me", ephemeral=True)
-    assert Lock(store, "/leader", b"me").try_acquire(Calls())
+    lock = Lock(store, "/leader", b"me")
+    store.lose_next_answer()
+    with pytest.raises(DisconnectedError):
+        lock.try_acquire(Calls())
+    assert lock.try_acquire(Calls())
+    assert lock.held()
+
+
+def test_a_change_whose_answer_is_lost_was_made(ensemble: MemoryEnsemble) -> None:
+    store = MemoryStore(ensemble)
+    store.create("/a")
+    heard, fired = _heard(store), Calls()
+    store.get("/b", fired)
+    changes: list[Callable[[], object]] = [
+        lambda: store.set("/a", b"1"),
+        lambda: store.transact([Create("/b", b"")]),
+        lambda: store.delete("/b"),
+    ]
+    for change in changes:
+        store.lose_next_answer()
+        store.get("/a")
+        with pytest.raises(DisconnectedError):
+            change()
+    assert (gets(store, "/a").data, store.get("/b")) == (b"1", None)
+    assert heard == [Session.SUSPENDED, Session.CONNECTED] * 3
+    assert fired.count == 1
 
 
 def test_a_lasting_node_in_its_place_keeps_a_lock_from_all(ensemble: MemoryEnsemble) -> None:
