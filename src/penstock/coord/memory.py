@@ -158,7 +158,7 @@ class MemoryStore:
             self._resume()
 
     def lose_next_answer(self) -> None:
-        """Break the connection right after the next change: it is made, and its caller gets DisconnectedError.
+        """Break the connection right after the next change: it is made, and its caller is not told so.
 
         The connection comes back at once.
         """
