@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,7 +32,9 @@ _MOST_ASIDE = 9
 _IDENTITY = 6
 _PLACE = 6
 _STEP = _IDENTITY + _PLACE
-"""Bytes of a cursor for each file: its identity, and how far it was read."""
+"""Bytes of a cursor for each file: its identity, how far it was read, and whether that gave any line."""
+_MOST_BARREN = 60
+"""Files in a cursor that gave no line: reading one anew would cost time, but double nothing."""
 
 
 class CursorError(PenstockError):
@@ -47,6 +48,8 @@ class _Reader:
     file: BinaryIO
     order: int
     position: int
+    gave: bool
+    """Whether any line of it was taken, now or before."""
 
     def lines(self, job: str) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
         """Yield (timestamp, order, end, line); whoever takes a line moves ``position`` to its end.
@@ -87,7 +90,7 @@ def read_lines(files: Sequence[Path], cursor: str, job: str, limit: int) -> tupl
 
     The first cursor is empty. Files put aside are found beside those given. Raises CursorError.
     """
-    positions = _decode(cursor)
+    places = _decode(cursor)
     lines: list[dict[str, Any]] = []
     size = 0
     with ExitStack() as stack:
@@ -99,20 +102,22 @@ def read_lines(files: Sequence[Path], cursor: str, job: str, limit: int) -> tupl
                 continue
             identity = _identity(file)
             if identity is not None and identity not in readers:
-                readers[identity] = _Reader(file, len(readers), _start(file, positions.get(identity, 0)))
+                position, gave = places.get(identity, (0, False))
+                readers[identity] = _Reader(file, len(readers), _start(file, position), gave)
         by_order = list(readers.values())
         for _, order, end, line in heapq.merge(
             *(reader.lines(job) for reader in by_order), key=lambda found: found[:2]
         ):
             lines.append(line)
-            size += end - by_order[order].position
-            by_order[order].position = end
+            reader = by_order[order]
+            size += end - reader.position
+            reader.position, reader.gave = end, True
             if len(lines) >= min(limit, MOST_LINES) or size >= MOST_BYTES:
                 break
-        read = {identity: reader.position for identity, reader in readers.items()}
+        read = {identity: (reader.position, reader.gave) for identity, reader in readers.items()}
         # A file that was just being put aside may not have been found: it must not be read anew later.
-        kept = {identity: position for identity, position in positions.items() if identity not in read}
-        return lines, _encode(dict(islice({**read, **kept}.items(), MOST_FILES)))
+        lost = {identity: place for identity, place in places.items() if identity not in read}
+        return lines, _encode({**lost, **read})
 
 
 def _with_those_aside(files: Sequence[Path]) -> list[Path]:
@@ -161,21 +166,28 @@ def _line(raw: bytes, job: str) -> dict[str, Any] | None:
     return line if not job or line.get("job") == job else None
 
 
-def _encode(positions: dict[bytes, int]) -> str:
-    steps = (identity + position.to_bytes(_PLACE) for identity, position in sorted(positions.items()))
-    return base64.urlsafe_b64encode(b"".join(steps)).decode()
+def _encode(places: dict[bytes, tuple[int, bool]]) -> str:
+    """Make a cursor of what must be in it, and of what saves most time."""
+    giving = [(identity, place) for identity, place in places.items() if place[1]][-MOST_FILES:]
+    barren = [(identity, place) for identity, place in places.items() if place[0] and not place[1]]
+    saving = heapq.nlargest(_MOST_BARREN, barren, key=lambda each: each[1][0])
+    steps = (
+        identity + (position * 2 + gave).to_bytes(_PLACE) for identity, (position, gave) in giving + saving
+    )
+    return base64.urlsafe_b64encode(b"".join(sorted(steps))).decode()
 
 
-def _decode(cursor: str) -> dict[bytes, int]:
+def _decode(cursor: str) -> dict[bytes, tuple[int, bool]]:
     try:
-        if len(cursor) > MOST_FILES * _STEP * 2:
+        if len(cursor) > (MOST_FILES + _MOST_BARREN) * _STEP * 2:
             raise ValueError
         steps = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
         if len(steps) % _STEP:
             raise ValueError
     except ValueError:
         raise CursorError("this is no cursor of these logs: begin anew without one") from None
-    return {
-        steps[at : at + _IDENTITY]: int.from_bytes(steps[at + _IDENTITY : at + _STEP])
-        for at in range(0, len(steps), _STEP)
-    }
+    places = {}
+    for at in range(0, len(steps), _STEP):
+        place = int.from_bytes(steps[at + _IDENTITY : at + _STEP])
+        places[steps[at : at + _IDENTITY]] = (place >> 1, bool(place & 1))
+    return places

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from penstock.bundles.manifest import is_sha256
@@ -12,7 +12,16 @@ from penstock.bundles.verifying import verify
 from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import BundleInfo, NodeInfo
 from penstock.coord.paths import BUNDLES, NODES
-from penstock.coord.store import ConflictError, Delete, ExistsError, MissingError, Operation, Put, Store
+from penstock.coord.store import (
+    Check,
+    ConflictError,
+    Delete,
+    ExistsError,
+    MissingError,
+    Operation,
+    Put,
+    Store,
+)
 from penstock.errors import PenstockError
 
 CHUNK = 512 * 1024
@@ -57,32 +66,49 @@ class BundleStore:
         """
         verify(bundle, signature, self._key)
         sha256 = sha256_of(bundle)
-        info = BundleInfo(sha256, len(bundle), signature, stored=now)
-        path = f"{BUNDLES}/{sha256}"
+        chunks: list[bytes] = []
+        holders: tuple[str, ...] = ()
         if len(bundle) <= MOST_STORED:
-            info = replace(info, chunks=self._put_chunks(path, bundle))
+            chunks = [bundle[start : start + CHUNK] for start in range(0, len(bundle), CHUNK)]
         else:
-            self._create(path, b"")
-            info = replace(info, holders=tuple(self._put_blobs(sha256, bundle)))
-        self._store.transact([*guard, Put(path, encode(info))])
+            holders = self._put_blobs(sha256, bundle)
+        info = BundleInfo(sha256, len(bundle), signature, len(chunks), holders, now)
+        self._try(guard, lambda: self._completion(info, chunks))
         return info
 
-    def _put_chunks(self, path: str, bundle: bytes) -> int:
-        chunks = [bundle[start : start + CHUNK] for start in range(0, len(bundle), CHUNK)]
-        for number, chunk in enumerate(chunks):
-            self._create(_chunk(path, number), chunk)
-        return len(chunks)
+    def _completion(self, info: BundleInfo, chunks: Sequence[bytes]) -> list[Operation]:
+        """Write the chunks; return what makes them a bundle, unless somebody has removed some meanwhile."""
+        path = f"{BUNDLES}/{info.sha256}"
+        self._ensure(path)
+        checks = [self._put_chunk(_chunk(path, number), chunk) for number, chunk in enumerate(chunks)]
+        return [*checks, Put(path, encode(info))]
 
-    def _create(self, path: str, data: bytes) -> None:
-        """Create a node that has the same content whoever writes it."""
-        try:
+    def _put_chunk(self, path: str, data: bytes) -> Check:
+        self._ensure(path, data)
+        found = self._store.get(path)
+        if found is None:
+            return Check(path, 0)  # it is gone again, and the transaction will say so
+        version = found.version if found.data == data else self._store.set(path, data)
+        return Check(path, version)
+
+    def _ensure(self, path: str, data: bytes = b"") -> None:
+        with suppress(ExistsError):
             self._store.create(path, data)
-        except ExistsError:
-            found = self._store.get(path)
-            if data and found is not None and found.data != data:
-                self._store.set(path, data)
 
-    def _put_blobs(self, sha256: str, bundle: bytes) -> list[str]:
+    def _try(self, guard: Sequence[Operation], prepare: Callable[[], list[Operation]]) -> None:
+        """Do a transaction; prepare it again if something else than the guard has refused it."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                operations = prepare()
+                if operations:
+                    self._store.transact([*guard, *operations])
+                return
+            except (ConflictError, MissingError) as error:
+                refused = error.operation if isinstance(error, ConflictError) else None
+                if attempt == _TRIES or refused in guard:
+                    raise
+
+    def _put_blobs(self, sha256: str, bundle: bytes) -> tuple[str, ...]:
         holders: list[str] = []
         faults = []
         nodes = list(self._nodes())
@@ -99,7 +125,7 @@ class BundleStore:
             raise BundleError(
                 f"no supervisor keeps the bundle of {len(bundle)} bytes ({_listed(faults)}): start one"
             )
-        return sorted(holders)
+        return tuple(sorted(holders))
 
     def _nodes(self) -> Iterator[NodeInfo]:
         for name in self._store.children(NODES):
@@ -166,15 +192,13 @@ class BundleStore:
         Raises ConflictError when the guard does not hold, or somebody goes on writing the bundle.
         """
         path = f"{BUNDLES}/{sha256}"
-        for attempt in range(1, _TRIES + 1):
+
+        def deletions() -> list[Operation]:
             if not is_sha256(sha256) or self._store.get(path) is None:
-                return
-            chunks = [Delete(f"{path}/{name}") for name in self._store.children(path)]
-            try:
-                self._store.transact([*guard, *chunks, Delete(path)])
-            except (ConflictError, MissingError):
-                if attempt == _TRIES:
-                    raise
+                return []
+            return [*(Delete(f"{path}/{name}") for name in self._store.children(path)), Delete(path)]
+
+        self._try(guard, deletions)
 
 
 def _chunk(path: str, number: int) -> str:

@@ -99,6 +99,27 @@ def test_half_a_bundle_is_no_bundle_and_can_be_completed(
     assert bundles.fetch(sha256) == bundle
 
 
+def test_a_bundle_removed_while_it_is_written_is_written_again(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundles = BundleStore(store, KEY)
+    bundle = bundle_of(tmp_path, 3 * CHUNK)
+    sha256 = sha256_of(bundle)
+    create = store.create
+    removals = iter([True, True])
+
+    def remove_in_the_middle(path: str, data: bytes) -> str:
+        if path.endswith("00002") and next(removals, False):
+            bundles.remove(sha256)
+        return create(path, data)
+
+    monkeypatch.setattr(store, "create", remove_in_the_middle)
+    info = bundles.put(bundle, sign(bundle, KEY), now=1.0)
+    assert next(removals, None) is None
+    assert bundles.info(sha256) == info
+    assert bundles.fetch(sha256) == bundle
+
+
 def test_a_leader_that_was_replaced_makes_nothing_visible(store: MemoryStore, tmp_path: Path) -> None:
     store.create(EPOCH, b"7")
     bundles = BundleStore(store, KEY)

@@ -125,6 +125,25 @@ def test_a_cursor_into_the_middle_or_behind_the_end_is_refused(tmp_path: Path) -
             read_lines([file], altered, "a", 10)
 
 
+def test_files_about_other_jobs_hardly_lengthen_a_cursor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_lines, "_MOST_BARREN", 2)
+    files = [tmp_path / str(number) for number in range(20)]
+    for number, file in enumerate(files):
+        file.write_text(line(number, job="a" if number in (3, 7) else "b", number=number))
+    found, cursor = read_lines(files, "", "a", 10)
+    assert moments(found) == [3, 7]
+    assert len(cursor) == 16 * 4
+    for number, file in enumerate(files):
+        with file.open("a") as more:
+            more.write(line(20 + number, job="b" if number == 3 else "a"))
+    found, cursor = read_lines(files, cursor, "a", 100)
+    assert moments(found) == [20 + number for number in range(20) if number != 3]
+    assert read_lines(files, cursor, "a", 100) == ([], cursor)
+    assert len(cursor) == 16 * 20
+
+
 def test_an_answer_holds_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "log"
     file.write_text("".join(line(moment) for moment in range(10)))
