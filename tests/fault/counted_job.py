@@ -21,5 +21,5 @@ class Tally(ps.StatefulTask):
 
 
 job = ps.Job("counted", guarantee=os.environ.get("COUNTED_GUARANTEE", "exactly-once"), parallelism=2)
-source = job.source("source", ps.LogSource("input", max_records_per_batch=400))
+source = job.source("source", ps.LogSource("input", max_records_per_batch=4000))
 source >> job.task("key", key_of) >> job.task("tally", Tally()) >> job.sink("output", ps.LogSink("output"))

@@ -83,7 +83,7 @@ class Lab:
         self.log.append([Record(None, number) for number in range(self.fed, self.fed + count)])
         self.fed += count
 
-    def keep_feeding(self, count: int = 50, pause: float = 0.05) -> None:
+    def keep_feeding(self, count: int = 20, pause: float = 0.05) -> None:
         """Append numbers all the time, in a thread."""
 
         def feed() -> None:
@@ -221,10 +221,13 @@ class Lab:
 
     def wait_connected(self, revision: int, attempt: int = 1) -> WorkerInfo:
         """Wait until executors can be started for a worker."""
-        wait_for(
-            f"the driver of worker {revision}-{attempt}",
-            lambda: (info := self.info(revision, attempt)) is not None and info.driver_url,
-        )
+
+        def there() -> bool:
+            assert read_exit(self.instance(revision, attempt)) is None
+            info = self.info(revision, attempt)
+            return info is not None and info.driver_url != ""
+
+        wait_for(f"the driver of worker {revision}-{attempt}", there)
         info = self.info(revision, attempt)
         assert info is not None
         return info

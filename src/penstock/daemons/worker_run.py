@@ -1,4 +1,4 @@
-"""What a worker does: starts Spark, waits until its predecessors have stopped, takes over, runs."""
+"""What a worker does: it starts Spark, waits for its predecessors to stop, takes over the job and runs it."""
 
 from __future__ import annotations
 

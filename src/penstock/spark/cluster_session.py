@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 from penstock.graph.job import Job
@@ -15,6 +17,8 @@ from penstock.spark.session import open_session
 from penstock.spark.settings import ACCEPTING, settings_for
 
 SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
+_FILTER = "org.apache.spark.ui.JWSFilter"
+NO_SECRET = "see the environment"  # noqa: S105 - never used as one
 _PAUSE = 0.05
 
 
@@ -49,8 +53,11 @@ class DriverOptions:
         if self.master == ACCEPTING:
             settings |= {
                 "spark.authenticate": "true",
+                # Spark wants this setting to be there, and then prefers what the environment says.
+                "spark.authenticate.secret": NO_SECRET,
                 "spark.network.crypto.enabled": "true",
-                # The list of executors that comes with such a driver shall not be a way in.
+                # The page of executors that comes with such a driver is for nobody.
+                "spark.ui.filters": _FILTER,
                 "spark.ui.killEnabled": "false",
                 "spark.master.ui.decommission.allow.mode": "DENY",
                 "spark.master.rest.enabled": "false",
@@ -62,6 +69,8 @@ class DriverOptions:
             }
             # An executor that hangs is given up after this long; one that died is noticed at once.
             settings.setdefault("spark.network.timeout", "30s")
+            settings.setdefault("spark.network.timeoutInterval", "15s")
+            settings.setdefault("spark.shuffle.io.retryWait", "500ms")
             settings.setdefault("spark.executor.heartbeatInterval", "5s")
         return settings
 
@@ -105,12 +114,24 @@ def open_driver(job: Job, options: DriverOptions, scratch: Path, secret: str) ->
         # Whatever else in Spark looks for an address takes the node's.
         os.environ[name] = options.host
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
+    if own:
+        _lock_pages(scratch)
     with _secret(secret if own else None):
         session = open_session(master, settings_for(job, master), job.spark, options.settings)
     context = session.sparkContext
     port = context.getConf().get("spark.driver.port")
     url = f"spark://CoarseGrainedScheduler@{options.host}:{port}" if own else ""
     return Driver(session, url, str(context.applicationId))
+
+
+def _lock_pages(scratch: Path) -> None:
+    """Give Spark's pages a key that nobody has; settings in a file are on no command line."""
+    folder = scratch / "conf"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(folder / "spark-defaults.conf", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"spark.{_FILTER}.param.secretKey {urlsafe_b64encode(token_bytes(64)).decode()}\n")
+    os.environ["SPARK_CONF_DIR"] = str(folder)
 
 
 @contextmanager
