@@ -79,3 +79,7 @@ class Processes(Protocol):
     def figures(self, folder: Path) -> tuple[float, int]:
         """Return cores in use since the last call, and resident bytes, of the whole family."""
         ...
+
+    def below(self, folder: Path) -> list[Path]:
+        """Return the folders, of those below one, whose families have a living member, in order."""
+        ...

@@ -107,6 +107,11 @@ class FakeProcesses:
             return 0.0, 0
         return process.cpu, process.memory
 
+    def below(self, folder: Path) -> list[Path]:
+        known = sorted(self.processes.items())
+        living = [path for path, process in known if process.running or process.relatives]
+        return [path for path in living if folder in path.parents]
+
     def end(self, folder: Path, code: int = 0) -> None:
         """Let a process end by itself."""
         self._end(self.processes[folder], code)

@@ -70,7 +70,12 @@ class OsProcesses:
     def find(self, folder: Path) -> ProcessId | None:
         self._reap(folder)
         found = self._recorded(folder)
-        return found if found is not None and self._is_alive(found) else None
+        if found is None:
+            return None
+        child = self._children.get(folder)
+        # The first thread of a child may be gone while others of it are still on their way out.
+        own = child is not None and child.pid == found.pid
+        return found if own or self._is_alive(found) else None
 
     def alive(self, folder: Path) -> bool:
         return self.find(folder) is not None
@@ -119,6 +124,11 @@ class OsProcesses:
         self._usage[folder] = _Usage(now, cpu)
         used = sum(seconds - before.cpu.get(name, 0.0) for name, seconds in cpu.items())
         return max(0.0, used) / (now - before.at), memory
+
+    def below(self, folder: Path) -> list[Path]:
+        living = [pid for pid, entry in read_table().items() if not entry.zombie and pid != os.getpid()]
+        marks = {Path(mark) for pid in living if (mark := _mark_of(pid)) is not None}
+        return sorted(path for path in marks if folder in path.parents)
 
     def descriptor(self, folder: Path) -> int | None:
         """Open a descriptor that becomes readable when the process ends; the caller closes it."""
