@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import cluster_commands, explain, log, run_job
+from penstock.cli import cluster_commands, daemon_commands, explain, log, run_job
 
 app = typer.Typer(
     name="penstock",
@@ -37,6 +37,7 @@ app.command("run")(run_job.run)
 app.command("explain")(explain.explain)
 app.add_typer(log.app, name="log")
 cluster_commands.register(app)
+daemon_commands.register(app)
 
 
 def run() -> None:

@@ -1,0 +1,128 @@
+"""What masters and supervisors have in common as commands: options, keys, the store, signals, exit codes."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
+
+import typer
+
+from penstock.cli.local_cluster import trouble_at
+from penstock.daemons.keeper import REFUSED
+from penstock.daemons.layout import ROOT
+from penstock.errors import PenstockError, SettingError
+
+if TYPE_CHECKING:
+    from penstock.coord.zookeeper import ZooKeeperStore
+    from penstock.keyring import Keyring
+
+Host = Annotated[str, typer.Option("--host", help="The address it listens at.")]
+Port = Annotated[int, typer.Option("--port", help="The port it answers at.")]
+Connect = Annotated[str, typer.Option("--connect", metavar="HOST:PORT,…", help="The ZooKeeper servers.")]
+Root = Annotated[str, typer.Option("--root", help="The node of ZooKeeper that all others are below.")]
+ClusterFolder = Annotated[
+    Path | None,
+    typer.Option("--cluster-folder", metavar="DIR", help="Holds cluster.key; $PENSTOCK_HOME/cluster."),
+]
+Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for ZooKeeper at first.")]
+DEFAULT_ROOT = ROOT
+
+_FAILED = 1
+_TRY_SECONDS = 10.0
+
+P = ParamSpec("P")
+
+
+class UnavailableError(PenstockError):
+    """Something that a daemon needs is not there now, and may be later."""
+
+
+def daemon_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """End with a sentence and an exit code: 3 when trying again is of no use, 1 when it may help."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except SettingError as error:
+            _leave(str(error), REFUSED)
+        except (PenstockError, OSError) as error:
+            _leave(str(error), _FAILED)
+
+    return run
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def spare_memory() -> None:
+    """Keep what a daemon has no use for out of it; called before it imports the rest.
+
+    structlog loads rich where it is installed, for colours that no log of ours has: 4 MB.
+    """
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+
+
+def check_address(host: str, port: int) -> None:
+    """Raise UnavailableError unless one can listen there; this is asked before all else that takes time."""
+    if trouble := trouble_at(host, port):
+        raise UnavailableError(trouble)
+
+
+def open_store(connect: str, keyring: Keyring, root: str, wait: float) -> ZooKeeperStore:
+    """Connect to ZooKeeper, which may be on its way. Raises UnavailableError after ``wait`` seconds."""
+    from penstock.coord.store import DisconnectedError
+    from penstock.coord.zookeeper import ZooKeeperStore
+
+    deadline = time.monotonic() + wait
+    while True:
+        left = max(0.1, deadline - time.monotonic())
+        try:
+            return ZooKeeperStore.connect(
+                connect, keyring.store_password, root=root, timeout=min(left, _TRY_SECONDS)
+            )
+        except DisconnectedError as error:
+            if time.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"{error}: is it running, and is {connect} where it listens?"
+                ) from None
+
+
+def stop_on_signals(wake: Callable[[], None] = lambda: None) -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set; ``wake`` is called then, from the signal's handler."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: Any) -> None:  # noqa: ARG001
+        stop.set()
+        wake()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+    return stop
+
+
+@contextmanager
+def alone(folder: Path, who: str) -> Iterator[None]:
+    """Be the only process of a folder; raises UnavailableError when there is one already."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UnavailableError(f"{who} runs already, on this machine and with {folder}") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)

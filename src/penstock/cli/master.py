@@ -1,0 +1,79 @@
+"""``penstock master``: one of the processes that decide where jobs run."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from penstock.cli.daemon import (
+    DEFAULT_ROOT,
+    ClusterFolder,
+    Connect,
+    Host,
+    Port,
+    Root,
+    Wait,
+    alone,
+    check_address,
+    daemon_errors,
+    open_store,
+    spare_memory,
+    stop_on_signals,
+)
+from penstock.cli.local_cluster import cluster_folder as own_folder
+from penstock.daemons.layout import PORT
+from penstock.keyring import open_keyring
+
+
+@daemon_errors
+def master(
+    name: Annotated[str, typer.Option("--name", help="What it is called; no other master is.")],
+    connect: Connect,
+    host: Host = "127.0.0.1",
+    port: Port = PORT,
+    root: Root = DEFAULT_ROOT,
+    cluster_folder: ClusterFolder = None,
+    wait: Wait = 60.0,
+) -> None:
+    """Run a master until SIGTERM or Ctrl-C.
+
+    Any number may run; one leads. Exit codes: 0 stopped as asked, 1 something was not there (a free port,
+    ZooKeeper), 3 something is wrong (the key, an option).
+    """
+    spare_memory()
+    from penstock import __version__, logs
+    from penstock.bundles.storing import BundleStore
+    from penstock.cluster.documents import MasterInfo
+    from penstock.daemons.code import KeptBundles
+    from penstock.daemons.master import Master
+    from penstock.daemons.service import ClusterService
+    from penstock.keyring import signing_key
+    from penstock.web.agent_client import AgentClient
+    from penstock.web.app import make_app
+    from penstock.web.log_reading import ClusterLogs
+    from penstock.web.serving import serve
+
+    cluster = cluster_folder or own_folder()
+    folder = cluster / "masters" / name
+    keyring = open_keyring(cluster)
+    check_address(host, port)
+    with alone(folder, f"master {name}"):
+        logs.configure("master", file=folder / "log.jsonl", node=name, stderr=True)
+        store = open_store(connect, keyring, root, wait)
+        try:
+            info = MasterInfo(name, f"http://{host}:{port}", os.getpid(), time.time(), __version__)
+            daemon = Master(store, info)
+            stop = stop_on_signals(daemon.wake)
+            with AgentClient(keyring.node_token) as agents:
+                bundles = BundleStore(store, signing_key(keyring.token), agents)
+                kept = KeptBundles(bundles, daemon.guard, time.time)
+                logged = ClusterLogs(agents, lambda: sorted(cluster.glob("masters/*/log.jsonl")))
+                service = ClusterService(daemon, kept, logged)
+                app = make_app(service, keyring.token, hosts=[host, "localhost"])
+                with serve(app, host, port):
+                    daemon.run(stop)
+        finally:
+            store.close()
