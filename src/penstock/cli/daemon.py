@@ -1,4 +1,4 @@
-"""What masters and supervisors have in common as commands: options, keys, the store, signals, exit codes."""
+"""What masters and supervisors have in common as processes: the store, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
-import typer
-
-from penstock.cli.local_cluster import trouble_at
+from penstock.cli.addresses import trouble_at
 from penstock.daemons.keeper import REFUSED
-from penstock.daemons.layout import ROOT
 from penstock.errors import PenstockError, SettingError
 
 if TYPE_CHECKING:
     from penstock.coord.zookeeper import ZooKeeperStore
     from penstock.keyring import Keyring
-
-Host = Annotated[str, typer.Option("--host", help="The address it listens at.")]
-Port = Annotated[int, typer.Option("--port", help="The port it answers at.")]
-Connect = Annotated[str, typer.Option("--connect", metavar="HOST:PORT,…", help="The ZooKeeper servers.")]
-Root = Annotated[str, typer.Option("--root", help="The node of ZooKeeper that all others are below.")]
-ClusterFolder = Annotated[
-    Path | None,
-    typer.Option("--cluster-folder", metavar="DIR", help="Holds cluster.key; $PENSTOCK_HOME/cluster."),
-]
-Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for ZooKeeper at first.")]
-DEFAULT_ROOT = ROOT
 
 _FAILED = 1
 _TRY_SECONDS = 10.0
@@ -62,8 +48,8 @@ def daemon_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(code)
+    sys.stderr.write(f"error: {message}\n")
+    sys.exit(code)
 
 
 def spare_memory() -> None:

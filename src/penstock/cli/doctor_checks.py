@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
+from penstock.cli.addresses import trouble_at
 from penstock.cli.asking import ask
-from penstock.cli.local_cluster import running, token_file, trouble_at
+from penstock.cli.local_cluster import running, token_file
 from penstock.daemons.layout import MASTER, Layout, node_host, zookeeper_ports
 from penstock.daemons.processes_os import OsProcesses
 from penstock.errors import SettingError

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.cli.addresses import trouble_at
 from penstock.daemons.ending import keeper_folder, living
 from penstock.daemons.layout import Layout, Wishes, read_layout, write_file, zookeeper_ports
 from penstock.daemons.processes_os import OsProcesses
@@ -106,22 +106,3 @@ def check_room(layout: Layout) -> None:
             trouble = trouble_at(daemon.host, port)
             if trouble:
                 raise SettingError(f"{daemon.name} cannot listen: {trouble}")
-
-
-def trouble_at(host: str, port: int) -> str:
-    """Say why nobody can listen at an address; nothing when one can."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-            listener.listen(1)
-        except OSError as error:
-            if error.errno == 99 or "assign" in (error.strerror or ""):
-                return (
-                    f"this machine has no address {host}. Linux has all of 127.0.0.0/8; on macOS add it:"
-                    f" sudo ifconfig lo0 alias {host}"
-                )
-            if error.errno == 98 or "in use" in (error.strerror or ""):
-                return f"{host}:{port} is used by another program: end that, or choose other ports by --port"
-            return f"{host}:{port}: {error.strerror}"
-    return ""

@@ -9,13 +9,6 @@ from typing import Annotated
 import typer
 
 from penstock.cli.daemon import (
-    DEFAULT_ROOT,
-    ClusterFolder,
-    Connect,
-    Host,
-    Port,
-    Root,
-    Wait,
     alone,
     check_address,
     daemon_errors,
@@ -23,8 +16,9 @@ from penstock.cli.daemon import (
     spare_memory,
     stop_on_signals,
 )
+from penstock.cli.daemon_options import ClusterFolder, Connect, Host, Port, Root, Wait
 from penstock.cli.local_cluster import cluster_folder as own_folder
-from penstock.daemons.layout import PORT
+from penstock.daemons.layout import PORT, ROOT
 from penstock.keyring import open_keyring
 
 
@@ -34,7 +28,7 @@ def master(
     connect: Connect,
     host: Host = "127.0.0.1",
     port: Port = PORT,
-    root: Root = DEFAULT_ROOT,
+    root: Root = ROOT,
     cluster_folder: ClusterFolder = None,
     wait: Wait = 60.0,
 ) -> None:

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import psutil
 import typer
 
-from penstock.cli.daemon import (
-    DEFAULT_ROOT,
-    ClusterFolder,
-    Connect,
-    Host,
-    Port,
-    Root,
-    Wait,
-    alone,
-    check_address,
-    daemon_errors,
-    open_store,
-    spare_memory,
-    stop_on_signals,
-)
+from penstock import __version__
+from penstock.cli.daemon import daemon_errors
+from penstock.cli.daemon_options import ClusterFolder, Connect, Host, Port, Root, Wait
 from penstock.cli.local_cluster import cluster_folder as own_folder
 from penstock.cli.sizes import read_memory
+from penstock.cli.supervisor_process import SupervisorOptions
+from penstock.cluster.documents import NodeInfo
+from penstock.daemons.layout import ROOT
 from penstock.errors import SettingError
-from penstock.keyring import open_keyring
 from penstock.log import home
-
-if TYPE_CHECKING:
-    from penstock.cluster.documents import NodeInfo
 
 _PORT = 7720
 
@@ -57,7 +47,7 @@ def supervisor(
         Path | None,
         typer.Option("--storage", metavar="DIR", help="Logs and jobs, shared by all nodes; $PENSTOCK_HOME."),
     ] = None,
-    root: Root = DEFAULT_ROOT,
+    root: Root = ROOT,
     cluster_folder: ClusterFolder = None,
     wait: Wait = 60.0,
 ) -> None:
@@ -66,24 +56,6 @@ def supervisor(
     Exit codes: 0 stopped as asked, 1 something was not there (a free port, ZooKeeper), 3 something is
     wrong (the key, an option).
     """
-    spare_memory()
-    from penstock import __version__, logs
-    from penstock.bundles.blobs import BlobFolder
-    from penstock.bundles.storing import BundleStore
-    from penstock.cluster.documents import NodeInfo
-    from penstock.daemons.code import UnpackedBundles
-    from penstock.daemons.instances import FolderInstances, Node
-    from penstock.daemons.machine import Machine
-    from penstock.daemons.processes_os import OsProcesses
-    from penstock.daemons.supervisor import Supervisor
-    from penstock.keyring import signing_key
-    from penstock.web.agent import make_agent
-    from penstock.web.agent_client import AgentClient
-    from penstock.web.serving import serve
-
-    cluster = cluster_folder or own_folder()
-    folder = cluster / "nodes" / name
-    node = Node(name, host, folder, (storage or home()).absolute(), cluster, connect, root)
     info = NodeInfo(
         name=name,
         host=host,
@@ -98,32 +70,23 @@ def supervisor(
     )
     if info.cores < 1:
         raise SettingError(f"a node has 1 core at least, not {info.cores}")
-    keyring = open_keyring(cluster)
-    check_address(host, port)
-    with alone(folder, f"the supervisor of {name}"):
-        log = folder / "log.jsonl"
-        logs.configure("supervisor", file=log, node=name, stderr=True)
-        store = open_store(connect, keyring, root, wait)
-        try:
-            with AgentClient(keyring.node_token) as agents:
-                bundles = BundleStore(store, signing_key(keyring.token), agents)
-                unpacked = UnpackedBundles(bundles, folder / "bundles")
-                instances = FolderInstances(node, OsProcesses(), keyring, unpacked)
-                daemon = Supervisor(
-                    store, info, instances, Machine(), is_dead=lambda other: was_ours(other, info)
-                )
-                agent = make_agent(
-                    BlobFolder(folder / "blobs"),
-                    lambda: [log, *(place / "log.jsonl" for place in instances.folders())],
-                    keyring.node_token,
-                    name,
-                    hosts=[host],
-                )
-                stop = stop_on_signals()
-                with serve(agent, host, port):
-                    daemon.run(stop)
-        finally:
-            store.close()
+    options = SupervisorOptions(
+        port=port,
+        cluster_folder=str((cluster_folder or own_folder()).absolute()),
+        storage=str((storage or home()).absolute()),
+        connect=connect,
+        root=root,
+        wait=wait,
+    )
+    _become({"info": asdict(info), "options": asdict(options)})
+
+
+def _become(content: dict[str, object]) -> None:
+    """Go on as the supervisor, without what reads options: that is 10 MB, on every node, for ever."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    module = "penstock.cli.supervisor_process"
+    os.execv(sys.executable, [sys.executable, "-m", module, json.dumps(content)])  # noqa: S606
 
 
 def read_labels(text: str) -> dict[str, str]:
@@ -139,16 +102,3 @@ def read_labels(text: str) -> dict[str, str]:
             raise SettingError(f"{part!r} is not a label: write NAME=VALUE,NAME=VALUE")
         labels[name.strip()] = value.strip()
     return labels
-
-
-def was_ours(other: NodeInfo, own: NodeInfo) -> bool:
-    """Whether a registration of this node was left by a supervisor of this machine that is dead."""
-    if other.host != own.host:
-        return False
-    try:
-        # A process that has begun later has only inherited the number.
-        return psutil.Process(other.pid).create_time() > other.started + 1.0
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.Error:
-        return False

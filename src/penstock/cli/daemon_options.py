@@ -1,0 +1,18 @@
+"""The options that masters and supervisors share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Host = Annotated[str, typer.Option("--host", help="The address it listens at.")]
+Port = Annotated[int, typer.Option("--port", help="The port it answers at.")]
+Connect = Annotated[str, typer.Option("--connect", metavar="HOST:PORT,…", help="The ZooKeeper servers.")]
+Root = Annotated[str, typer.Option("--root", help="The node of ZooKeeper that all others are below.")]
+ClusterFolder = Annotated[
+    Path | None,
+    typer.Option("--cluster-folder", metavar="DIR", help="Holds cluster.key; $PENSTOCK_HOME/cluster."),
+]
+Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for ZooKeeper at first.")]

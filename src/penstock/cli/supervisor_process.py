@@ -1,0 +1,103 @@
+"""The process that ``penstock supervisor`` becomes once its options are read. It stays small."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from penstock.cli.daemon import (
+    alone,
+    check_address,
+    daemon_errors,
+    open_store,
+    spare_memory,
+    stop_on_signals,
+)
+from penstock.cluster.documents import NodeInfo
+from penstock.keyring import open_keyring, signing_key
+
+
+@dataclass(frozen=True)
+class SupervisorOptions:
+    """What a supervisor is told beside what its node is."""
+
+    port: int
+    cluster_folder: str
+    storage: str
+    connect: str
+    root: str
+    wait: float
+
+
+@daemon_errors
+def run(info: NodeInfo, options: SupervisorOptions) -> None:
+    """Supervise a node until told to stop."""
+    spare_memory()
+    from penstock import logs
+    from penstock.bundles.blobs import BlobFolder
+    from penstock.bundles.storing import BundleStore
+    from penstock.daemons.code import UnpackedBundles
+    from penstock.daemons.instances import FolderInstances, Node
+    from penstock.daemons.machine import Machine
+    from penstock.daemons.processes_os import OsProcesses
+    from penstock.daemons.supervisor import Supervisor
+    from penstock.web.agent import make_agent
+    from penstock.web.agent_client import AgentClient
+    from penstock.web.serving import serve
+
+    cluster, storage = Path(options.cluster_folder), Path(options.storage)
+    folder = cluster / "nodes" / info.name
+    node = Node(info.name, info.host, folder, storage, cluster, options.connect, options.root)
+    keyring = open_keyring(cluster)
+    check_address(info.host, options.port)
+    with alone(folder, f"the supervisor of {info.name}"):
+        log = folder / "log.jsonl"
+        logs.configure("supervisor", file=log, node=info.name, stderr=True)
+        store = open_store(options.connect, keyring, options.root, options.wait)
+        try:
+            with AgentClient(keyring.node_token) as agents:
+                bundles = BundleStore(store, signing_key(keyring.token), agents)
+                unpacked = UnpackedBundles(bundles, folder / "bundles")
+                instances = FolderInstances(node, OsProcesses(), keyring, unpacked)
+                daemon = Supervisor(
+                    store, info, instances, Machine(), is_dead=lambda other: is_dead(other, info)
+                )
+                agent = make_agent(
+                    BlobFolder(folder / "blobs"),
+                    lambda: [log, *(place / "log.jsonl" for place in instances.folders())],
+                    keyring.node_token,
+                    info.name,
+                    hosts=[info.host],
+                )
+                stop = stop_on_signals()
+                with serve(agent, info.host, options.port):
+                    daemon.run(stop)
+        finally:
+            store.close()
+
+
+def is_dead(other: NodeInfo, own: NodeInfo) -> bool:
+    """Whether a registration of this node was left by a supervisor of this machine that is dead."""
+    if other.host != own.host:
+        return False
+    try:
+        # A process that has begun later has only inherited the number.
+        return psutil.Process(other.pid).create_time() > other.started + 1.0
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
+
+
+def main() -> None:
+    """Read what the command was told, and run."""
+    content = json.loads(sys.argv[1])
+    run(NodeInfo(**content["info"]), SupervisorOptions(**content["options"]))
+
+
+if __name__ == "__main__":
+    main()
