@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
@@ -121,8 +122,6 @@ class Documents:
         )
         if absent is None:
             return seen
-        from dataclasses import replace
-
         return replace(seen, absent_since=absent(seen))
 
     def version(self, path: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from penstock.cluster.codec import encode
+from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, Failures, NodeInfo, NodeReport, Result, WorkerFigures
 from penstock.cluster.supervising import (
     AskToEnd,
@@ -267,8 +267,6 @@ class Supervisor:
         path = f"{paths.NODES}/{self.info.name}"
         known = self._store.get(path)
         if known is not None and known.owner != session:
-            from penstock.cluster.codec import decode
-
             if not self._is_dead(decode(NodeInfo, known.data)):
                 _log.warning("this node is registered already, by another or by a session that ends soon")
                 return
