@@ -14,7 +14,15 @@ from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Epoch
 from penstock.coord.lock import Lock
 from penstock.coord.paths import EPOCH, LEADER
-from penstock.coord.store import Check, ConflictError, ExistsError, Operation, Store, Watcher
+from penstock.coord.store import (
+    Check,
+    ConflictError,
+    DisconnectedError,
+    ExistsError,
+    Operation,
+    Store,
+    Watcher,
+)
 
 
 class Leadership:
@@ -30,6 +38,8 @@ class Leadership:
         self._name = name
         self._url = url
         self._term: tuple[Epoch, int] | None = None
+        self._waiting = False
+        """Whether the lock is another's and a watch on it is set: until that fires there is nothing to ask."""
 
     @property
     def epoch(self) -> Epoch | None:
@@ -42,8 +52,21 @@ class Leadership:
             if self._lock.held():
                 return self._term[0]
             self._term = None
-        if not self._lock.try_acquire(watch):
+        if self._waiting:
             return None
+        self._waiting = True
+
+        def may_be_free() -> None:
+            self._waiting = False
+            watch()
+
+        try:
+            if not self._lock.try_acquire(may_be_free):
+                return None
+        except DisconnectedError:
+            self._waiting = False
+            raise
+        self._waiting = False
         known = self._store.get(EPOCH)
         if known is None:
             first = Epoch(1, self._name, self._url, now)

@@ -1,0 +1,73 @@
+"""Who leads, and that the store takes nothing from one who does not any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.coord.leadership import Leadership
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.coord.store import ConflictError, Create
+
+
+class Candidate:
+    """A master's side of an election."""
+
+    def __init__(self, ensemble: MemoryEnsemble, name: str) -> None:
+        self.store = MemoryStore(ensemble)
+        self.leadership = Leadership(self.store, name, f"http://{name}")
+        self.woken = 0
+
+    def campaign(self) -> int | None:
+        epoch = self.leadership.campaign(1.0, self._wake)
+        return epoch.number if epoch else None
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+def test_one_leads_and_the_next_one_has_a_higher_epoch() -> None:
+    ensemble = MemoryEnsemble()
+    first, second = Candidate(ensemble, "m1"), Candidate(ensemble, "m2")
+    assert (first.campaign(), second.campaign()) == (1, None)
+    assert first.campaign() == 1, "it leads on"
+    first.leadership.resign()
+    assert second.woken == 1
+    assert (second.campaign(), first.campaign()) == (2, None)
+
+
+def test_waiting_for_the_lock_leaves_one_watch() -> None:
+    ensemble = MemoryEnsemble()
+    first, second = Candidate(ensemble, "m1"), Candidate(ensemble, "m2")
+    first.campaign()
+    for _ in range(5):
+        assert second.campaign() is None
+    assert sum(ensemble.watches().values()) == 1
+
+
+def test_a_leader_whose_session_ended_can_write_nothing_more() -> None:
+    ensemble = MemoryEnsemble()
+    first, second = Candidate(ensemble, "m1"), Candidate(ensemble, "m2")
+    first.campaign()
+    first.leadership.write([Create("/a", b"")])
+    ensemble.expire(first.store.session_id)
+    assert second.campaign() == 2
+    with pytest.raises(ConflictError):
+        first.leadership.write([Create("/b", b"")])
+    assert second.store.get("/b") is None
+    assert first.leadership.epoch is None
+    second.leadership.write([Create("/b", b"")])
+
+
+def test_a_conflict_about_something_else_does_not_end_a_term() -> None:
+    ensemble = MemoryEnsemble()
+    first = Candidate(ensemble, "m1")
+    first.campaign()
+    first.leadership.write([Create("/a", b"")])
+    with pytest.raises(ConflictError):
+        first.leadership.write([Create("/a", b"")])
+    assert first.campaign() == 1
+
+
+def test_who_does_not_lead_cannot_write() -> None:
+    with pytest.raises(ConflictError):
+        Candidate(MemoryEnsemble(), "m1").leadership.write([])
