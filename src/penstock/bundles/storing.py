@@ -84,12 +84,12 @@ class BundleStore:
         return [*checks, Put(path, encode(info))]
 
     def _put_chunk(self, path: str, data: bytes) -> Check:
-        self._ensure(path, data)
+        # Looked at first: servers keep the last 500 requests in memory, also those that were in vain.
         found = self._store.get(path)
         if found is None:
-            return Check(path, 0)  # it is gone again, and the transaction will say so
-        version = found.version if found.data == data else self._store.set(path, data)
-        return Check(path, version)
+            self._ensure(path, data)
+            return Check(path, 0)
+        return Check(path, found.version if found.data == data else self._store.set(path, data))
 
     def _ensure(self, path: str, data: bytes = b"") -> None:
         with suppress(ExistsError):
