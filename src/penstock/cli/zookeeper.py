@@ -24,7 +24,7 @@ def zookeeper(
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Settings and data; $PENSTOCK_HOME/zookeeper."),
     ] = None,
-    timeout: Annotated[int, typer.Option("--timeout", help="Seconds it may take to be up.")] = 30,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds it may take to be up.")] = 30.0,
 ) -> None:
     """Run one or three ZooKeeper servers from PySpark's jars until SIGTERM or Ctrl-C.
 
@@ -40,7 +40,7 @@ def zookeeper(
     watched: dict[int, int] = {}
     try:
         ensemble.start()
-        ensemble.wait_ready(timeout)
+        ensemble.wait_ready(timeout=timeout)
         typer.echo(ensemble.connect_string)
         watched = {os.pidfd_open(pid): number for number, pid in ensemble.pids().items()}
         readable, _, _ = select.select([reader, *watched], [], [])
