@@ -14,7 +14,7 @@ from penstock.bundles import storing
 from penstock.bundles.blobs import BlobFolder
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
-from penstock.bundles.storing import MOST_STORED, BundleStore
+from penstock.bundles.storing import CHUNK, MOST_STORED, BundleStore
 from penstock.bundles.unpacking import unpack
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import NodeInfo
@@ -56,7 +56,7 @@ def test_the_largest_bundle_of_zookeeper_comes_back_and_goes(store: ZooKeeperSto
     bundle = bundle_of(tmp_path / "job", MOST_STORED - 2000)
     sha256 = sha256_of(bundle)
     assert len(bundle) <= MOST_STORED
-    assert bundles.put(bundle, sign(bundle, KEY), now=1.0).chunks == 8
+    assert bundles.put(bundle, sign(bundle, KEY), now=1.0).chunks == MOST_STORED // CHUNK
     bundles.put(bundle, sign(bundle, KEY), now=2.0)
     unpack(bundles.fetch(sha256), tmp_path / "code")
     assert (tmp_path / "code/data.bin").read_bytes() == (tmp_path / "job/data.bin").read_bytes()

@@ -26,7 +26,7 @@ from penstock.errors import PenstockError
 
 CHUNK = 512 * 1024
 """Bytes of a node: servers take 1 MiB at most, with all that belongs to a request."""
-MOST_STORED = 4 << 20
+MOST_STORED = 2 << 20
 """Bytes of a bundle in the store: all servers keep all of it in memory."""
 COPIES = 3
 """Supervisors that keep a larger one: two of them may be lost."""

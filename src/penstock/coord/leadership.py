@@ -39,7 +39,7 @@ class Leadership:
         self._url = url
         self._term: tuple[Epoch, int] | None = None
         self._waiting = False
-        """Whether the lock is another's and a watch on it is set: until that fires there is nothing to ask."""
+        """Whether the lock is another's and watched: until the watch fires there is nothing to ask."""
 
     @property
     def epoch(self) -> Epoch | None:

@@ -142,7 +142,8 @@ def server_command(java: Path, jars: Path, logging: Path, settings: Path) -> lis
     """Return the command line of a server, without secrets. Raises SettingError when a jar is missing."""
     return [
         str(java),
-        "-Xmx128m",
+        # The last 500 requests stay in memory, and a chunk of a bundle is half a megabyte.
+        "-Xmx768m",
         "-Xms16m",
         "-Xss512k",
         "-XX:+UseSerialGC",

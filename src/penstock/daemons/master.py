@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import structlog
-
 from penstock.cluster.actions import Action, Assign, Clear, Raise, Respec, SetStatus, Unassign
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import Epoch, MasterInfo
@@ -30,8 +28,9 @@ from penstock.coord.store import (
     Store,
 )
 from penstock.daemons.reading import MASTER_ROOTS, Documents
+from penstock.logs import get_logger
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)

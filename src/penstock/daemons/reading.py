@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-import structlog
-
 from penstock.cluster.codec import DocumentError, decode
 from penstock.cluster.documents import (
     Alarm,
@@ -25,10 +23,11 @@ from penstock.cluster.documents import (
 from penstock.cluster.view import Actual
 from penstock.coord import paths
 from penstock.coord.mirror import Mirror
+from penstock.logs import get_logger
 
 T = TypeVar("T")
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 MASTER_ROOTS = (
     paths.MASTERS,

@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import structlog
-
 from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, Failures, NodeInfo, NodeReport, Result, WorkerFigures
 from penstock.cluster.supervising import (
@@ -30,8 +28,9 @@ from penstock.coord.store import DisconnectedError, ExistsError, MissingError, S
 from penstock.daemons.machine import Sample
 from penstock.daemons.reading import SUPERVISOR_ROOTS, Documents
 from penstock.errors import PenstockError
+from penstock.logs import get_logger
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 class RefusedStartError(PenstockError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 
-import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import trace_of
+from penstock.logs import get_logger
 from penstock.web.answers import error_answer
 
 HEADERS = {
@@ -20,7 +20,7 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
-_log = structlog.get_logger("penstock.web")
+_log = get_logger(__name__)
 
 
 class Closing:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import httpx
-import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.daemons.interface import MasterService, NotLeaderError
+from penstock.logs import get_logger
 from penstock.web.answers import RETRY_AFTER, error_answer
 
 PREFIX = "/api/v1/"
@@ -21,7 +21,7 @@ _THERE = ("accept", "authorization", "content-length", "content-type", "x-pensto
 _BACK = ("allow", "content-length", "content-type", "retry-after", "www-authenticate")
 _TIMEOUT = httpx.Timeout(60.0, connect=2.0)
 
-_log = structlog.get_logger("penstock.web")
+_log = get_logger(__name__)
 
 
 class Forwarding:

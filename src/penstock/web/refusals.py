@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import structlog
 from starlette.types import Scope
+
+from penstock.logs import get_logger
 
 _LONGEST = 200
 
-_log = structlog.get_logger("penstock.web")
+_log = get_logger(__name__)
 
 
 def tell_refusal(scope: Scope, status: int, reason: str) -> None:
