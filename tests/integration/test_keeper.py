@@ -70,7 +70,10 @@ def cluster(tmp_path: Path) -> Iterator[Path]:
     end_cluster(None, folder, OsProcesses(), tell=print)
 
 
-def test_what_dies_comes_back(cluster: Path) -> None:
+@pytest.mark.parametrize("descriptors", [True, False])
+def test_what_dies_comes_back(cluster: Path, descriptors: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not descriptors:
+        monkeypatch.setattr(OsProcesses, "descriptor", lambda *_: None)
     keeping = Keeping(cluster, layout_of(cluster, one=SLEEP, two=SLEEP))
     try:
         wait_until(lambda: pid_of(cluster, "one") is not None and pid_of(cluster, "two") is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -99,7 +100,8 @@ from penstock.daemons.processes_os import OsProcesses
 if sys.argv[2] == "in between":
     # The starter dies when its child is forked, before it has heard of it.
     select.select = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-OsProcesses().start(sys.argv[3:], folder=Path(sys.argv[1]), environment=dict(os.environ), cwd=Path("/"))
+processes = OsProcesses()  # Kept: who forgets a child reaps it.
+processes.start(sys.argv[3:], folder=Path(sys.argv[1]), environment=dict(os.environ), cwd=Path("/"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -258,3 +260,24 @@ def test_a_descriptor_tells_of_the_end(folder: Path) -> None:
     assert select.select([descriptor], [], [], 20)[0] == [descriptor]
     os.close(descriptor)
     assert not processes.alive(folder)
+
+
+def test_where_there_are_no_descriptors_of_processes_pids_are_checked_and_used(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    processes = OsProcesses()
+    pid = start(processes, folder, SLEEP)
+    other = tmp_path / "other"
+    other.mkdir()
+    record = json.loads(folder.joinpath("process.json").read_text())
+    other.joinpath("process.json").write_text(json.dumps({**record, "ticks": 1}))
+    assert processes.kill_all(other) == 0
+    assert processes.descriptor(folder) is None
+    assert processes.signal(folder, signal.SIGCONT)
+    assert not gone(pid)
+    assert processes.kill_all(folder) == 1
+    assert gone(pid)

@@ -27,6 +27,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _WELL_SECONDS = 60.0
 """After running this long, a daemon counts as well."""
 
+_LOOK_SECONDS = 1.0
+
 Tell = Callable[[str], None]
 
 
@@ -49,6 +51,7 @@ class _Kept:
     failures: int = 0
     due: float | None = 0.0
     """When it is started; None while it runs, or when it shall not be."""
+    runs: bool = False
 
 
 class Keeper:
@@ -119,10 +122,8 @@ class Keeper:
             return
         known = {"pid": found.pid, "created": found.created}
         self._layout = replace(self._layout, pids={**self._layout.pids, daemon.name: known})
-        kept.began, kept.due = now, None
+        kept.began, kept.due, kept.runs = now, None, True
         kept.descriptor = self._processes.descriptor(folder)
-        if kept.descriptor is None:  # It has ended already.
-            self._mourn(kept, self._processes.exit_code(folder))
 
     def _wait(self) -> None:
         """Wait for a death, for the next start, or for being woken."""
@@ -132,6 +133,9 @@ class Keeper:
             if kept.descriptor is not None:
                 poll.register(kept.descriptor, select.POLLIN)
         due = [kept.due for kept in self._kept if kept.due is not None]
+        if any(kept.runs and kept.descriptor is None for kept in self._kept):
+            # It ended at once, or the system has no such descriptors.
+            due.append(self._monotonic() + _LOOK_SECONDS)
         wait = max(0.0, min(due) - self._monotonic()) * 1000 + 1 if due else None
         if (self._wake_reader, select.POLLIN) in poll.poll(wait):
             os.read(self._wake_reader, 1024)
@@ -139,9 +143,10 @@ class Keeper:
     def _notice_deaths(self) -> None:
         for kept in self._kept:
             folder = Path(kept.daemon.folder)
-            if kept.descriptor is not None and not self._processes.alive(folder):
-                os.close(kept.descriptor)
-                kept.descriptor = None
+            if kept.runs and not self._processes.alive(folder):
+                if kept.descriptor is not None:
+                    os.close(kept.descriptor)
+                kept.descriptor, kept.runs = None, False
                 self._mourn(kept, self._processes.exit_code(folder))
 
     def _mourn(self, kept: _Kept, code: int | None) -> None:

@@ -21,6 +21,7 @@ _START_SECONDS = 20.0
 _KILL_SECONDS = 5.0
 _KILL_ROUNDS = 5
 _TABLE_SECONDS = 0.5
+_LOOK_SECONDS = 0.01
 
 
 @dataclass
@@ -131,7 +132,10 @@ class OsProcesses:
         return sorted(path for path in marks if folder in path.parents)
 
     def descriptor(self, folder: Path) -> int | None:
-        """Open a descriptor that becomes readable when the process ends; the caller closes it."""
+        """Open a descriptor that becomes readable when the process ends; the caller closes it.
+
+        None when there is no such process, or when the system has no such descriptors.
+        """
         found = self.find(folder)
         entry = None if found is None else self._entry(found)
         return None if entry is None else _open(entry)
@@ -251,28 +255,38 @@ def _marked(folder: Path, table: Table, known: set[int]) -> list[Entry]:
 
 
 def _open(entry: Entry) -> int | None:
-    """Open a descriptor of exactly this process; None when it is gone."""
+    """Open a descriptor of exactly this process; None when it is gone, or the system has none to give."""
     try:
         descriptor = os.pidfd_open(entry.pid)
-    except OSError:
+    except (OSError, AttributeError):
         return None
     # Whoever has the pid now cannot be exchanged any more: the descriptor holds on to it.
-    if (now := read_entry(entry.pid)) is not None and now.ticks == entry.ticks:
+    if _is_there(entry):
         return descriptor
     os.close(descriptor)
     return None
 
 
+def _is_there(entry: Entry) -> bool:
+    now = read_entry(entry.pid)
+    return now is not None and now.ticks == entry.ticks
+
+
 def _send(entry: Entry, number: int) -> bool:
+    """Send a signal to exactly this process."""
     descriptor = _open(entry)
-    if descriptor is None:
-        return False
     try:
-        signal.pidfd_send_signal(descriptor, number)
+        if descriptor is not None:
+            signal.pidfd_send_signal(descriptor, number)
+        elif _is_there(entry):  # Some containers, and macOS, have no such descriptors.
+            os.kill(entry.pid, number)
+        else:
+            return False
     except OSError:
         return False
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
     return True
 
 
@@ -281,10 +295,16 @@ def _kill(entry: Entry) -> bool:
 
 
 def _wait_gone(entries: Iterable[Entry], seconds: float) -> None:
-    """Wait until processes have ended."""
+    """Wait until processes have ended, as zombies perhaps."""
     deadline = time.monotonic() + seconds
     for entry in entries:
-        descriptor = _open(entry)
-        if descriptor is not None:
+        while time.monotonic() < deadline:
+            now = read_entry(entry.pid)
+            if now is None or now.ticks != entry.ticks or now.zombie:
+                break
+            descriptor = _open(entry)
+            if descriptor is None:
+                time.sleep(_LOOK_SECONDS)
+                continue
             select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
             os.close(descriptor)
