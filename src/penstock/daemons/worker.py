@@ -6,10 +6,13 @@ its end.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from penstock.coord.store import Store
 from penstock.daemons.instance import (
@@ -30,6 +33,7 @@ from penstock.keyring import Keyring, open_keyring
 from penstock.logs import bind, configure, get_logger
 
 _LONGEST = 1000
+_GOODBYE_SECONDS = 20.0
 
 _log = get_logger("penstock.daemons.worker")
 
@@ -49,37 +53,31 @@ def main(arguments: list[str], connect: Callable[[Instance, Keyring], Store] | N
     _surround(folder, instance)
     configure("worker", file=folder / LOG_FILE, node=instance.node, job=instance.job)
     bind(revision=instance.revision, attempt=instance.attempt)
-    code = _work(folder, instance, ring, connect or _connect)
-    # What user code has left behind, threads above all, shall not keep the process.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code
+    return _work(folder, instance, ring, connect or _connect)
 
 
 def _work(
     folder: Path, instance: Instance, ring: Keyring, connect: Callable[[Instance, Keyring], Store]
 ) -> int:
-    worker: Worker | None = None
+    worker = Worker(folder, instance, ring, lambda: connect(instance, ring))
+    install(worker)
     try:
-        job = _load(instance)
-        worker = Worker(folder, instance, job, ring, lambda: connect(instance, ring))
-        install(worker)
-        ended = worker.run()
+        worker.begin()
+        ended = worker.run(_load(instance))
         write_exit(folder, ended.outcome, ended.reason)
         _log.info("ended", outcome=ended.outcome, reason=ended.reason)
     except PenstockError as error:
-        if worker is not None and worker.superseded(error):
+        if worker.superseded(error):
             return _say(folder, "superseded", error, ENDED)
-        if worker is None or isinstance(error, GraphError | IncompatibleJobError):
-            if worker is not None:
-                worker.refuse(one_line(error))
-            return _say(folder, "refused", error, REFUSED)
+        if isinstance(error, GraphError | IncompatibleJobError | _UnusableError):
+            code = _say(folder, "refused", error, REFUSED)
+            worker.refuse(one_line(error))
+            return code
         return _say(folder, "failed", error, FAILED)
     except Exception as error:
         return _say(folder, "failed", error, FAILED)
     finally:
-        if worker is not None:
-            worker.close()
+        worker.close()
     return ENDED
 
 
@@ -104,8 +102,19 @@ def one_line(error: Exception) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
+class _UnusableError(SettingError):
+    """The bundle has no job that can be run: another attempt would find the same."""
+
+
 def _load(instance: Instance) -> Job:
     """Load the job from its bundle; raises what is wrong with it."""
+    try:
+        return _load_from_bundle(instance)
+    except SettingError as error:
+        raise _UnusableError(str(error)) from error
+
+
+def _load_from_bundle(instance: Instance) -> Job:
     bundle = Path(instance.bundle)
     sys.path.insert(0, str(bundle))
     file, colon, name = instance.assignment.entry.partition(":")
@@ -132,5 +141,18 @@ def _connect(instance: Instance, ring: Keyring) -> Store:
     return ZooKeeperStore.connect(instance.connect, ring.store_password, root=instance.root)
 
 
+def _leave(code: int) -> NoReturn:
+    """End the process, whatever user code has left running in it, and Java before it if it listens."""
+    threading.Timer(_GOODBYE_SECONDS, os._exit, (code,)).start()
+    if "penstock.spark.session" in sys.modules:
+        from penstock.spark.session import close_session
+
+        close_session()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _leave(main(sys.argv[1:]))

@@ -17,7 +17,7 @@ from penstock.coord.store import Store
 from penstock.daemons.following import Decision, Situation, Step, decide, drains, replaced
 from penstock.daemons.instance import Instance, write_heartbeat
 from penstock.daemons.worker_link import Link
-from penstock.engine.takeover import Claim, holds, take_over
+from penstock.engine.takeover import Claim, current, holds, take_over
 from penstock.errors import PenstockError, SupersededError
 from penstock.graph.job import Job
 from penstock.keyring import Keyring
@@ -43,12 +43,9 @@ _log = get_logger(__name__)
 class Worker:
     """One worker, from its start to its end."""
 
-    def __init__(
-        self, folder: Path, instance: Instance, job: Job, ring: Keyring, connect: Callable[[], Store]
-    ):
+    def __init__(self, folder: Path, instance: Instance, ring: Keyring, connect: Callable[[], Store]) -> None:
         self._folder = folder
         self._instance = instance
-        self._job = job
         self._secret = ring.spark_secret(instance.job, instance.revision, instance.attempt)
         self._info = WorkerInfo(
             instance.job,
@@ -73,41 +70,49 @@ class Worker:
         """Take a signal for a wish to end after the batch."""
         self._stop.set()
 
-    def run(self) -> Decision:
-        """Do all of it, and return how it ended; raises what made it fail."""
+    def begin(self) -> None:
+        """Be known to the supervisor and to the cluster."""
         self._link.start()
         self._beat()
+
+    def run(self, job: Job) -> Decision:
+        """Run a job to its end, and return how it ended; raises what made it fail."""
         options = _options(self._instance)
-        self._driver = self._start_spark(options)
+        self._start_spark(job, options)
+        self._check_continuation(job)
         self._since = time.monotonic()
         self._enter("ready")
         decision = self._until(Step.WAIT)
         if decision.step is Step.TAKE_OVER:
-            self._take_over(options, decision.reason)
+            self._take_over(job, options, decision.reason)
             decision = self._until(Step.RUN_ON)
         return self._leave(decision)
 
     def close(self) -> None:
-        """Leave the store and end Spark."""
+        """Leave the store."""
         self._link.close()
 
-    def _start_spark(self, options: DriverOptions) -> Driver:
+    @property
+    def _base(self) -> Path:
+        return Path(self._instance.storage) / "cluster-jobs" / self._instance.job
+
+    def _start_spark(self, job: Job, options: DriverOptions) -> None:
         from penstock.spark.cluster_session import open_driver
         from penstock.spark.rehearsal import rehearse
 
         scratch = self._folder / "scratch"
         scratch.mkdir(mode=0o700, exist_ok=True)
-        driver = open_driver(self._job, options, scratch, self._secret)
+        driver = open_driver(job, options, scratch, self._secret)
         self._driver = driver
         _log.info("spark up", app=driver.app_id, master=options.master)
         self._tell(replace(self._info, driver_url=driver.url, app_id=driver.app_id))
         if driver.url and not driver.wait_for_executors(_EXECUTOR_SECONDS, self._starting):
             _log.warning("no executor yet", waited=_EXECUTOR_SECONDS)
-            return driver
+            return
         if not any(other.revision < self._info.revision for other in self._link.view.others):
-            return driver  # Nobody runs the job meanwhile: the sooner its first batch, the better.
+            return  # Nobody runs the job meanwhile: the sooner its first batch, the better.
         done = rehearse(
-            self._job,
+            job,
             master=options.master,
             conf=options.settings,
             folder=scratch,
@@ -116,7 +121,15 @@ class Worker:
         )
         if not done:
             _log.warning("rehearsal not done in time", seconds=_REHEARSAL_SECONDS)
-        return driver
+
+    def _check_continuation(self, job: Job) -> None:
+        """Refuse a job that cannot go on from where it is before its predecessor stops for it."""
+        from penstock.spark.run import check_folder
+
+        holder = current(self._base)
+        fresh = self._instance.assignment.fresh
+        if holder is not None and not (fresh and holder.revision < self._info.revision):
+            check_folder(job, self._base / holder.name)
 
     def _starting(self) -> bool:
         """Say that the worker is alive while it waits; False when there is no more reason to."""
@@ -155,17 +168,14 @@ class Worker:
         drained = self._handle is not None and drains(view) and self._handle.drained()
         return replace(me, replaced_since=self._replaced_since, drained=drained)
 
-    def _take_over(self, options: DriverOptions, reason: str) -> None:
+    def _take_over(self, job: Job, options: DriverOptions, reason: str) -> None:
         from penstock.spark.run import start
 
         instance = self._instance
-        base = Path(instance.storage) / "cluster-jobs" / instance.job
         claim = Claim(instance.revision, instance.attempt)
-        self.place = take_over(base, claim, fresh=instance.assignment.fresh)
+        self.place = take_over(self._base, claim, fresh=instance.assignment.fresh)
         _log.info("taken over", folder=str(self.place), reason=reason)
-        self._handle = start(
-            self._job, master=options.master, conf=options.settings, folder=self.place, taken=True
-        )
+        self._handle = start(job, master=options.master, conf=options.settings, folder=self.place, taken=True)
         self._enter("running")
 
     def _leave(self, decision: Decision) -> Decision:

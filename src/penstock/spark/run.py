@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import tempfile
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect.log_ends import LogSink
-from penstock.engine.blueprint import Blueprint, draw
+from penstock.engine.blueprint import Blueprint, Folders, draw
+from penstock.engine.ledger import Ledger
 from penstock.engine.report import Report
 from penstock.errors import JobFailedError, SettingError
 from penstock.graph.ends import Source
@@ -21,6 +23,7 @@ from penstock.graph.job import Job
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.log import home
 from penstock.spark.handle import Handle, is_duration
+from penstock.spark.launch import check_continuation
 
 
 def run(
@@ -75,6 +78,21 @@ def start(
         handle = Handle.begin(job, drawing, master=master, conf=conf, on_progress=on_progress)
         handle.kept = kept.pop_all()
         return handle
+
+
+def check_folder(job: Job, folder: Path) -> None:
+    """Raise IncompatibleJobError when a job could not go on from what another process does in a folder.
+
+    Records on their way through a loop are no obstacle: that process lets them out before it stops.
+    """
+    folders = Folders(str(folder))
+    try:
+        last = Ledger(folders.ledger).latest()
+        structure = json.loads(folders.structure.read_text())
+    except FileNotFoundError:
+        return  # Nothing has happened yet, or the folder has just been taken over.
+    if last is not None:
+        check_continuation(job, structure, folders, replace(last, feedback=[]))
 
 
 def follow(

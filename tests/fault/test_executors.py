@@ -1,0 +1,118 @@
+"""A job over several nodes: executors where they were started, killed, added, drained; and a user's own Spark."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from worker_lab import Lab, java_of, tree_of, wait_for
+
+from penstock.cluster.documents import ExecutorSlot
+from penstock.daemons.executors import MODULE_OPTIONS
+from penstock.daemons.instance import ENDED, read_exit
+from penstock.java import find_java, spark_jars
+from penstock.spark.cluster_session import NO_SECRET
+
+
+def _slot(ordinal: int) -> ExecutorSlot:
+    return ExecutorSlot(ordinal, f"n{ordinal}", 1, 512 << 20)
+
+
+def test_executors_come_and_go_while_a_job_runs(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        lab.keep_feeding()
+        slots = (_slot(2), _slot(3))
+        assignment = lab.assignment(1, executors=slots)
+        lab.assign(assignment)
+        worker = lab.start_worker(assignment)
+        info = lab.wait_connected(1)
+        intruder = lab.start_executor(info, _slot(9), 1, "127.0.0.2", secret=NO_SECRET)
+        second = lab.start_executor(info, slots[0], 1, "127.0.0.2")
+        third = lab.start_executor(info, slots[1], 1, "127.0.0.3")
+        lab.wait_phase("running", 1)
+        lab.wait_batches(2, 1)
+        for executor in (second, third):
+            assert len(tree_of(executor.pid)) > 1, "no task has run here"
+        _check_nothing_is_open(lab, worker.pid)
+        assert intruder.wait(30) != 0
+
+        second.kill()
+        lab.wait_batches(2, 1)
+        fourth = lab.start_executor(info, _slot(4), 1, "127.0.0.4")
+        wait_for("a task on the new executor", lambda: len(tree_of(fourth.pid)) > 1)
+        third.send_signal(signal.SIGPWR)
+        assert third.wait(60) == 0
+        lab.wait_batches(2, 1)
+        lab.stop_feeding()
+        lab.check_output()
+        assert read_exit(lab.instance(1, 1)) is None, "no batch has failed"
+
+        lab.assign(None)
+        assert worker.wait(30) == ENDED
+        result = lab.result()
+        assert result is not None
+        assert result.outcome == "stopped"
+        # Without a driver an executor has nothing to do here.
+        fourth.wait(30)
+
+
+def _check_nothing_is_open(lab: Lab, pid: int) -> None:
+    """See that the secret is on no command line, and that nobody is let in without it."""
+    secret = lab.ring.spark_secret("counted", 1, 1).encode()
+    for process in psutil.process_iter():
+        with suppress(OSError):
+            assert secret not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    ports = [c.laddr.port for c in java_of(pid).net_connections() if c.status == "LISTEN"]
+    hosts = {c.laddr.ip for c in java_of(pid).net_connections() if c.status == "LISTEN"}
+    assert hosts <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert ports
+    for port in ports:
+        # Spark's own protocols hang up; its page says that this is forbidden.
+        with pytest.raises((urllib.error.HTTPError, OSError, ValueError)):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+
+
+def test_a_job_runs_on_a_spark_cluster_of_the_users_own(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        url = _start_spark_cluster(lab)
+        lab.feed(500)
+        assignment = lab.assignment(1, spark_master=url, until="drained")
+        lab.assign(assignment)
+        worker = lab.start_worker(assignment)
+        assert worker.wait(120) == ENDED
+        result = lab.result()
+        assert result is not None
+        assert (result.outcome, result.progress.records_out) == ("drained", 500)
+        lab.check_output()
+
+
+def _start_spark_cluster(lab: Lab) -> str:
+    """Start a master and a worker of Spark's own, as a user would have them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"spark://127.0.0.1:{port}"
+    java = [str(find_java()), *MODULE_OPTIONS, "-Xmx256m", "-Dspark.master.rest.enabled=false"]
+    java += ["-cp", f"{spark_jars()}/*"]
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1"}
+    master = "org.apache.spark.deploy.master.Master"
+    command = [*java, master, "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    lab.start(command, lab.folder, environment)
+    wait_for("Spark's master", lambda: _listens(port))
+    worker = "org.apache.spark.deploy.worker.Worker"
+    command = [*java, worker, "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+    lab.start(
+        [*command, "--work-dir", str(lab.folder / "work"), "--webui-port", "0", url], lab.folder, environment
+    )
+    return url
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

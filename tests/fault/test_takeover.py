@@ -1,0 +1,108 @@
+"""Workers that take over from each other: paused, replaced, without a store. No record is lost or doubled."""
+
+from __future__ import annotations
+
+import signal
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+from worker_lab import JOB, Lab, signal_tree
+
+from penstock.daemons.instance import ENDED, REFUSED, read_exit
+from penstock.engine.takeover import Claim, current
+
+
+def test_workers_that_were_paused_cannot_commit_after_a_takeover(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        lab.keep_feeding()
+        assignment = lab.assignment(1)
+        lab.assign(assignment)
+        first = lab.start_worker(assignment, 1, COUNTED_PAUSE=0.05)
+        lab.wait_phase("running", 1, 1)
+        lab.wait_batches(2, 1, 1)
+        # Python alone: Java goes on, ends the batch, and waits for its commit.
+        psutil.Process(first.pid).suspend()
+        second = lab.start_worker(assignment, 2, COUNTED_PAUSE=0.05)
+        lab.wait_phase("running", 1, 2)
+        lab.wait_batches(2, 1, 2)
+        signal_tree(second.pid, signal.SIGSTOP)
+        third = lab.start_worker(assignment, 3)
+        lab.wait_phase("running", 1, 3)
+        lab.wait_batches(2, 1, 3)
+        signal_tree(second.pid, signal.SIGCONT)
+        psutil.Process(first.pid).resume()
+        for attempt, process in ((1, first), (2, second)):
+            assert process.wait(60) == ENDED
+            left = read_exit(lab.instance(1, attempt))
+            assert left is not None
+            assert left.outcome == "superseded"
+        lab.wait_batches(2, 1, 3)
+        lab.stop_feeding()
+        lab.check_output()
+        assert current(lab.storage / "cluster-jobs" / JOB) == Claim(1, 3)
+
+        third.send_signal(signal.SIGTERM)
+        assert third.wait(30) == ENDED
+        assert lab.result() is None, "a worker that is told to leave says nothing of its job"
+
+
+def test_a_job_moves_on_without_a_store_then_to_a_new_worker_and_to_its_end(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        lab.keep_feeding()
+        lab.assign(lab.assignment(1))
+        old = lab.start_worker(lab.assignment(1))
+        lab.wait_phase("running", 1)
+        lab.wait_batches(2, 1)
+
+        lab.zookeeper.stop()
+        lab.wait_batches(5, 1)
+        lab.zookeeper.start()
+        lab.zookeeper.wait_ready()
+        back = lab.wait_phase("running", 1)
+        assert back.pid == old.pid
+
+        lab.assign(lab.assignment(2))
+        new = lab.start_worker(lab.assignment(2))
+        assert old.wait(90) == ENDED
+        left = read_exit(lab.instance(1, 1))
+        assert left is not None
+        assert left.outcome == "superseded"
+        lab.wait_phase("running", 2)
+        lab.wait_batches(2, 2)
+        gap = _longest_pause(lab)
+        print(f"handover: {gap:.2f} s between two batches at the most")
+        assert gap < 10.0
+
+        lab.stop_feeding()
+        lab.assign(lab.assignment(2, until="drained"))
+        assert new.wait(60) == ENDED
+        result = lab.result()
+        assert result is not None
+        assert (result.outcome, result.revision) == ("drained", 2)
+        assert lab.info(2) is None
+        lab.check_output()
+
+
+def test_a_job_that_cannot_run_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        (lab.bundle / "counted_job.py").write_text("import penstock as ps\njob = ps.Job(\n")
+        lab.assign(lab.assignment(1))
+        worker = lab.start_worker(lab.assignment(1))
+        assert worker.wait(30) == REFUSED
+        left = read_exit(lab.instance(1, 1))
+        assert left is not None
+        assert left.outcome == "refused"
+        assert "counted_job.py, line 2" in left.reason
+        result = lab.result()
+        assert result is not None
+        assert (result.outcome, result.reason) == ("refused", left.reason)
+
+
+def _longest_pause(lab: Lab) -> float:
+    """Return the longest time between two batches, by the files that committed them."""
+    holder = current(lab.storage / "cluster-jobs" / JOB)
+    assert holder is not None
+    ledger = lab.storage / "cluster-jobs" / JOB / holder.name / "ledger"
+    moments = sorted(path.stat().st_mtime for path in ledger.glob("*.json"))
+    return max(after - before for before, after in pairwise(moments))
