@@ -1,4 +1,4 @@
-"""A job over several nodes: executors where they were started, killed, added, drained; and a user's own Spark."""
+"""A job over several nodes: executors that are killed, added and drained; and a Spark of the user's own."""
 
 from __future__ import annotations
 

@@ -81,7 +81,6 @@ def executor_command(
         f"-Dlog4j2.configurationFile={(_SPARK / 'log4j2.properties').as_uri()}",
         "-Dspark.authenticate=true",
         "-Dspark.network.crypto.enabled=true",
-        f"-Djava.io.tmpdir={folder}",
         "-cp",
         f"{spark_jars()}/*",
         _MAIN,

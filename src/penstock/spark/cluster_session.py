@@ -50,12 +50,13 @@ class DriverOptions:
             "spark.driver.memory": f"{max(self.memory >> 20, 512)}m",
             "spark.ui.enabled": "false",
         }
+        if self.spark_master is None:
+            # Even a Spark that is all in one process listens, and runs what it is sent.
+            settings |= {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
         if self.master == ACCEPTING:
             settings |= {
-                "spark.authenticate": "true",
                 # Spark wants this setting to be there, and then prefers what the environment says.
                 "spark.authenticate.secret": NO_SECRET,
-                "spark.network.crypto.enabled": "true",
                 # The page of executors that comes with such a driver is for nobody.
                 "spark.ui.filters": _FILTER,
                 "spark.ui.killEnabled": "false",

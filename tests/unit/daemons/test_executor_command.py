@@ -1,0 +1,62 @@
+"""How an executor is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.cluster.documents import ExecutorSlot, WorkerInfo
+from penstock.daemons.executors import executor_command, executor_id
+
+INFO = WorkerInfo(
+    "job", 2, 3, "n1", 7, "running", 0.0, "spark://CoarseGrainedScheduler@127.0.0.1:4000", "app-1"
+)
+SECRET = "of-nobody-elses-business"
+
+
+def _command() -> tuple[list[str], dict[str, str]]:
+    return executor_command(
+        INFO,
+        ExecutorSlot(4, "n2", 3, 768 << 20),
+        executor_id(4, 1),
+        host="127.0.0.2",
+        secret=SECRET,
+        bundle=Path("/bundle"),
+        storage=Path("/storage"),
+        folder=Path("/instance"),
+        environment={"PATH": "/bin", "PYTHONPATH": "/more", "AWS_SECRET": "x", "PENSTOCK_HOME": "/other"},
+    )
+
+
+def test_an_executor_reports_to_the_driver_as_its_slot_says() -> None:
+    command, _ = _command()
+    main = command.index("org.apache.spark.executor.CoarseGrainedExecutorBackend")
+    options = command[main + 1 :]
+    assert dict(zip(options[::2], options[1::2], strict=True)) == {
+        "--driver-url": INFO.driver_url,
+        "--executor-id": "4001",
+        "--hostname": "127.0.0.2",
+        "--bind-address": "127.0.0.2",
+        "--cores": "3",
+        "--app-id": "app-1",
+        "--resourceProfileId": "0",
+    }
+    assert "-Xmx768m" in command
+    assert "-Dspark.authenticate=true" in command
+    assert "-Dspark.network.crypto.enabled=true" in command
+
+
+def test_the_secret_is_in_the_environment_alone() -> None:
+    command, environment = _command()
+    assert not any(SECRET in word for word in command)
+    assert environment["_SPARK_AUTH_SECRET"] == SECRET
+
+
+def test_the_environment_is_whole_and_has_nothing_of_the_supervisors() -> None:
+    _, environment = _command()
+    assert environment["PATH"] == "/bin"
+    assert "AWS_SECRET" not in environment
+    assert environment["PENSTOCK_HOME"] == "/storage"
+    assert environment["PYTHONPATH"].startswith("/bundle:")
+    assert environment["PYTHONPATH"].endswith(":/more")
+    assert environment["SPARK_LOCAL_DIRS"] == "/instance/scratch"
+    assert environment["SPARK_LOCAL_IP"] == "127.0.0.2"

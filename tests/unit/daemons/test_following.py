@@ -1,0 +1,152 @@
+"""What a worker does next, in every situation there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from penstock.cluster.documents import Assignment, WorkerInfo
+from penstock.daemons.following import (
+    LEAVE_AFTER,
+    TAKE_OVER_AFTER,
+    Decision,
+    Situation,
+    Step,
+    View,
+    decide,
+    drains,
+    replaced,
+)
+
+PHASES = ("starting", "ready", "running", "stopping", "stopped")
+ME = Situation(revision=5, attempt=2, generation=3, running=True, since=100.0)
+
+
+def _assignment(revision: int = 5, generation: int = 3, until: str | None = None) -> Assignment:
+    return Assignment("job", 1, revision, generation, "b", "job.py", "n1", 1, 1, until=until)
+
+
+def _worker(revision: int, attempt: int, phase: str) -> WorkerInfo:
+    return WorkerInfo("job", revision, attempt, "n2", 1, phase, 0.0)
+
+
+OTHERS: tuple[tuple[int, int], ...] = ((4, 9), (5, 1), (5, 3), (6, 1))
+ALL = [
+    (
+        replace(ME, running=running, asked_to_stop=asked, drained=drained, replaced_since=since),
+        View(assignment, tuple(_worker(*other, phase) for other, phase in others), known),
+        100.0 + waited,
+    )
+    for running, asked, drained, since, known in product(
+        (False, True), (False, True), (False, True), (None, 90.0), (False, True)
+    )
+    for assignment in (None, _assignment(), _assignment(until="drained"), _assignment(6, 4))
+    for others in [
+        (),
+        *([(other, phase)] for other in OTHERS for phase in PHASES),
+        *([(OTHERS[0], phase), (OTHERS[3], later)] for phase in PHASES for later in PHASES),
+    ]
+    for waited in (0.0, TAKE_OVER_AFTER, LEAVE_AFTER)
+]
+
+
+def test_every_situation_keeps_the_rules() -> None:
+    seen: set[Step] = set()
+    for me, view, now in ALL:
+        decision = decide(me, view, now)
+        seen.add(decision.step)
+        _check(me, view, now, decision)
+    assert seen == set(Step)
+    assert len(ALL) > 15_000
+
+
+def _check(me: Situation, view: View, now: float, decision: Decision) -> None:
+    later = [w for w in view.others if (w.revision, w.attempt) > (me.revision, me.attempt)]
+    able = [w for w in later if w.phase in ("ready", "running")]
+    earlier = [w for w in view.others if w.revision < me.revision and w.phase != "stopped"]
+    wanted = view.assignment is not None and view.assignment.revision == me.revision
+    assert decision.reason
+    assert (decision.step is Step.STOP) == bool(decision.outcome)
+    # A worker that runs never waits, and one that waits never runs on.
+    assert decision.step not in ((Step.WAIT, Step.TAKE_OVER) if me.running else (Step.RUN_ON,))
+    if me.asked_to_stop:
+        assert (decision.step, decision.final) == (Step.STOP, False)
+        return
+    # The job ends for good only by the word of its assignment.
+    if decision.final:
+        assert view.assignment is None or (
+            me.running and me.drained and drains(view) and wanted and not later
+        )
+    if view.assignment is None:
+        assert (decision.step, decision.outcome, decision.final) == (Step.STOP, "stopped", True)
+        return
+    if able:
+        assert (decision.step, decision.outcome) == (Step.STOP, "superseded")
+        assert decision.let_out == (view.assignment.generation != me.generation)
+        return
+    # Nobody takes over from a worker that has not had its time.
+    if decision.step is Step.TAKE_OVER and earlier:
+        assert now - me.since >= TAKE_OVER_AFTER
+    # Nobody waits for ever.
+    if not me.running and (now - me.since >= TAKE_OVER_AFTER or (view.known and not earlier)):
+        assert decision.step is Step.TAKE_OVER
+    # Nobody leaves a job that has nobody else, before a long time has passed.
+    if decision.outcome == "superseded":
+        assert me.replaced_since is not None
+        assert now - me.replaced_since >= LEAVE_AFTER
+
+
+def test_a_store_that_never_answered_is_waited_for_and_not_for_ever() -> None:
+    me, view = replace(ME, running=False), View(_assignment(), known=False)
+    assert decide(me, view, 100.0) == Decision(Step.WAIT, "the store has not answered")
+    assert decide(me, view, 100.0 + TAKE_OVER_AFTER).step is Step.TAKE_OVER
+
+
+def test_an_earlier_attempt_of_the_same_revision_is_not_waited_for() -> None:
+    """Its supervisor starts another one only when it is dead; the store may not know that yet."""
+    view = View(_assignment(), (_worker(5, 1, "running"),))
+    assert decide(replace(ME, running=False), view, 100.0).step is Step.TAKE_OVER
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (View(_assignment()), False),
+        (View(_assignment(6)), True),
+        (View(_assignment(), (_worker(5, 3, "starting"),)), True),
+        (View(_assignment(), (_worker(5, 1, "running"),)), False),
+        (View(None), False),
+    ],
+)
+def test_a_worker_knows_that_it_is_replaced(view: View, expected: bool) -> None:
+    assert replaced(ME, view) == expected
+
+
+def test_a_handover_goes_through_with_one_worker_at_a_time() -> None:
+    """Old and new worker follow the same view; at no moment both run, and in the end the new one does."""
+    phases = {5: "running", 6: "starting"}
+    history = []
+    for step in range(10):
+        now = 100.0 + step
+        for revision, other in ((5, 6), (6, 5)):
+            phase = phases[revision]
+            if phase == "starting":
+                phases[revision] = "ready" if step > 2 else phase
+                continue
+            if phase in ("stopped", "stopping"):
+                phases[revision] = "stopped"
+                continue
+            me = Situation(revision, 1, revision, running=phase == "running", since=100.0)
+            view = View(_assignment(6, 6), (_worker(other, 1, phases[other]),))
+            decision = decide(me, view, now)
+            if decision.step is Step.STOP:
+                assert decision.let_out
+                phases[revision] = "stopping"
+            elif decision.step is Step.TAKE_OVER:
+                phases[revision] = "running"
+        history.append(dict(phases))
+        assert list(phases.values()).count("running") <= 1
+    assert history[0] == {5: "running", 6: "starting"}
+    assert history[-1] == {5: "stopped", 6: "running"}

@@ -1,0 +1,147 @@
+"""A worker's line to the store, with a store in memory that goes away and comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import Assignment, Progress, Result, WorkerInfo
+from penstock.coord import paths
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.daemons.worker_link import Link, worker_path
+
+ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1)
+INFO = WorkerInfo("job", 2, 1, "n1", 7, "starting", 0.0)
+OTHER = WorkerInfo("job", 1, 1, "n2", 8, "running", 0.0)
+PATH = worker_path("job", 2, 1)
+PLACE = f"{paths.ASSIGNMENTS}/job"
+
+
+def _wait(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 5.0
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.005)
+
+
+class _World:
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.store = MemoryStore(self.ensemble)
+        self.sessions: list[MemoryStore] = []
+        self.link = Link(self.connect, ASSIGNMENT, INFO)
+
+    def connect(self) -> MemoryStore:
+        self.sessions.append(MemoryStore(self.ensemble))
+        return self.sessions[-1]
+
+    def told(self) -> WorkerInfo | None:
+        node = self.store.get(PATH)
+        return decode(WorkerInfo, node.data) if node is not None else None
+
+
+@pytest.fixture
+def world() -> Iterator[_World]:
+    world = _World()
+    yield world
+    world.ensemble.start()
+    world.link.close()
+
+
+def test_it_knows_nothing_until_the_store_answers(world: _World) -> None:
+    world.ensemble.stop()
+    world.link.start()
+    assert world.link.view.known is False
+    assert world.link.view.assignment == ASSIGNMENT
+    assert world.link.told(0.05) is False
+    world.ensemble.start()
+    world.store.create(PLACE, encode(ASSIGNMENT))
+    assert world.link.told(5.0)
+    assert world.link.view.known
+    assert world.told() == INFO
+
+
+def test_it_sees_the_assignment_and_the_other_workers_change(world: _World) -> None:
+    world.store.create(PLACE, encode(ASSIGNMENT))
+    world.link.start()
+    assert world.link.told(5.0)
+    assert world.link.view.others == ()
+    world.store.create(worker_path("job", 1, 1), encode(OTHER), ephemeral=True)
+    _wait(lambda: world.link.view.others == (OTHER,))
+    stopped = replace(OTHER, phase="stopped")
+    world.store.set(worker_path("job", 1, 1), encode(stopped))
+    _wait(lambda: world.link.view.others == (stopped,))
+    world.store.delete(worker_path("job", 1, 1))
+    _wait(lambda: world.link.view.others == ())
+    new = replace(ASSIGNMENT, until="drained")
+    world.store.set(PLACE, encode(new))
+    _wait(lambda: world.link.view.assignment == new)
+    world.store.delete(PLACE)
+    _wait(lambda: world.link.view.assignment is None)
+    assert max(world.ensemble.watches().values()) == 1, "watches pile up"
+
+
+def test_a_phase_is_told_at_once_and_progress_not_too_often(world: _World) -> None:
+    world.store.create(PLACE, encode(ASSIGNMENT))
+    world.link.start()
+    assert world.link.told(5.0)
+    first = world.store.get(PATH)
+    assert first is not None
+    for batches in range(50):
+        world.link.tell(replace(INFO, progress=Progress(batches=batches)))
+    time.sleep(0.1)
+    node = world.store.get(PATH)
+    assert node is not None
+    assert node.version == first.version
+    world.link.tell(replace(INFO, phase="running", progress=Progress(batches=50)))
+    _wait(lambda: (told := world.told()) is not None and told.phase == "running")
+    node = world.store.get(PATH)
+    assert node is not None
+    assert node.version == first.version + 1
+
+
+def test_a_worker_whose_session_was_lost_comes_back(world: _World) -> None:
+    world.store.create(PLACE, encode(ASSIGNMENT))
+    world.link.start()
+    assert world.link.told(5.0)
+    world.ensemble.expire(world.sessions[0].session_id)
+    _wait(lambda: world.told() == INFO)
+    node = world.store.get(PATH)
+    assert node is not None
+    assert node.owner == world.sessions[-1].session_id
+
+
+def test_a_worker_whose_job_was_ended_meanwhile_does_not_come_back(world: _World) -> None:
+    world.link.start()
+    _wait(lambda: world.link.view.known)
+    assert world.link.view.assignment is None
+    assert world.link.told(0.1) is False
+    assert world.told() is None
+
+
+def test_a_result_is_written_when_the_store_is_back(world: _World) -> None:
+    world.store.create(PLACE, encode(ASSIGNMENT))
+    world.link.start()
+    assert world.link.told(5.0)
+    world.ensemble.stop()
+    result = Result("job", 2, "drained", "all is processed", 1.0)
+    assert world.link.end(result, 0.05) is False
+    world.ensemble.start()
+
+    def written() -> bool:
+        node = world.store.get(f"{paths.RESULTS}/job")
+        return node is not None and decode(Result, node.data) == result
+
+    _wait(written)
+
+
+def test_who_leaves_is_gone_at_once(world: _World) -> None:
+    world.store.create(PLACE, encode(ASSIGNMENT))
+    world.link.start()
+    assert world.link.told(5.0)
+    world.link.close()
+    assert world.told() is None
