@@ -6,7 +6,7 @@ import heapq
 import threading
 from collections.abc import Callable, Sequence
 
-from penstock.coord.names import below
+from penstock.coord.names import below, parent_of
 from penstock.coord.store import Node, Store, StoreError
 from penstock.coord.tree import Change, Kind
 
@@ -88,6 +88,15 @@ class Mirror:
                 raise
             for new in found:
                 heapq.heappush(work, _rank(new))
+
+    def doubt(self, path: str) -> None:
+        """Have a node read again although no watch has told of it: a write has found it otherwise."""
+        change = (Kind.DATA, path)
+        with self._lock:
+            if path in self._followed:
+                self._dirty.add(change)
+            elif parent_of(path) in self._nodes:
+                self._dirty.add((Kind.CHILDREN, parent_of(path)))
 
     def _read_data(self, path: str) -> list[Change]:
         """Read a node, and return what must be read for it."""

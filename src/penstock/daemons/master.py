@@ -17,6 +17,7 @@ from penstock.coord import paths
 from penstock.coord.leadership import Leadership
 from penstock.coord.mirror import Mirror
 from penstock.coord.store import (
+    Check,
     ConflictError,
     Create,
     Delete,
@@ -137,12 +138,15 @@ class Master:
         actual = self.documents.actual(lambda seen: self._missed(seen, now))
         actions = reconcile(self.documents.jobs(), actual, now, epoch=epoch.number, rules=self.settings.rules)
         for together in _by_subject(actions):
-            operations = [operation for action in together for operation in self._operations(action)]
+            operations = self._unless_respecified(together)
+            operations += [operation for action in together for operation in self._operations(action)]
             try:
                 self._leadership.write(operations)
             except ConflictError as error:
                 # Something has changed since it was read, or another leads: decide again on what is so now.
                 _log.warning("decided on old news", reason=str(error), epoch=epoch.number)
+                if error.operation is not None:
+                    self._mirror.doubt(error.operation.path)
                 self.wake()
                 return
             for action in together:
@@ -155,6 +159,18 @@ class Master:
                 )
         if actions:
             self.wake()  # What was written is read back, and may ask for more.
+
+    def _unless_respecified(self, actions: list[Action]) -> list[Operation]:
+        """Return checks that what is wanted of a job is still what was decided on.
+
+        Nodes are read one by one. Who submits a job anew writes two of them, and a leader that has read but
+        the second would end the job by what was wanted before.
+        """
+        if any(isinstance(action, Respec) for action in actions):
+            return []
+        path = f"{paths.JOBS}/{getattr(actions[0], 'job', '')}"
+        version = self.documents.version(path)
+        return [Check(path, version)] if version is not None else []
 
     def _missed(self, seen: Actual, now: float) -> dict[str, float]:
         self._absent = missed(self._absent, seen.nodes, needed_nodes(seen.assignments), now)
