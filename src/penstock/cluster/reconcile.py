@@ -2,14 +2,15 @@
 
 For each job, in the order of names, the first of these that applies:
 
-1. it has ended by itself: it stays ended, whoever leads;
-2. it shall end: nothing is assigned to it any more, and it has ended when no worker is left;
-3. its code was refused: the code before it, if there is one, is what is wanted again; else it has failed;
-4. its worker has died too often: it has failed, until a person clears that;
-5. nothing is assigned: it is placed;
-6. its node is gone, and its worker with it: it is placed elsewhere;
-7. it is wanted otherwise: a new revision is placed, and the old worker makes way when that is ready;
-8. its executors are as wanted, or are placed anew one by one.
+1. it is over: it stays so, whoever leads, until a client wants it to run again;
+2. it has ended by itself;
+3. it shall end: nothing is assigned to it any more, and it has ended when no worker is left;
+4. its code was refused: the code before it, if there is one, is what is wanted again; else it has failed;
+5. its worker has died too often: it has failed, until a person clears that;
+6. nothing is assigned: it is placed;
+7. its node is gone, and its worker with it: it is placed elsewhere;
+8. it is wanted otherwise: a new revision is placed, and the old worker makes way when that is ready;
+9. its executors are as wanted, or are placed anew one by one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
 ENDING, ENDED, FAILED = "ENDING", "ENDED", "FAILED"
 
 ACTIVE = (PENDING, STARTING, RUNNING, ENDING)
+OVER = (ENDED, FAILED)
 
 
 def reconcile(
@@ -64,6 +66,9 @@ class _Deciding:
         name = spec.name
         assignment = self.actual.assignments.get(name)
         result = self.actual.results.get(name)
+        status = self.actual.statuses.get(name)
+        if status is not None and status.phase in OVER:
+            return self._still_over(spec, assignment, status)
         if (
             result is not None
             and of_today(spec, result.revision)
@@ -121,6 +126,19 @@ class _Deciding:
     def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:
         gone: list[Action] = [Unassign(spec.name, reason)] if assignment else []
         return [*gone, *self._status(spec, phase, reason)]
+
+    def _still_over(self, spec: JobSpec, assignment: Assignment | None, status: JobStatus) -> list[Action]:
+        """Leave a job that is over alone: whoever wants it to run again says so in its status, too.
+
+        Its result may not be known yet, and a worker that was told to leave may write another one.
+        """
+        over = self._over(spec, assignment, status.phase, status.reason)
+        if status.phase != FAILED:
+            return over
+        # A leader may have ended between saying that it has failed and telling people.
+        failures = self.actual.failures.get(spec.name)
+        alarm = job_failed(spec.name, status.reason, status.since, status.revision, failures)
+        return over if alarm.id in self.actual.alarms else [*over, Raise(alarm)]
 
     def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
         left = self.actual.workers.get(spec.name, ())

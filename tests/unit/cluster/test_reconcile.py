@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.cluster.actions import Action, Assign, Clear, Raise, Respec, SetStatus, Unassign
 from penstock.cluster.documents import (
+    Alarm,
     Assignment,
     Code,
     Failures,
@@ -300,3 +301,22 @@ def test_what_nobody_wants_is_unassigned() -> None:
 def test_the_same_snapshot_gives_the_same_decision() -> None:
     actual = Actual(nodes=dict(reversed(NODES.items())))
     assert _decide(_spec(), actual) == _decide(_spec(), Actual(nodes=NODES))
+
+
+def test_a_job_that_is_over_stays_so_whatever_its_last_worker_leaves() -> None:
+    for phase in ("ENDED", "FAILED"):
+        status = _status(phase, 2, "for a reason")
+        late = Result("job", 1, "stopped", "the job was ended", NOW)
+        alarm = Alarm("job-failed.job", "job-failed", "job", "for a reason", NOW, {"revision": 2})
+        for results in ({}, {"job": late}):
+            actual = _actual(
+                assignments={}, results=results, statuses={"job": status}, alarms={alarm.id: alarm}
+            )
+            assert _decide(_spec(wanted="ended", drain=True), actual) == []
+            assert _decide(_spec(), actual) == []
+
+
+def test_that_a_job_has_failed_is_told_even_if_the_leader_that_found_it_is_gone() -> None:
+    status = _status("FAILED", 2, "its worker has died 5 times")
+    alarm = _only(Raise, _decide(_spec(), _actual(assignments={}, statuses={"job": status}))).alarm
+    assert (alarm.subject, alarm.reason) == ("job", "its worker has died 5 times")
