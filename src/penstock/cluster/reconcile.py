@@ -186,7 +186,11 @@ class _Deciding:
         if choose(spec, demand, room).node is None:
             return []
         reason = f"its worker has died {failures.count} times on {assignment.node}"
-        return self._place(spec, assignment, reason, room)
+        placed = self._place(spec, assignment, reason, room)
+        if spec.driver == assignment.node:
+            # Else it would be moved back at once.
+            return [Respec(replace(spec, driver=""), reason), *placed]
+        return placed
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
         wanted = spec.driver

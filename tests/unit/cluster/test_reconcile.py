@@ -320,3 +320,18 @@ def test_that_a_job_has_failed_is_told_even_if_the_leader_that_found_it_is_gone(
     status = _status("FAILED", 2, "its worker has died 5 times")
     alarm = _only(Raise, _decide(_spec(), _actual(assignments={}, statuses={"job": status}))).alarm
     assert (alarm.subject, alarm.reason) == ("job", "its worker has died 5 times")
+
+
+def test_a_job_is_not_moved_back_to_the_node_on_which_it_keeps_dying() -> None:
+    failures = Failures("job", 1, 3, "no space left", "n1", NOW)
+    actions = _decide(_spec(driver="n1"), _actual(failures={"job": failures}))
+    moved = _only(Assign, actions).assignment
+    spec = _only(Respec, actions).spec
+    assert moved.node != "n1"
+    after = _actual(
+        failures={"job": failures},
+        assignments={"job": moved},
+        workers={},
+        statuses={"job": _status("STARTING", 2)},
+    )
+    assert not [action for action in _decide(spec, after) if isinstance(action, Assign)]
