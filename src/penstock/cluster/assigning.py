@@ -75,6 +75,7 @@ def assign(
         # From scratch once: what it has done since then is not to be forgotten when it moves.
         fresh=spec.fresh and revision == spec.after + 1,
         restarts=spec.restarts,
+        after=spec.after,
         reason=reason,
         since=now,
     )

@@ -180,6 +180,8 @@ class Assignment:
     fresh: bool = False
     restarts: int = 0
     """One more whenever the user asks for a new worker of the same code."""
+    after: int = 0
+    """What revisions up to this one have left is history: failures, and with ``fresh`` all they have done."""
     reason: str = ""
     since: float = 0.0
 

@@ -218,7 +218,7 @@ def _again(
     if last.outcome == "stopped":
         reason = f"LIVE|waiting: NEW, attempt {last.attempt} was stopped by a signal"
         return [Start(assignment, DRIVER, last.attempt + 1, reason)]
-    known = failures if failures and failures.revision >= assignment.revision - 1 else None
+    known = failures if failures and failures.revision > assignment.after else None
     if not last.counted:
         well = last.died - last.started >= patience.stable and last.heartbeat > 0
         count = 1 if well or known is None else known.count + 1
