@@ -72,8 +72,9 @@ def assign(
         spark_master=spec.spark_master,
         conf=spec.conf,
         until=wanted_until(spec),
-        # From scratch once: what it has done since then is not to be forgotten when it moves.
-        fresh=spec.fresh and revision == spec.after + 1,
+        # Whoever comes first to it: this worker may die before it does. What has been done since then stays.
+        fresh=spec.fresh,
+        forget=spec.forget if spec.fresh else None,
         restarts=spec.restarts,
         after=spec.after,
         reason=reason,

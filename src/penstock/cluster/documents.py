@@ -123,7 +123,9 @@ class JobSpec:
     until: str | None = None
     """``drained`` for a job that ends by itself when its sources have no more."""
     fresh: bool = False
-    """Whether the next start forgets what the job has done before."""
+    """Whether the job forgets what it has done before it was last submitted,"""
+    forget: int = 0
+    """that is, by revisions up to this one."""
     resources: Resources = field(default_factory=Resources)
     nodes: tuple[str, ...] = ()
     """If any, the only nodes it may use; the first that can takes the driver."""
@@ -178,10 +180,13 @@ class Assignment:
     conf: Mapping[str, str] = field(default_factory=dict)
     until: str | None = None
     fresh: bool = False
+    """Whether the worker forgets what others before it have done,"""
+    forget: int | None = None
+    """if they were of revisions up to this one; None for all before its own."""
     restarts: int = 0
     """One more whenever the user asks for a new worker of the same code."""
     after: int = 0
-    """What revisions up to this one have left is history: failures, and with ``fresh`` all they have done."""
+    """Failures of revisions up to this one are history."""
     reason: str = ""
     since: float = 0.0
 

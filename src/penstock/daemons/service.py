@@ -189,7 +189,8 @@ class ClusterService:
             entry=submission.entry,
             generation=(known.generation if known else 0) + 1,
             until=submission.until,
-            fresh=submission.fresh,
+            fresh=submission.fresh or (known is not None and known.fresh),
+            forget=self._status(name).revision if submission.fresh or known is None else known.forget,
             resources=submission.resources,
             nodes=submission.nodes,
             labels=submission.labels,
@@ -220,7 +221,6 @@ class ClusterService:
             structure=submission.structure,
             generation=spec.generation + 1,
             before=Code(spec.bundle, spec.entry, spec.structure, spec.generation),
-            fresh=False,
         )
         return self._change(changed, "its code was updated")
 
@@ -232,7 +232,7 @@ class ClusterService:
             raise RefusedError(
                 f"job {name!r} is for {', '.join(spec.nodes)} only: scale it to other nodes first"
             )
-        return self._change(replace(spec, driver=node, fresh=False), f"it was moved to {node}")
+        return self._change(replace(spec, driver=node), f"it was moved to {node}")
 
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
         self._lead()
@@ -255,7 +255,6 @@ class ClusterService:
             resources=replace(spec.resources, **changes),
             nodes=spec.nodes if nodes is None else nodes,
             driver=driver,
-            fresh=False,
         )
         if changed == spec:
             raise InvalidError("nothing to scale was given")
@@ -264,24 +263,22 @@ class ClusterService:
     def kill(self, name: str, drain: bool) -> dict[str, Any]:
         self._lead()
         spec = self._active(name)
-        return self._change(replace(spec, wanted="ended", drain=drain, fresh=False), "it was killed")
+        return self._change(replace(spec, wanted="ended", drain=drain), "it was killed")
 
     def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
         self._lead()
         spec = self._spec(name)
         phase = self._status(name).phase
         if phase in (ENDED, FAILED):
-            changed = replace(
-                spec, wanted="running", drain=False, fresh=fresh, after=self._status(name).revision
-            )
+            changed = replace(spec, wanted="running", drain=False, after=self._status(name).revision)
+            # What was to be forgotten the last time, and perhaps was not yet, still is.
+            changed = replace(changed, fresh=True, forget=changed.after) if fresh else changed
             return self._change(changed, "it was submitted again", again=True)
         if spec.wanted == "ended":
             raise RefusedError(f"job {name!r} is {phase}: submit it again when it has ended")
         if fresh:
             raise RefusedError(f"job {name!r} is {phase}: kill it before it starts from scratch")
-        return self._change(
-            replace(spec, restarts=spec.restarts + 1, fresh=False), "a new worker was asked for"
-        )
+        return self._change(replace(spec, restarts=spec.restarts + 1), "a new worker was asked for")
 
     def clear(self, alarm: str) -> None:
         self._lead()

@@ -173,7 +173,8 @@ class Worker:
 
         instance = self._instance
         claim = Claim(instance.revision, instance.attempt)
-        self.place = take_over(self._base, claim, fresh=instance.assignment.fresh)
+        assignment = instance.assignment
+        self.place = take_over(self._base, claim, fresh=assignment.fresh, forget=assignment.forget)
         _log.info("taken over", folder=str(self.place), reason=reason)
         self._handle = start(job, master=options.master, conf=options.settings, folder=self.place, taken=True)
         self._enter("running")

@@ -65,11 +65,18 @@ def holds(folder: Path) -> bool:
     return (folder / _LEDGER).is_dir()
 
 
-def take_over(base: Path, claim: Claim, *, fresh: bool = False, patience: float = _PATIENCE) -> Path:
+def take_over(
+    base: Path,
+    claim: Claim,
+    *,
+    fresh: bool = False,
+    forget: int | None = None,
+    patience: float = _PATIENCE,
+) -> Path:
     """Make the job's folder this worker's own, and return it.
 
-    ``fresh`` forgets what revisions before this one have done; what an earlier attempt of this revision has
-    done stays. Raises SupersededError when a later worker has the folder, JobFailedError when a folder that
+    ``fresh`` forgets what revisions up to ``forget``, or all before this one, have done; what an earlier
+    attempt of this revision has done stays. Raises SupersededError when a later worker has the folder, JobFailedError when a folder that
     was there is gone.
     """
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +100,7 @@ def take_over(base: Path, claim: Claim, *, fresh: bool = False, patience: float 
             raise SupersededError(f"{base / holder.name} belongs to a later worker than {claim.name}")
         if holder == claim:
             raise JobFailedError(f"{own} is in use: a worker of the same number has been started before")
-        if fresh and holder.revision < claim.revision:
+        if fresh and holder.revision <= (claim.revision - 1 if forget is None else forget):
             # Noted before the rename, so that whoever comes after a crash knows what to finish.
             with suppress(FileNotFoundError):
                 (base / holder.name / _emptying(claim)).touch(mode=0o600)

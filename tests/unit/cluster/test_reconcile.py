@@ -285,13 +285,15 @@ def test_executors_of_a_lost_node_move_if_there_is_room() -> None:
     assert not kept, "the node may come back"
 
 
-def test_from_scratch_is_once() -> None:
-    spec = _spec(fresh=True)
-    first = _only(Assign, _decide(spec, Actual(nodes=NODES))).assignment
-    assert first.fresh
+def test_whichever_worker_comes_first_begins_from_scratch() -> None:
+    spec = _spec(fresh=True, forget=4, after=4)
+    status = {"job": _status("PENDING", 4)}
+    first = _only(Assign, _decide(spec, Actual(nodes=NODES, statuses=status))).assignment
+    assert (first.revision, first.fresh, first.forget) == (5, True, 4)
     two = {name: NODES[name] for name in ("n2", "n3")}
     lost = _actual(nodes=two, assignments={"job": first}, workers={}, absent_since={"n1": NOW - 9})
-    assert not _only(Assign, _decide(spec, lost)).assignment.fresh
+    second = _only(Assign, _decide(spec, lost)).assignment
+    assert (second.revision, second.fresh, second.forget) == (6, True, 4), "what revision 5 has done stays"
 
 
 def test_what_nobody_wants_is_unassigned() -> None:

@@ -84,6 +84,15 @@ def test_a_fresh_start_forgets_earlier_revisions_but_not_its_own(tmp_path: Path)
     assert Ledger(again / "ledger").latest_batch() == 0
 
 
+def test_a_fresh_start_forgets_up_to_a_revision_whoever_comes_first(tmp_path: Path) -> None:
+    _commit(take_over(tmp_path, Claim(2, 1)), 7)
+    first = take_over(tmp_path, Claim(4, 1), fresh=True, forget=2)
+    assert Ledger(first / "ledger").latest_batch() == -1
+    _commit(first, 0)
+    moved = take_over(tmp_path, Claim(5, 1), fresh=True, forget=2)
+    assert Ledger(moved / "ledger").latest_batch() == 0
+
+
 @pytest.mark.parametrize("successor", [Claim(2, 2), Claim(3, 1)])
 def test_a_fresh_start_that_died_half_way_is_finished_by_the_next_worker(
     tmp_path: Path, successor: Claim

@@ -1,0 +1,84 @@
+"""A job that is to forget what it has done: whatever else is asked for meanwhile, it does, and only once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+
+from penstock.cluster.codec import encode
+from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo, NodeInfo
+from penstock.coord import paths
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.coord.store import Create
+from penstock.daemons.interface import Submission
+from penstock.daemons.master import Master
+from penstock.daemons.service import ClusterService
+
+
+class _Nothing:
+    """No bundle is missing, and there is no log."""
+
+    def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
+        return {}
+
+    def has(self, sha256: str) -> bool:
+        return True
+
+    def forget_others(self, used: Collection[str]) -> None:
+        return
+
+    def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
+        return {}
+
+
+class _Leader:
+    """A leader and a job that has ended with revision 4."""
+
+    def __init__(self) -> None:
+        self.master = Master(MemoryStore(MemoryEnsemble()), MasterInfo("m1", "", 1, 0.0, ""))
+        self.service = ClusterService(self.master, _Nothing(), _Nothing(), lambda: 1.0)
+        self.look()
+        ended = JobStatus("ENDED", "it was killed", 0.0, 4)
+        self.master.write(
+            [
+                Create(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", wanted="ended"))),
+                Create(f"{paths.STATUS}/job", encode(ended)),
+            ]
+        )
+        self.look()
+
+    def look(self) -> None:
+        for _ in range(3):
+            self.master.step(1.0)
+
+    @property
+    def spec(self) -> JobSpec:
+        self.look()
+        return self.master.documents.jobs()["job"]
+
+
+@pytest.mark.parametrize("again", ["submit", "resubmit"])
+def test_what_is_asked_for_later_does_not_take_it_back(again: str) -> None:
+    leader = _Leader()
+    service = leader.service
+    if again == "resubmit":
+        service.resubmit("job", fresh=True)
+    else:
+        service.submit(Submission("job.py", {"name": "job", "vertices": []}, fresh=True), "b" * 64)
+    assert (leader.spec.fresh, leader.spec.forget, leader.spec.after) == (True, 4, 4)
+    service.scale("job", {"cores": 2}, None)
+    assert (leader.spec.fresh, leader.spec.forget) == (True, 4)
+    service.update("job", Submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
+    assert (leader.spec.fresh, leader.spec.forget) == (True, 4)
+    service.kill("job", drain=False)
+    leader.look()
+    service.resubmit("job", fresh=False)
+    assert (leader.spec.fresh, leader.spec.forget) == (True, 4), "revisions after 4 are not forgotten"
+
+
+def test_a_job_that_goes_on_forgets_nothing() -> None:
+    leader = _Leader()
+    leader.service.resubmit("job", fresh=False)
+    assert not leader.spec.fresh
