@@ -69,14 +69,11 @@ class Leadership:
         self._waiting = False
         known = self._store.get(EPOCH)
         if known is None:
-            first = Epoch(1, self._name, self._url, now)
-            with suppress(ExistsError):
+            with suppress(ExistsError):  # Another has led meanwhile, for the first time as well.
                 self._store.create(EPOCH, encode(Epoch(0, "", "", now)))
             known = self._store.get(EPOCH)
             assert known is not None
-            epoch = first
-        else:
-            epoch = Epoch(decode(Epoch, known.data).number + 1, self._name, self._url, now)
+        epoch = Epoch(decode(Epoch, known.data).number + 1, self._name, self._url, now)
         version = self._store.set(EPOCH, encode(epoch), version=known.version)
         self._term = (epoch, version)
         return epoch
