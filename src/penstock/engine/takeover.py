@@ -76,8 +76,8 @@ def take_over(
     """Make the job's folder this worker's own, and return it.
 
     ``fresh`` forgets what revisions up to ``forget``, or all before this one, have done; what an earlier
-    attempt of this revision has done stays. Raises SupersededError when a later worker has the folder, JobFailedError when a folder that
-    was there is gone.
+    attempt of this revision has done stays. Raises SupersededError when a later worker has the folder,
+    JobFailedError when a folder that was there is gone.
     """
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = base / claim.name

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.coord.leadership import Leadership
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import ConflictError, Create
+from penstock.coord.paths import EPOCH
+from penstock.coord.store import ConflictError, Create, Node, Watcher
 
 
 class Candidate:
@@ -71,3 +74,28 @@ def test_a_conflict_about_something_else_does_not_end_a_term() -> None:
 def test_who_does_not_lead_cannot_write() -> None:
     with pytest.raises(ConflictError):
         Candidate(MemoryEnsemble(), "m1").leadership.write([])
+
+
+class PausedStore(MemoryStore):
+    """A store whose process is paused once, after it has found no epoch."""
+
+    def __init__(self, ensemble: MemoryEnsemble, meanwhile: Callable[[], None]) -> None:
+        super().__init__(ensemble)
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+        found = super().get(path, watch)
+        if path == EPOCH and self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile()
+        return found
+
+
+def test_no_epoch_is_given_out_twice_however_the_first_two_meet() -> None:
+    ensemble = MemoryEnsemble()
+    other = Candidate(ensemble, "m2")
+    store = PausedStore(ensemble, lambda: (ensemble.expire(store.session_id), other.campaign())[0])
+    late = Leadership(store, "m1", "")
+    epoch = late.campaign(1.0, lambda: None)
+    assert other.leadership.epoch is not None
+    assert epoch is None or epoch.number > other.leadership.epoch.number
