@@ -94,7 +94,12 @@ class PausedStore(MemoryStore):
 def test_no_epoch_is_given_out_twice_however_the_first_two_meet() -> None:
     ensemble = MemoryEnsemble()
     other = Candidate(ensemble, "m2")
-    store = PausedStore(ensemble, lambda: (ensemble.expire(store.session_id), other.campaign())[0])
+
+    def meanwhile() -> None:
+        ensemble.expire(store.session_id)
+        other.campaign()
+
+    store = PausedStore(ensemble, meanwhile)
     late = Leadership(store, "m1", "")
     epoch = late.campaign(1.0, lambda: None)
     assert other.leadership.epoch is not None

@@ -1,0 +1,206 @@
+"""A simulated cluster from its first event to its last, and what must hold when faults have ended."""
+
+from __future__ import annotations
+
+from penstock.cluster.codec import decode
+from penstock.cluster.documents import Assignment, JobSpec, MasterInfo
+from penstock.cluster.view import Rules
+from penstock.coord import paths
+from penstock.daemons.master import Master, MasterSettings
+from penstock.daemons.service import ClusterService
+from simulation.actors import Actor
+from simulation.clients import AnyBundle, Clients, NoLogs
+from simulation.faults import Faults
+from simulation.nodes import Machine
+from simulation.storage import Storage
+from simulation.watching import Witness
+from simulation.worker import Worker
+from simulation.world import START, InvariantError, UnsettledError, World
+
+MASTERS = 3
+NODES = 4
+CORES = 6
+FAULT_SECONDS = 150.0
+SETTLE_SECONDS = 120.0
+"""Within this time after the last fault all is as it is wanted. It is made of: a pause or a cut that has just
+begun (18 s), a session (6 s), the grace for a node (4 s), a hung worker found (15 s), five starts of faulty
+code with their back-off (5 · 6 s + 8 s), the start of the code before it (6 s), a predecessor that does not
+stop (30 s)."""
+QUIET_SECONDS = 10.0
+
+
+class MasterActor(Actor):
+    """A real master, and what users can ask of it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.master: Master | None = None
+        self.service: ClusterService | None = None
+        super().__init__(world, name, 2.0)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be asked."""
+        return self.alive and not self.frozen and self.service is not None
+
+    def step(self) -> None:
+        """Do as the real one does in its loop."""
+        if self.master is None:
+            self._open()
+        assert self.master is not None
+        self.master._wake.clear()
+        self.master.step(self.world.now)
+
+    def woken(self) -> bool:
+        """Whether the master wants to look again at once."""
+        return self.master is not None and self.master._wake.is_set()
+
+    def _open(self) -> None:
+        def clock() -> float:
+            return self.world.now
+
+        info = MasterInfo(self.name, self.name, 1, self.world.now, "simulated")
+        rules = Rules(node_grace=4.0)
+        self.master = Master(self.connect(), info, settings=MasterSettings(rules=rules), clock=clock)
+        self.service = ClusterService(self.master, AnyBundle(), NoLogs(), clock)
+
+
+class Cluster:
+    """All of it. ``run`` raises InvariantError for the first thing that must not be."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = world = World(seed)
+        self.witness = Witness(world, self._believed)
+        world.ensemble.tree = self.witness.tree
+        self.storage = Storage()
+        started: dict[tuple[str, str, int, int], str] = {}
+        self.machines = {
+            name: Machine(world, self.storage, name, CORES, started)
+            for name in (f"n{number + 1}" for number in range(NODES))
+        }
+        self._masters = {name: MasterActor(world, name) for name in (f"m{one + 1}" for one in range(MASTERS))}
+        self.clients = Clients(self)
+        self.faults = Faults(self)
+        self._returning: set[str] = set()
+        world.after(1.0, self._repair)
+
+    def run(self) -> None:
+        """Break things for a while, then look whether all comes to rest as it should."""
+        world = self.world
+        world.run(START + FAULT_SECONDS)
+        world.faulty = False
+        world.tell("world", "faults end")
+        until = START + FAULT_SECONDS + SETTLE_SECONDS
+        while not self._at_rest(last_call=world.now >= until):
+            pass
+
+    def _at_rest(self, last_call: bool) -> bool:
+        """Whether all is as it should be, and stays so while nobody does anything about it."""
+        try:
+            self._check_settled()
+            before = self.witness.leader_writes
+            self.world.run(self.world.now + QUIET_SECONDS)
+            self._check_settled()
+            if self.witness.leader_writes != before:
+                raise UnsettledError(f"the leader has no rest: {self.witness.leader_writes - before} writes")
+        except UnsettledError:
+            if last_call:
+                raise
+            self.world.run(self.world.now + QUIET_SECONDS)
+            return False
+        return True
+
+    def masters(self) -> list[MasterActor]:
+        """Return all masters, also those that are down."""
+        return list(self._masters.values())
+
+    def up(self) -> list[Machine]:
+        """Return the machines that are up; all of them when none is, so that there is one to choose."""
+        return [machine for machine in self.machines.values() if machine.up] or list(self.machines.values())
+
+    def workers(self, job: str = "") -> list[Worker]:
+        """Return the living workers of a job, or of all."""
+        names = [job] if job else sorted(self.storage.folders)
+        machines = list(self.machines.values())
+        return [worker for name in names for machine in machines for worker in machine.workers(name)]
+
+    def _believed(self, session: int) -> int | None:
+        for actor in self._masters.values():
+            if actor.session_id == session and actor.master is not None and actor.master.epoch is not None:
+                return actor.master.epoch.number
+        return None
+
+    def _repair(self) -> None:
+        """Bring back what is down, some time later."""
+        world = self.world
+        world.after(1.0, self._repair)
+        for name, actor in self._masters.items():
+            if not actor.alive and name not in self._returning:
+                self._return(name, world.random.uniform(0.5, 20.0))
+        for name, machine in self.machines.items():
+            down = not machine.up or machine.supervisor is None or not machine.supervisor.alive
+            if down and name not in self._returning:
+                self._return(name, world.random.uniform(0.5, 20.0 if machine.up else 60.0))
+
+    def _return(self, name: str, seconds: float) -> None:
+        # What falls near the end may stay down: the others must do.
+        if not self.world.faulty:
+            seconds = min(seconds, 5.0)
+        self._returning.add(name)
+        self.world.after(seconds, lambda: self._start(name))
+
+    def _start(self, name: str) -> None:
+        self._returning.discard(name)
+        if name in self.machines:
+            self.machines[name].boot()
+        else:
+            self._masters[name] = MasterActor(self.world, name)
+
+    def _check_settled(self) -> None:
+        leaders = [actor for actor in self.masters() if actor.alive and actor.master and actor.master.epoch]
+        if len(leaders) != 1 or self._believed(leaders[0].session_id) != self.witness.epoch:
+            raise UnsettledError(f"there is not one leader: {[leader.name for leader in leaders]}")
+        for name in sorted(self.witness.specs):
+            self._check_job(self.witness.specs[name][-1])
+            self._check_scratch(name)
+
+    def _check_scratch(self, name: str) -> None:
+        """See that a job that was to begin from scratch did so, and only once."""
+        begun = self.witness.begun.get(name, [])
+        takeovers = self.storage.of(name).takeovers
+        due = False
+        for (after, fresh), (until, _) in zip(begun, [*begun[1:], (1 << 30, False)], strict=True):
+            due = due or fresh
+            for revision, emptied in takeovers:
+                if after < revision <= until:
+                    if emptied != due:
+                        raise InvariantError(f"{name} from scratch: {begun}, {takeovers}")
+                    due = False
+
+    def _check_job(self, spec: JobSpec) -> None:
+        name = spec.name
+        workers = self.workers(name)
+        told = [f"{worker.name} {worker.phase}" for worker in workers]
+        node = self.world.ensemble.tree.get(f"{paths.ASSIGNMENTS}/{name}")
+        assignment = decode(Assignment, node.data) if node is not None else None
+        status = self.witness.statuses[name]
+        if status.phase in ("ENDED", "FAILED"):
+            if workers or assignment is not None:
+                raise UnsettledError(f"{name} is {status.phase} and has {told}, {assignment}")
+            if status.phase == "ENDED" and spec.wanted == "running" and spec.until is None:
+                raise UnsettledError(f"{name} has ended, and nobody has asked for it: {status}")
+            return
+        if spec.wanted == "ended":
+            raise UnsettledError(f"{name} shall end and has not: {status}, {told}")
+        up = [one for one in sorted(self.machines) if self.machines[one].up]
+        able = [one for one in up if not spec.nodes or one in spec.nodes]
+        if not able:
+            return
+        if len(workers) != 1 or workers[0].phase != "running" or status.phase != "RUNNING":
+            raise UnsettledError(f"{name} shall run, is {status}, and has {told} for {assignment}")
+        worker = workers[0]
+        if assignment is None or worker.assignment.revision != assignment.revision:
+            raise UnsettledError(f"{name} has {told} for {assignment}")
+        if (worker.assignment.bundle, worker.assignment.cores) != (spec.bundle, spec.resources.cores):
+            raise UnsettledError(f"{name} runs {worker.assignment}, and {spec} is wanted")
+        if worker.node not in able or (spec.driver in able and worker.node != spec.driver):
+            raise UnsettledError(f"{name} runs on {worker.node}, not on {spec.driver or able}")

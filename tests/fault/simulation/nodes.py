@@ -1,0 +1,210 @@
+"""Machines of the simulated cluster. What runs on one outlives its supervisor; a new one finds it there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock.cluster.documents import NodeInfo
+from penstock.cluster.supervising import Instance, Patience, Start
+from penstock.daemons.machine import Sample
+from penstock.daemons.supervisor import Supervisor, SupervisorSettings
+from simulation.actors import Actor
+from simulation.storage import Storage
+from simulation.worker import Worker
+from simulation.world import InvariantError, World
+
+PATIENCE = Patience(
+    start=15.0, heartbeat=8.0, leave=15.0, drain=10.0, stable=15.0, first_retry=0.5, longest_retry=8.0
+)
+_KEPT = 3
+
+Place = tuple[str, str, int, int]
+"""Job, role, revision and attempt."""
+
+
+@dataclass
+class Process:
+    """What a folder of an instance would hold."""
+
+    instance: Instance
+    worker: Worker | None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is there."""
+        return self.worker is not None and self.worker.alive
+
+
+class Machine:
+    """A node: its processes, and one supervisor at a time."""
+
+    def __init__(
+        self, world: World, storage: Storage, name: str, cores: int, started: dict[Place, str]
+    ) -> None:
+        self.world = world
+        self.storage = storage
+        self.name = name
+        self.cores = cores
+        self.up = True
+        self.processes: dict[Place, Process] = {}
+        self.supervisor: SupervisorActor | None = None
+        self.pids: list[int] = []
+        self._started = started
+        """All that was ever started, and where."""
+        self.boot()
+
+    def boot(self) -> None:
+        """Start the machine's supervisor, and the machine if need be."""
+        self.up = True
+        if self.supervisor is None or not self.supervisor.alive:
+            self.pids.append(len(self.pids) + 1)
+            self.supervisor = SupervisorActor(self, self.pids[-1])
+            self.world.tell(self.name, "has a supervisor")
+
+    def fall(self) -> None:
+        """Lose the machine with all that runs on it. Its disk stays."""
+        self.world.tell(self.name, "falls")
+        self.up = False
+        if self.supervisor is not None:
+            self.supervisor.crash("with its machine")
+        for process in list(self.processes.values()):
+            if process.worker is not None:
+                process.worker.crash("with its machine")
+
+    def shut_down(self) -> None:
+        """Have the machine end in good order: its processes are asked to end first."""
+        self.world.tell(self.name, "shuts down")
+        for process in list(self.processes.values()):
+            if process.worker is not None:
+                process.worker.asked_to_stop = True
+        self.world.after(5.0, self.fall)
+
+    def is_dead(self, info: NodeInfo) -> bool:
+        """Whether a supervisor of this machine is known to be dead."""
+        return self.supervisor is None or info.pid != self.supervisor.pid
+
+    def start(self, start: Start, now: float) -> None:
+        """Start a process."""
+        assignment = start.assignment
+        place = (assignment.job, start.role, assignment.revision, start.attempt)
+        if place in self._started:
+            raise InvariantError(f"{place} starts on {self.name}, and did on {self._started[place]} before")
+        self._started[place] = self.name
+        instance = Instance(*place, generation=assignment.generation, alive=True, started=now)
+        process = Process(instance, None)
+
+        def exited(outcome: str, reason: str) -> None:
+            process.instance = replace(process.instance, outcome=outcome, reason=reason, died=self.world.now)
+
+        process.worker = Worker(self.world, self.storage, assignment, self.name, start.attempt, exited)
+        self.processes[place] = process
+        self.world.tell(self.name, f"starts {place}: {start.reason}")
+
+    def workers(self, job: str) -> list[Worker]:
+        """Return the living workers of a job."""
+        return [
+            process.worker
+            for place, process in self.processes.items()
+            if place[0] == job and process.worker is not None and process.alive
+        ]
+
+
+class MachineInstances:
+    """Implements :class:`penstock.daemons.supervisor.Instances`, as one supervisor sees them."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._dead: dict[Place, Instance] = {}
+        """What is dead does not change any more, but for being counted."""
+
+    def look(self, now: float) -> list[Instance]:
+        processes = self._machine.processes
+        found = [self._look_at(place, processes[place], now) for place in sorted(processes)]
+        self._prune(found)
+        return found
+
+    def _look_at(self, place: Place, process: Process, now: float) -> Instance:
+        known = self._dead.get(place)
+        if known is not None:
+            return known
+        instance, worker = process.instance, process.worker
+        if worker is not None:
+            instance = replace(instance, heartbeat=worker.beaten, phase=worker.phase, alive=worker.alive)
+        if not instance.alive:
+            instance = self._dead[place] = replace(instance, died=instance.died or now)
+        return instance
+
+    def start(self, start: Start, now: float) -> None:
+        self._machine.start(start, now)
+
+    def ask_to_end(self, instance: Instance, now: float) -> None:
+        process = self._machine.processes[_place(instance)]
+        process.instance = replace(process.instance, asked_to_end=now)
+        if process.worker is not None:
+            process.worker.asked_to_stop = True
+
+    def kill(self, instance: Instance) -> None:
+        process = self._machine.processes.get(_place(instance))
+        if process is not None and process.worker is not None:
+            process.worker.crash("killed by its supervisor")
+
+    def count(self, instance: Instance) -> None:
+        process = self._machine.processes[_place(instance)]
+        process.instance = replace(process.instance, counted=True)
+        self._dead.pop(_place(instance), None)
+
+    def figures(self, instance: Instance) -> tuple[float, int, int]:
+        return (0.5, 1 << 20, instance.revision)
+
+    def _prune(self, found: list[Instance]) -> None:
+        dead: dict[tuple[str, str], list[Instance]] = {}
+        for instance in found:
+            if not instance.alive:
+                dead.setdefault((instance.job, instance.role), []).append(instance)
+        for instances in dead.values():
+            for instance in sorted(instances, key=lambda one: (one.revision, one.attempt))[:-_KEPT]:
+                self._machine.processes.pop(_place(instance), None)
+                self._dead.pop(_place(instance), None)
+
+
+def _place(instance: Instance) -> Place:
+    return (instance.job, instance.role, instance.revision, instance.attempt)
+
+
+class _Sampler:
+    def sample(self, now: float) -> Sample:
+        return Sample(0.1, 1, 2, 0.0, 0.0)
+
+
+class SupervisorActor(Actor):
+    """A real supervisor on a machine."""
+
+    def __init__(self, machine: Machine, pid: int) -> None:
+        self.machine = machine
+        self.pid = pid
+        self._supervisor: Supervisor | None = None
+        super().__init__(machine.world, f"{machine.name}/{pid}", 1.0)
+
+    def step(self) -> None:
+        """Do as the real one does in its loop."""
+        if self._supervisor is None:
+            self._supervisor = self._open()
+        self._supervisor._wake.clear()
+        self._supervisor.step(self.world.now)
+
+    def woken(self) -> bool:
+        """Whether the supervisor wants to look again at once."""
+        return self._supervisor is not None and self._supervisor._wake.is_set()
+
+    def _open(self) -> Supervisor:
+        machine = self.machine
+        info = NodeInfo(machine.name, machine.name, machine.cores, 64 << 30, pid=self.pid)
+        return Supervisor(
+            self.connect(),
+            info,
+            MachineInstances(machine),
+            _Sampler(),
+            settings=SupervisorSettings(patience=PATIENCE, report=20.0),
+            clock=lambda: self.world.now,
+            is_dead=machine.is_dead,
+        )

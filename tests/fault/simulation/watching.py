@@ -1,0 +1,150 @@
+"""What must hold of every write that the store accepts, looked at in the moment it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from penstock.cluster.codec import decode
+from penstock.cluster.documents import Assignment, Epoch, JobSpec, JobStatus
+from penstock.coord import paths
+from penstock.coord.store import Check, Delete, Operation
+from penstock.coord.tree import Change, Tree
+from simulation.world import InvariantError, World
+
+LEADERS_OWN = (paths.JOBS, paths.ASSIGNMENTS, paths.STATUS, paths.ALARMS)
+
+
+class WatchedTree(Tree):
+    """The servers' tree, with somebody who looks at each change that was accepted."""
+
+    def __init__(self, observer: Callable[[Sequence[Operation], int], None]) -> None:
+        super().__init__()
+        self._observer = observer
+
+    def apply(self, operation: Operation, *, owner: int) -> list[Change]:
+        changes = super().apply(operation, owner=owner)
+        self._observer((operation,), owner)
+        return changes
+
+    def transact(self, operations: Sequence[Operation], *, owner: int) -> list[Change]:
+        changes = super().transact(operations, owner=owner)
+        self._observer(operations, owner)
+        return changes
+
+
+class Witness:
+    """Remembers what was written, and raises InvariantError for what must not be.
+
+    - A leader's nodes are written by whoever believes to lead in the epoch that is the current one.
+    - Epochs only grow. Revisions never go back; of one revision, node and code never change.
+    - A job is never deleted. One that has ended or failed is assigned to nobody, and stays so, until a client
+      wants it to run again.
+    """
+
+    def __init__(self, world: World, believed: Callable[[int], int | None]) -> None:
+        self.world = world
+        self._believed = believed
+        """The epoch in which the master of a session believes to lead."""
+        self.tree = WatchedTree(self._saw)
+        self.epoch = 0
+        self.leader_writes = 0
+        self.specs: dict[str, list[JobSpec]] = {}
+        self.statuses: dict[str, JobStatus] = {}
+        self.assigned: dict[str, Assignment] = {}
+        self.begun: dict[str, list[tuple[int, bool]]] = {}
+        """For each time a job was submitted: after which revision, and whether from scratch."""
+        self.over: dict[str, str] = {}
+        """The phase of jobs that are over."""
+
+    def _saw(self, operations: Sequence[Operation], owner: int) -> None:
+        for operation in operations:
+            root, _, name = operation.path.rpartition("/")
+            if isinstance(operation, Check):
+                continue
+            if operation.path == paths.EPOCH and not isinstance(operation, Delete):
+                self._epoch(decode(Epoch, operation.data))
+            elif root in LEADERS_OWN:
+                self._leads(operation, owner)
+                self._leader_wrote(root, name, operation)
+        self._began({operation.path for operation in operations})
+
+    def _began(self, written: set[str]) -> None:
+        for name, specs in self.specs.items():
+            status = self.statuses.get(name)
+            both = {f"{paths.JOBS}/{name}", f"{paths.STATUS}/{name}"}
+            if both <= written and status is not None and status.phase == "PENDING":
+                scratch = specs[-1].fresh and specs[-1].forget == status.revision
+                self.begun.setdefault(name, []).append((status.revision, scratch))
+
+    def _epoch(self, epoch: Epoch) -> None:
+        if epoch.number and epoch.number <= self.epoch:
+            raise InvariantError(f"epoch {epoch.number} of {epoch.leader} follows epoch {self.epoch}")
+        self.epoch = epoch.number
+        self.world.tell(epoch.leader, f"begins epoch {epoch.number}")
+
+    def _leads(self, operation: Operation, owner: int) -> None:
+        self.leader_writes += 1
+        believed = self._believed(owner)
+        if believed != self.epoch:
+            raise InvariantError(
+                f"{operation.path} was written in epoch {self.epoch} by one who leads in epoch {believed}"
+            )
+
+    def _leader_wrote(self, root: str, name: str, operation: Operation) -> None:
+        if isinstance(operation, Delete):
+            if root == paths.JOBS:
+                raise InvariantError(f"job {name} was deleted")
+            if root == paths.ASSIGNMENTS:
+                self.world.tell("leader", f"unassigns {name}")
+            return
+        assert not isinstance(operation, Check)
+        if root == paths.JOBS:
+            self._spec(decode(JobSpec, operation.data))
+        elif root == paths.STATUS:
+            self._status(name, decode(JobStatus, operation.data))
+        elif root == paths.ASSIGNMENTS:
+            self._assignment(decode(Assignment, operation.data))
+
+    def _spec(self, spec: JobSpec) -> None:
+        self.world.tell("leader", f"wants {_told(spec)}")
+        self.specs.setdefault(spec.name, []).append(spec)
+        if spec.wanted == "running":
+            self.over.pop(spec.name, None)
+
+    def _status(self, name: str, status: JobStatus) -> None:
+        before = self.statuses.get(name)
+        if before is None or before.phase != status.phase:
+            self.world.tell("leader", f"says {name} is {status.phase}: {status.reason}")
+        if before is not None and status.revision < before.revision:
+            raise InvariantError(f"{name} goes back from revision {before.revision} to {status.revision}")
+        was = self.over.get(name)
+        if was is not None and was != status.phase:
+            raise InvariantError(f"{name} was {was} and is {status.phase}, and nobody has asked for it")
+        if status.phase in ("ENDED", "FAILED"):
+            self.over[name] = status.phase
+        self.statuses[name] = status
+
+    def _assignment(self, assignment: Assignment) -> None:
+        name = assignment.job
+        before = self.assigned.get(name)
+        what = f"assigns {name} revision {assignment.revision} to {assignment.node}"
+        self.world.tell("leader", f"{what}: {assignment.reason}")
+        if name in self.over:
+            raise InvariantError(f"{name} is {self.over[name]}, and assigned to {assignment.node}")
+        if before is not None and assignment.revision < before.revision:
+            raise InvariantError(f"{name}: revision {assignment.revision} follows {before.revision}")
+        if before is not None and assignment.revision == before.revision:
+            same = replace(assignment, executors=before.executors, until=before.until, epoch=before.epoch)
+            if same != before:
+                raise InvariantError(f"{name}: a revision is changed: {before} → {assignment}")
+        self.assigned[name] = assignment
+
+
+def _told(spec: JobSpec) -> str:
+    drain = ", drained" if spec.drain else ""
+    return (
+        f"{spec.name} {spec.wanted}{drain}: generation {spec.generation}, {spec.bundle}, on "
+        f"{spec.driver or 'any'} of {spec.nodes}, {spec.resources.cores} cores, after {spec.after}, "
+        f"restarts {spec.restarts}{', fresh' if spec.fresh else ''}"
+    )

@@ -1,0 +1,213 @@
+"""A worker without Spark: its decisions and its line to the store are the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.cluster.documents import Assignment, Result, WorkerInfo
+from penstock.coord.store import Store
+from penstock.daemons.following import Decision, Situation, Step, decide, drains, replaced
+from penstock.daemons.worker_link import Link
+from penstock.errors import PenstockError
+from simulation.actors import Actor
+from simulation.storage import Claim, InUseError, Storage, TakenError
+from simulation.world import World
+
+START_SECONDS = (2.0, 6.0)
+RESULT_SECONDS = 60.0
+GOODBYE_SECONDS = 3.0
+BACKLOG = 3
+"""So many batches until the sources of a job that is to be drained have no more."""
+
+POISON = "poison"
+"""A bundle whose name begins like this is refused by every worker."""
+FAULTY = "faulty"
+"""A bundle whose name begins like this makes every worker die."""
+
+
+class SteppedLink(Link):
+    """A worker's line to the store, without its thread."""
+
+    def turn(self, store: Store) -> None:
+        """Do what the thread does between two waits. Raises PenstockError."""
+        try:
+            self._catch_up(store)
+        except PenstockError:
+            self._wake(None)
+            raise
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the store has all it was told."""
+        return self._told == self._wanted
+
+    @property
+    def concluding(self) -> bool:
+        """Whether a result is still to be written."""
+        return self._result is not None
+
+    def conclude(self, result: Result) -> None:
+        """Have the result written with the next turns."""
+        self._result = result
+
+
+class Worker(Actor):
+    """The process of one job. Machines start it; ``exited`` is told how it ended."""
+
+    def __init__(
+        self,
+        world: World,
+        storage: Storage,
+        assignment: Assignment,
+        node: str,
+        attempt: int,
+        exited: Callable[[str, str], None],
+    ) -> None:
+        self.assignment = assignment
+        self.node = node
+        self.claim: Claim = (assignment.revision, attempt)
+        self.info = WorkerInfo(
+            assignment.job, assignment.revision, attempt, node, 0, "starting", world.now, app_id=""
+        )
+        self.folder = storage.of(assignment.job)
+        self.asked_to_stop = False
+        self.hung = False
+        self.beaten = 0.0
+        self.next_batch = 0
+        self._exited = exited
+        self._link = SteppedLink(self.connect, assignment, self.info)
+        self._line: Store | None = None
+        self._ready_at = world.now + world.random.uniform(*START_SECONDS)
+        self._since = 0.0
+        self._replaced_since: float | None = None
+        self._left = BACKLOG
+        self._leaving: Decision | None = None
+        self._leave_by = 0.0
+        self._result_by = 0.0
+        super().__init__(world, f"{assignment.job}-{assignment.revision}-{attempt}@{node}", 1.0)
+
+    @property
+    def phase(self) -> str:
+        """What it says of itself."""
+        return self.info.phase
+
+    def step(self) -> None:
+        """Look at the store, then do what is next."""
+        if self.hung:
+            return
+        self._talk()
+        self.beaten = self.world.now
+        if self._leaving is not None:
+            self._go()
+        elif self.phase == "starting":
+            self._start()
+        elif self.phase == "ready":
+            self._wait()
+        else:
+            self._work()
+
+    def _talk(self) -> None:
+        try:
+            if self._line is None:
+                self._line = self.connect()
+                self._line.listen(self._link._session_changed)
+            self._link.turn(self._line)
+        except PenstockError as error:
+            self.world.tell(self.name, f"has no store: {error}")
+
+    def _start(self) -> None:
+        if self.world.now < self._ready_at:
+            return
+        if self.assignment.bundle.startswith(FAULTY):
+            self.exit("failed", "its code is faulty")
+        elif self.assignment.bundle.startswith(POISON):
+            self._conclude("refused", "its code is poison")
+            self._leave(Decision(Step.STOP, "its code is poison", "refused"))
+        else:
+            self._since = self.world.now
+            self._enter("ready")
+
+    def _wait(self) -> None:
+        decision = decide(self._situation(), self._link.view, self.world.now)
+        if decision.step is Step.STOP:
+            self._leave(decision)
+        elif decision.step is Step.TAKE_OVER:
+            self.interlude()
+            try:
+                self.next_batch = self.folder.take_over(self.claim, forget=self._forget())
+            except TakenError as error:
+                self.exit("superseded", str(error))
+            except InUseError as error:
+                self.exit("failed", str(error))
+            else:
+                self.world.tell(self.name, f"takes over: {decision.reason}")
+                self._enter("running")
+
+    def _forget(self) -> int:
+        assignment = self.assignment
+        return assignment.forget if assignment.fresh and assignment.forget is not None else -1
+
+    def _work(self) -> None:
+        decision = decide(self._situation(), self._link.view, self.world.now)
+        self.interlude()
+        try:
+            self.folder.commit(self.claim, self.next_batch)
+        except TakenError as error:
+            self.exit("superseded", str(error))
+            return
+        self.next_batch += 1
+        if drains(self._link.view):
+            self._left -= 1
+        if decision.step is Step.STOP:
+            self._leave(decision)
+
+    def _situation(self) -> Situation:
+        me = Situation(
+            *self.claim,
+            self.assignment.generation,
+            running=self.phase == "running",
+            since=self._since,
+            asked_to_stop=self.asked_to_stop,
+            drained=self._left <= 0,
+        )
+        if not replaced(me, self._link.view):
+            self._replaced_since = None
+        elif self._replaced_since is None:
+            self._replaced_since = self.world.now
+        return replace(me, replaced_since=self._replaced_since)
+
+    def _leave(self, decision: Decision) -> None:
+        self._enter("stopped")
+        if decision.final:
+            self._conclude(decision.outcome, decision.reason)
+        self._leaving = decision
+        self._leave_by = self.world.now + GOODBYE_SECONDS
+
+    def _conclude(self, outcome: str, reason: str) -> None:
+        job, revision = self.assignment.job, self.assignment.revision
+        self._link.conclude(Result(job, revision, outcome, reason, self.world.now))
+        self._result_by = self.world.now + RESULT_SECONDS
+
+    def _go(self) -> None:
+        """Leave when the store knows all it has to know, or has been away for too long."""
+        assert self._leaving is not None
+        if self._link.concluding and self.world.now < self._result_by:
+            self._leave_by = self.world.now + GOODBYE_SECONDS
+        elif self._link.up_to_date or self.world.now >= self._leave_by:
+            self.exit(self._leaving.outcome, self._leaving.reason)
+
+    def exit(self, outcome: str, reason: str) -> None:
+        """End by itself."""
+        self.world.tell(self.name, f"exits, {outcome}: {reason}")
+        self._exited(outcome, reason)
+        self.leave()
+
+    def _enter(self, phase: str) -> None:
+        self.info = replace(self.info, phase=phase, since=self.world.now)
+        self._link.tell(self.info)
+        self.schedule(0.01)
+
+    def woken(self) -> bool:
+        """Whether the store is to be told something at once."""
+        return self._link._told is not None and self._link._has_work()

@@ -1,0 +1,60 @@
+"""The whole control plane in one thread: real masters, supervisors and workers' decisions, random faults.
+
+Each seed is a life of a cluster of its own (:mod:`simulation`), on the store in memory and in virtual time.
+A failing seed says its number and its last events. It happens again, with all of its events, by::
+
+    PENSTOCK_SEED=123 pytest tests/fault/test_control_plane.py -k replay -s
+
+``PENSTOCK_SEED=5000-7000`` runs a range and stops at the first that fails.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from simulation.cluster import Cluster
+
+SEEDS, MANY_SEEDS = 200, 20_000
+_TOGETHER = 50
+_TOLD = 60
+
+
+def _live(seed: int, told: int = _TOLD) -> Cluster:
+    cluster = Cluster(seed)
+    try:
+        cluster.run()
+    except Exception as error:
+        events = "\n".join(list(cluster.world.told)[-told:])
+        pytest.fail(f"seed {seed}: {type(error).__name__}: {error}\n{events}", pytrace=not str(error))
+    return cluster
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, _TOGETHER))
+def test_a_cluster_survives_random_faults(first: int) -> None:
+    for seed in range(first, first + _TOGETHER):
+        _live(seed)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(SEEDS, MANY_SEEDS, 1980))
+def test_many_clusters_survive_random_faults(first: int) -> None:
+    for seed in range(first, first + 1980):
+        _live(seed)
+
+
+def test_a_seed_replays() -> None:
+    one, other = _live(7), _live(7)
+    assert list(one.world.told) == list(other.world.told)
+    assert one.world.events == other.world.events
+    assert one.clients.granted > 0
+
+
+@pytest.mark.skipif("PENSTOCK_SEED" not in os.environ, reason="PENSTOCK_SEED names no seed to replay")
+def test_replay() -> None:
+    first, _, last = os.environ.get("PENSTOCK_SEED", "0").partition("-")
+    for seed in range(int(first), int(last or first) + 1):
+        cluster = _live(seed, told=100_000)
+    if not last:
+        print("\n".join(cluster.world.told))
