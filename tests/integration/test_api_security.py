@@ -26,6 +26,8 @@ from penstock.web.app import make_app
 from penstock.web.guarding import Limits
 
 TOKEN = "5ec7e7" * 10 + "beef"
+CODE = b"the code of a job"
+DIGEST = hashlib.sha256(CODE).hexdigest()
 LIMITS = Limits(bundle=1 << 20, document=1 << 18)
 
 
@@ -38,9 +40,7 @@ def logged() -> Iterator[list[Mapping[str, Any]]]:
 @pytest.fixture
 def master() -> FakeMaster:
     master = FakeMaster(TOKEN)
-    data = b"the code of a job"
-    digest = hashlib.sha256(data).hexdigest()
-    master.put_bundle(digest, signature(data), data)
+    master.put_bundle(DIGEST, signature(CODE), CODE)
     return master
 
 
@@ -61,8 +61,7 @@ def target(master: FakeMaster, logged: list[Mapping[str, Any]]) -> Iterator[Targ
 
 
 def submitted(target: Target, name: str = "counting", **more: Any) -> api_cases.Reply:
-    digest = hashlib.sha256(b"the code of a job").hexdigest()
-    content = {"bundle": digest, "entry": "job.py", "structure": {"name": name}, **more}
+    content = {"bundle": DIGEST, "entry": "job.py", "structure": {"name": name}, **more}
     body = json.dumps(content).encode()
     return ask(target, "POST", "/api/v1/jobs", body=body, Content_Type="application/json")
 
@@ -130,27 +129,41 @@ def test_every_answer_has_the_headers(target: Target) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"1" * 5_000,
-        b'{"structure": {"name": "counting", "x": NaN}, "entry": "job.py", "bundle": "' + b"0" * 64 + b'"}',
-        b'{"structure": {"name": "counting", "x": "\\ud800"}, "entry": "job.py", "bundle": "'
-        + b"0" * 64
-        + b'"}',
-        b'{"structure": {"name": "../x"}, "entry": "job.py", "bundle": "' + b"0" * 64 + b'"}',
-        b'{"structure": {"name": "zookeeper"}, "entry": "job.py", "bundle": "' + b"0" * 64 + b'"}',
-        b'{"structure": {}, "entry": "job.py", "bundle": "' + b"0" * 64 + b'"}',
-        b'{"structure": {"name": "a"}, "entry": "../job.py", "bundle": "' + b"0" * 64 + b'"}',
-        b'{"structure": {"name": "a"}, "entry": "/etc/job.py", "bundle": "' + b"0" * 64 + b'"}',
-        b'{"structure": {"name": "a"}, "entry": "job.py", "bundle": "' + b"0" * 64 + b'", "\\ud800": 1}',
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        "1" * 5_000,
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {}}',
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {"name": "a", "x": NaN}}',
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {"name": "a", "x": [-Infinity]}}',
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {"name": "a", "x": "\\ud800"}}',
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {"name": "a", "\\udfff": 1}}',
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {"name": "../a"}}',
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {"name": "zookeeper"}}',
+        '{"bundle": BUNDLE, "entry": "../job.py", "structure": {"name": "a"}}',
+        '{"bundle": BUNDLE, "entry": "/etc/job.py", "structure": {"name": "a"}}',
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {"name": "a"}, "\\ud800": 1}',
+        '{"bundle": BUNDLE, "entry": "job.py", "structure": {"name": "a"}, "cores": 1}',
     ],
 )
-def test_bodies_that_make_no_sense(target: Target, body: bytes) -> None:
+def test_bodies_that_make_no_sense(target: Target, body: str) -> None:
+    sent = body.replace("BUNDLE", f'"{DIGEST}"').encode()
     kind = "application/json"
-    api_cases.expect_refused(target, range(400, 423), "POST", "/api/v1/jobs", body=body, Content_Type=kind)
+    api_cases.expect_refused(target, range(400, 423), "POST", "/api/v1/jobs", body=sent, Content_Type=kind)
+
+
+def test_bytes_that_are_no_text(target: Target) -> None:
+    kind = "application/json"
+    api_cases.expect_refused(
+        target, range(400, 423), "POST", "/api/v1/jobs", body=b"\xff\xfe", Content_Type=kind
+    )
+
+
+def test_paths_are_refused_before_any_route_sees_them(target: Target) -> None:
+    for path in ("/%6aobs", "/api/v1/jobs/a%2Db", "//livez", "/api/v1/jobs/", "/a" * 9, "/" + "a" * 201):
+        api_cases.expect_refused(target, 400, "GET", path)
+    api_cases.expect_refused(target, 400, "GET", "/api/v1/jobs?" + "a" * 9000)
 
 
 def test_a_deep_structure_is_refused(target: Target) -> None:
