@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +50,7 @@ def logs(
         try:
             pages = _Pages(client, job)
             lines = filter(wanted, pages.rest())
-            for line in lines if tail is None else deque(lines, maxlen=tail):
+            for line in lines if tail is None else _last(lines, tail):
                 _print(line, output)
             while follow:
                 time.sleep(EVERY)
@@ -74,7 +74,8 @@ class _Pages:
             page = self._client.logs(self._job, self._cursor, _PAGE)
             self._cursor = page["cursor"]
             yield from page["lines"]
-            if len(page["lines"]) < _PAGE:
+            # A page may be short where several nodes share it: only an empty one is the last.
+            if not page["lines"]:
                 return
 
     def news(self) -> Iterator[Mapping[str, Any]]:
@@ -83,6 +84,14 @@ class _Pages:
             yield from self.rest()
         except UnreachableError as error:
             typer.echo(f"error: {error}", err=True)
+
+
+def _last(lines: Iterable[Mapping[str, Any]], count: int) -> list[Mapping[str, Any]]:
+    """Return the latest lines, in order. Pages are sorted each for itself, not one after the other."""
+    latest = heapq.nlargest(
+        count, enumerate(lines), key=lambda item: (str(item[1].get("timestamp", "")), item[0])
+    )
+    return [line for _, line in reversed(latest)]
 
 
 def read_time(text: str, now: datetime) -> str:

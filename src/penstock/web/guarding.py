@@ -27,7 +27,8 @@ BUNDLES = "/api/v1/bundles/"
 
 _PATH = re.compile(rb"(/[A-Za-z0-9][A-Za-z0-9._-]{0,199}){1,8}")
 """All names that a path can hold are made of these characters, so no path has a reason to encode any."""
-_QUERY = re.compile(rb"[!-~]{0,8192}")
+_QUERY = re.compile(rb"[!-~]{0,32768}")
+"""Long enough for the cursor of a log that is on hundreds of nodes."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def job_routes(service: MasterService) -> APIRouter:
     @router.get("/jobs/{job}/logs", responses={200: {"model": LogPage}, **errors(404)})
     def logs(
         job: JobName,
-        cursor: Annotated[str, Query(max_length=4000, description="Of the page before.")] = "",
+        cursor: Annotated[str, Query(max_length=30_000, description="Of the page before.")] = "",
         limit: Annotated[int, Query(ge=1, le=10_000, description="The most lines.")] = 500,
     ) -> Response:
         """Lines that the job's processes have logged on all nodes, in order of time."""
