@@ -12,12 +12,12 @@ from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, Progress, Result, WorkerInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.worker_link import Link, worker_path
+from penstock.daemons.worker_link import Link
 
 ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1)
 INFO = WorkerInfo("job", 2, 1, "n1", 7, "starting", 0.0)
 OTHER = WorkerInfo("job", 1, 1, "n2", 8, "running", 0.0)
-PATH = worker_path("job", 2, 1)
+PATH = paths.worker("job", 2, 1)
 PLACE = f"{paths.ASSIGNMENTS}/job"
 
 
@@ -70,12 +70,12 @@ def test_it_sees_the_assignment_and_the_other_workers_change(world: _World) -> N
     world.link.start()
     assert world.link.told(5.0)
     assert world.link.view.others == ()
-    world.store.create(worker_path("job", 1, 1), encode(OTHER), ephemeral=True)
+    world.store.create(paths.worker("job", 1, 1), encode(OTHER), ephemeral=True)
     _wait(lambda: world.link.view.others == (OTHER,))
     stopped = replace(OTHER, phase="stopped")
-    world.store.set(worker_path("job", 1, 1), encode(stopped))
+    world.store.set(paths.worker("job", 1, 1), encode(stopped))
     _wait(lambda: world.link.view.others == (stopped,))
-    world.store.delete(worker_path("job", 1, 1))
+    world.store.delete(paths.worker("job", 1, 1))
     _wait(lambda: world.link.view.others == ())
     new = replace(ASSIGNMENT, until="drained")
     world.store.set(PLACE, encode(new))
