@@ -125,10 +125,13 @@ class FakeMaster:
         place = self.places.get(name)
         assignment = worker = None
         if place is not None:
+            revision = self.phases[name].revision
             assignment = Assignment(
-                name, 3, 1, spec.generation, spec.bundle, spec.entry, place, 1, 2 << 30, conf=spec.conf
+                name, 3, revision, spec.generation, spec.bundle, spec.entry, place, 1, 2 << 30, conf=spec.conf
             )
-            worker = WorkerInfo(name, 1, 1, place, 99, "running", NOW, progress=Progress(5, 100, 90, lag=3))
+            worker = WorkerInfo(
+                name, revision, 1, place, 99, "running", NOW, progress=Progress(5, 100, 90, lag=3)
+            )
         return {
             **self._summary(name),
             "spec": asdict(spec),
@@ -250,7 +253,8 @@ class FakeMaster:
         with self._lock:
             self.changes += 1
             self.specs[name] = spec
-            self.phases[name] = JobStatus(phase, "as wished", NOW, 1)
+            revision = self.phases[name].revision if name in self.phases else 0
+            self.phases[name] = JobStatus(phase, "as wished", NOW + revision, revision + 1)
             self.places[name] = self.places.get(name) or (spec.nodes or ("n1",))[0]
 
     def _changed(self, name: str) -> dict[str, Any]:

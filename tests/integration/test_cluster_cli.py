@@ -152,7 +152,7 @@ def test_submit_and_wait(shell: Shell) -> None:
     try:
         _wait(lambda: shell.master.phases["counting"].phase == "RUNNING")
         assert process.poll() is None
-        shell.master.phases["counting"] = JobStatus("FAILED", "the disk is full", 0.0)
+        shell.master.phases["counting"] = JobStatus("FAILED", "the disk is full", 9.0)
         _, said = process.communicate(timeout=DEADLINE)
     finally:
         process.kill()
@@ -192,6 +192,7 @@ def test_kill_migrate_scale_resubmit(shell: Shell) -> None:
     assert "ended already" in shell.run("kill", "counting", code=1).stderr
     assert shell.json("resubmit", "counting", "--fresh")["name"] == "counting"
     assert shell.master.specs["counting"].fresh
+    assert shell.json("resubmit", "counting", "--wait")["workers"][0]["revision"] == 6
 
 
 def test_update(shell: Shell) -> None:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock.errors import JobFailedError
+from penstock.web.errors import ClientError
 
 if TYPE_CHECKING:
     from penstock.web.client import Client
 
 EVERY = 0.5
+_OVER = ("ENDED", "FAILED")
+
+
+def known_job(client: Client, name: str) -> dict[str, Any] | None:
+    """Return a job as it is before something is done to it, None when there is none."""
+    try:
+        return client.job(name)
+    except ClientError as error:
+        if error.code != "unknown":
+            raise
+        return None
 
 
 def await_phase(
@@ -21,12 +33,15 @@ def await_phase(
     name: str,
     phases: tuple[str, ...],
     *,
+    before: Mapping[str, Any] | None = None,
     generation: int = 0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
     """Wait until a job is in one of some phases, telling on standard error what it waits for.
 
-    A running job counts from the generation on that was asked for. Raises JobFailedError when it has failed.
+    With ``before``, how it was before it was started again, only what came after that counts: the end of the
+    run before is no end, and its worker is not the one that is waited for. A running job counts when its
+    code has at least the ``generation``. Raises JobFailedError when it has failed.
     """
     told = None
     while True:
@@ -35,20 +50,32 @@ def await_phase(
         if (phase, reason) != told:
             told = (phase, reason)
             typer.echo(f"{name}: {phase}" + (f", {reason}" if reason else ""), err=True)
-        if phase == "FAILED":
-            raise JobFailedError(f"job {name!r} has failed: {reason}")
-        result = job["result"] or {}
-        if phase == "ENDED" and result.get("outcome") == "refused":
-            raise JobFailedError(f"job {name!r} cannot run: {result.get('reason')}")
-        if phase in phases and (phase != "RUNNING" or _generation(job) >= generation):
+        if phase in _OVER:
+            if not _is_old(job, before):
+                _check(name, job)
+                if phase in phases:
+                    return job
+        elif phase in phases and _runs(job, before, generation):
             return job
         sleep(EVERY)
 
 
-def _generation(job: dict[str, Any]) -> int:
-    """Return which code runs: that of the revision whose worker is the only one left."""
+def _is_old(job: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+    return before is not None and (job["phase"], job["since"]) == (before["phase"], before["since"])
+
+
+def _check(name: str, job: Mapping[str, Any]) -> None:
+    result = job["result"] or {}
+    if job["phase"] == "FAILED":
+        raise JobFailedError(f"job {name!r} has failed: {job['reason']}")
+    if result.get("outcome") == "refused":
+        raise JobFailedError(f"job {name!r} cannot run: {result.get('reason')}")
+
+
+def _runs(job: Mapping[str, Any], before: Mapping[str, Any] | None, generation: int) -> bool:
+    """Whether the worker of the newest revision is the only one left, and has the code that is wanted."""
     assignment = job["assignment"]
-    revisions = {worker["revision"] for worker in job["workers"]}
-    if assignment is None or revisions != {assignment["revision"]}:
-        return 0
-    return int(assignment["generation"])
+    if assignment is None or {worker["revision"] for worker in job["workers"]} != {assignment["revision"]}:
+        return False
+    given_out = before["status"]["revision"] if before is not None and before["status"] else 0
+    return bool(assignment["revision"] > given_out and assignment["generation"] >= generation)

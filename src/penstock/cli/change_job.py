@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.awaiting import await_phase
+from penstock.cli.awaiting import await_phase, known_job
 from penstock.cli.cluster_options import Form, JobName, MasterUrl, Wait, connect, read_memory, usage
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
@@ -23,8 +23,7 @@ def kill(
 ) -> None:
     """End a job after the batch that runs. What it has done stays: penstock resubmit goes on from there."""
     with connect(master_url) as client:
-        done = client.kill(job, drain)
-        _tell(done, output, wait)
+        _tell(client.kill(job, drain), output, wait)
         if wait:
             _print(await_phase(client, job, ("ENDED",)), output)
 
@@ -84,10 +83,10 @@ def resubmit(
 ) -> None:
     """Start a job again that has ended or failed; one that runs gets a new worker."""
     with connect(master_url) as client:
-        done = client.resubmit(job, fresh)
-        _tell(done, output, wait)
+        before = known_job(client, job) if wait else None
+        _tell(client.resubmit(job, fresh), output, wait)
         if wait:
-            _print(await_phase(client, job, ("RUNNING", "ENDED")), output)
+            _print(await_phase(client, job, ("RUNNING", "ENDED"), before=before), output)
 
 
 def _tell(done: dict[str, Any], output: Output, more: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.awaiting import await_phase
+from penstock.cli.awaiting import await_phase, known_job
 from penstock.cli.cluster_options import (
     Form,
     JobName,
@@ -105,8 +105,13 @@ def submit(
     )
     with connect(master_url) as client:
         _put(client, packed)
-        done = client.submit(submission, packed.sha256)
-        _tell(client, done, "submitted", output, ("ENDED",) if until else ("RUNNING", "ENDED"), wait)
+        name = packed.structure["name"]
+        before = known_job(client, name) if wait else None
+        done = _told(client.submit(submission, packed.sha256), "submitted")
+        if wait:
+            phases = ("ENDED",) if until else ("RUNNING", "ENDED")
+            done = await_phase(client, name, phases, before=before)
+        _print(done, output)
 
 
 @user_errors
@@ -130,8 +135,11 @@ def update(
         raise SettingError(f"{target} defines job {packed.structure['name']!r}, not {job!r}")
     with connect(master_url) as client:
         _put(client, packed)
-        done = client.update(job, Submission(packed.entry, packed.structure), packed.sha256)
-        _tell(client, done, "updated", output, ("RUNNING", "ENDED"), wait)
+        submission = Submission(packed.entry, packed.structure)
+        done = _told(client.update(job, submission, packed.sha256), "updated")
+        if wait:
+            done = await_phase(client, job, ("RUNNING", "ENDED"), generation=done["generation"])
+        _print(done, output)
 
 
 @dataclass(frozen=True)
@@ -190,10 +198,11 @@ def _put(client: Client, packed: _Packed) -> None:
     client.put_bundle(packed.sha256, sign(packed.data, signing_key(client.token)), packed.data)
 
 
-def _tell(
-    client: Client, done: dict[str, Any], what: str, output: Output, phases: tuple[str, ...], wait: bool
-) -> None:
+def _told(done: dict[str, Any], what: str) -> dict[str, Any]:
     typer.echo(f"{what} {done['name']}, generation {done['generation']}", err=True)
-    found = await_phase(client, done["name"], phases, generation=done["generation"]) if wait else done
+    return done
+
+
+def _print(found: dict[str, Any], output: Output) -> None:
     if output is Output.JSON:
         typer.echo(json.dumps(found))

@@ -1,0 +1,66 @@
+"""Waiting for a job: what was before does not count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from penstock.cli.awaiting import await_phase
+from penstock.errors import JobFailedError
+from penstock.web.client import Client
+
+
+def _job(phase: str, since: float, *revisions: int, given_out: int = 0, outcome: str = "") -> dict[str, Any]:
+    newest = max(revisions, default=0)
+    return {
+        "phase": phase,
+        "reason": "",
+        "since": since,
+        "status": {"revision": max(given_out, newest)},
+        "assignment": {"revision": newest, "generation": newest} if revisions else None,
+        "workers": [{"revision": revision} for revision in revisions],
+        "result": {"outcome": outcome, "reason": "why"} if outcome else None,
+    }
+
+
+class _Answers:
+    """Has the answers of a master ready."""
+
+    def __init__(self, *jobs: dict[str, Any]) -> None:
+        self._jobs: Iterator[dict[str, Any]] = iter(jobs)
+
+    def job(self, name: str) -> dict[str, Any]:
+        return next(self._jobs)
+
+
+def _awaited(
+    *jobs: dict[str, Any], phases: tuple[str, ...] = ("RUNNING", "ENDED"), **more: Any
+) -> dict[str, Any]:
+    client = cast(Client, _Answers(*jobs))
+    return await_phase(client, "counting", phases, sleep=lambda _: None, **more)
+
+
+def test_the_end_of_the_run_before_is_no_end() -> None:
+    for phase in ("ENDED", "FAILED"):
+        old = _job(phase, 1.0, given_out=3)
+        assert _awaited(old, _job("PENDING", 2.0), _job("RUNNING", 3.0, 4), before=old)["since"] == 3.0
+        assert _awaited(old, _job("ENDED", 4.0, given_out=4), before=old)["since"] == 4.0
+
+
+def test_the_worker_before_is_not_the_one_that_is_waited_for() -> None:
+    old = _job("RUNNING", 1.0, 3)
+    assert _awaited(old, _job("RUNNING", 1.0, 3, 4), _job("RUNNING", 2.0, 4), before=old)["since"] == 2.0
+
+
+def test_an_update_is_done_when_only_the_new_code_runs() -> None:
+    answers = (_job("RUNNING", 1.0, 1), _job("RUNNING", 1.0, 1, 2), _job("RUNNING", 2.0, 2))
+    assert _awaited(*answers, generation=2)["since"] == 2.0
+
+
+def test_what_fails_is_not_waited_for() -> None:
+    with pytest.raises(JobFailedError, match="has failed"):
+        _awaited(_job("STARTING", 1.0), _job("FAILED", 2.0))
+    with pytest.raises(JobFailedError, match="cannot run: why"):
+        _awaited(_job("ENDED", 2.0, outcome="refused"), phases=("ENDED",))
