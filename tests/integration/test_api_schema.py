@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import schemathesis
-import structlog
 from api_drawing import CHECKS
 from fake_master import FakeMaster
 from hypothesis import HealthCheck, Phase, settings
@@ -35,12 +33,6 @@ def _busy_master() -> FakeMaster:
 
 APP = make_app(_busy_master(), TOKEN, hosts=["testserver"])
 SCHEMA = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP, headers=HEADERS)
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    with structlog.testing.capture_logs():
-        yield
 
 
 @pytest.mark.timeout(120)

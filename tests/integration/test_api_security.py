@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import api_cases
 import pytest
-import structlog
 from api_cases import Target, ask
 from api_server import serving
 from fake_master import FakeMaster
+from logged_events import logged_events
 
 from penstock.bundles.signing import sign
 from penstock.coord.store import DisconnectedError
@@ -33,8 +33,8 @@ LIMITS = Limits(bundle=1 << 20, document=1 << 18)
 
 @pytest.fixture
 def logged() -> Iterator[list[Mapping[str, Any]]]:
-    with structlog.testing.capture_logs() as entries:
-        yield entries  # type: ignore[misc]
+    with logged_events() as entries:
+        yield entries
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from typing import Any
 import api_cases
 import pytest
 import schemathesis
-import structlog
 from api_cases import Target, ask
 from api_drawing import CHECKS
 from api_server import serving
 from hypothesis import HealthCheck, Phase, given, settings
+from logged_events import logged_events
 from schemathesis.core.result import Ok
 
 import penstock as ps
@@ -117,7 +117,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def target(cluster: Cluster) -> Iterator[Target]:
-    with structlog.testing.capture_logs() as entries:
+    with logged_events() as entries:
 
         def refusals() -> list[Mapping[str, Any]]:
             return [entry for entry in entries if entry["event"] == "request refused"]
@@ -147,27 +147,26 @@ def test_drawn_requests_cause_no_failure(cluster: Cluster) -> None:
     app = make_app(cluster.service, TOKEN, hosts=["testserver"])
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers)
     there = {"job": "busy", "node": "n1", "alarm": "node-lost.n2"}
-    with structlog.testing.capture_logs():
-        for found in schema.get_all_operations():
-            assert isinstance(found, Ok)
-            operation = found.ok()
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
+        operation = found.ok()
 
-            @settings(
-                max_examples=25,
-                derandomize=True,
-                database=None,
-                phases=[Phase.generate],
-                suppress_health_check=list(HealthCheck),
-            )
-            @given(case=operation.as_strategy())
-            def run(case: Any) -> None:
-                for name in set(case.path_parameters or ()) & set(there):
-                    case.path_parameters[name] = there[name]
-                if isinstance(case.body, dict) and "bundle" in case.body:
-                    case.body["bundle"] = sha256_of(cluster.code)
-                case.call_and_validate(headers=headers, checks=CHECKS)
+        @settings(
+            max_examples=25,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy())
+        def run(case: Any) -> None:
+            for name in set(case.path_parameters or ()) & set(there):
+                case.path_parameters[name] = there[name]
+            if isinstance(case.body, dict) and "bundle" in case.body:
+                case.body["bundle"] = sha256_of(cluster.code)
+            case.call_and_validate(headers=headers, checks=CHECKS)
 
-            run()
+        run()
 
 
 def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
