@@ -205,7 +205,7 @@ class Lab:
         node = self.store.get(paths.worker(JOB, revision, attempt))
         return decode(WorkerInfo, node.data) if node is not None else None
 
-    def wait_phase(self, phase: str, revision: int, attempt: int = 1, timeout: float = 60.0) -> WorkerInfo:
+    def wait_phase(self, phase: str, revision: int, attempt: int = 1, timeout: float = 120.0) -> WorkerInfo:
         """Wait until a worker is in a phase."""
 
         def there() -> bool:
@@ -237,7 +237,7 @@ class Lab:
         beat = read_heartbeat(self.instance(revision, attempt))
         return beat[0].progress.batches if beat is not None else 0
 
-    def wait_batches(self, count: int, revision: int, attempt: int = 1, timeout: float = 60.0) -> None:
+    def wait_batches(self, count: int, revision: int, attempt: int = 1, timeout: float = 120.0) -> None:
         """Wait until a worker has run some more batches."""
         goal = self.batches(revision, attempt) + count
         wait_for(f"{count} batches", lambda: self.batches(revision, attempt) >= goal, timeout)
@@ -252,7 +252,7 @@ class Lab:
         output = log_folder("output", self.storage)
         return sum(Log.open(output).ends()) if output.exists() else 0
 
-    def check_output(self, timeout: float = 60.0) -> None:
+    def check_output(self, timeout: float = 120.0) -> None:
         """Wait until all input has come out, and see that it did so exactly once."""
         wait_for(f"{self.fed} records", lambda: self.outputs() >= self.fed, timeout)
         records = read(self.storage, "output")
