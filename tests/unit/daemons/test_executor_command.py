@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from zipfile import ZipFile
 
 from penstock.cluster.documents import ExecutorSlot, WorkerInfo
-from penstock.daemons.executors import executor_command, executor_id
+from penstock.daemons.executors import MODULE_OPTIONS, executor_command, executor_id
+from penstock.java import spark_jars
 
 INFO = WorkerInfo(
     "job", 2, 3, "n1", 7, "running", 0.0, "spark://CoarseGrainedScheduler@127.0.0.1:4000", "app-1"
@@ -60,3 +63,11 @@ def test_the_environment_is_whole_and_has_nothing_of_the_supervisors() -> None:
     assert environment["PYTHONPATH"].endswith(":/more")
     assert environment["SPARK_LOCAL_DIRS"] == "/instance/scratch"
     assert environment["SPARK_LOCAL_IP"] == "127.0.0.2"
+
+
+def test_java_is_opened_as_far_as_spark_itself_opens_it() -> None:
+    jar = next(spark_jars().glob("spark-launcher_*.jar"))
+    with ZipFile(jar) as archive:
+        known = archive.read("org/apache/spark/launcher/JavaModuleOptions.class")
+    words = re.findall(rb"-(?:-[a-z]|XX:|D)[\w.:/=+-]+", known)
+    assert sorted(word.decode() for word in words) == sorted(MODULE_OPTIONS)
