@@ -24,6 +24,7 @@ from penstock.cluster.supervising import (
 )
 from penstock.coord import paths
 from penstock.coord.mirror import Mirror
+from penstock.coord.results import put_result
 from penstock.coord.store import DisconnectedError, ExistsError, MissingError, Session, Store, StoreError
 from penstock.daemons.machine import Sample
 from penstock.daemons.reading import SUPERVISOR_ROOTS, Documents
@@ -219,12 +220,8 @@ class Supervisor:
 
     def _refuse(self, assignment: Assignment, reason: str, now: float) -> None:
         result = Result(assignment.job, assignment.revision, "refused", reason, now)
-        path = f"{paths.RESULTS}/{assignment.job}"
         with suppress(DisconnectedError):
-            try:
-                self._store.create(path, encode(result))
-            except ExistsError:
-                self._store.set(path, encode(result))
+            put_result(self._store, result)
 
     def _count(self, instance: Instance, failures: Failures) -> None:
         # Whatever is left of it must not meet its successor.

@@ -15,7 +15,8 @@ from dataclasses import replace
 from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import Assignment, Progress, Result, WorkerInfo
 from penstock.coord import paths
-from penstock.coord.store import ExistsError, MissingError, Session, Store, StoreError
+from penstock.coord.results import put_result
+from penstock.coord.store import MissingError, Session, Store, StoreError
 from penstock.daemons.following import View
 from penstock.errors import PenstockError
 from penstock.logs import get_logger
@@ -143,7 +144,7 @@ class Link:
         if news and (self._told is not None or self.view.assignment is not None):
             self._tell(store, wanted)
         if result is not None:
-            _put(store, f"{paths.RESULTS}/{self._job}", encode(result))
+            put_result(store, result)
             with self._changed:
                 self._result = None
                 self._changed.notify_all()
@@ -191,10 +192,3 @@ class Link:
 def _same_but_progress(one: WorkerInfo | None, other: WorkerInfo) -> bool:
     nothing = Progress()
     return one is not None and replace(one, progress=nothing) == replace(other, progress=nothing)
-
-
-def _put(store: Store, path: str, data: bytes) -> None:
-    try:
-        store.create(path, data)
-    except ExistsError:
-        store.set(path, data)
