@@ -298,7 +298,8 @@ class Supervisor:
             with suppress(ExistsError):
                 self._store.create(path, encode(report), ephemeral=True)
         else:
-            self._store.set(path, encode(report))
+            with suppress(MissingError):  # Its session has ended meanwhile: the next step registers anew.
+                self._store.set(path, encode(report))
         self._reported = now
 
     def _figures(self, instance: Instance, seen: Sequence[Instance]) -> WorkerFigures:
