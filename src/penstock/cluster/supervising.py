@@ -214,7 +214,11 @@ def _again(
     """Start a worker again that has died, with back-off; one that left as it was told to is not."""
     last = max(mine, key=lambda instance: instance.attempt)
     if last.outcome in ("drained", "refused"):
-        return []
+        # The leader takes the assignment back when it hears of it. If it does not, it has to be told again.
+        if now - last.died <= patience.leave:
+            return []
+        reason = f"LIVE|waiting: NEW, nobody has heard that attempt {last.attempt} {last.outcome}"
+        return [Start(assignment, DRIVER, last.attempt + 1, reason)]
     if last.outcome == "stopped":
         reason = f"LIVE|waiting: NEW, attempt {last.attempt} was stopped by a signal"
         return [Start(assignment, DRIVER, last.attempt + 1, reason)]

@@ -137,6 +137,14 @@ def test_a_worker_that_left_as_it_was_told_is_not_started_again() -> None:
         assert _decide(_assignment(), _instance(alive=False, died=NOW, outcome=outcome)) == []
 
 
+def test_a_worker_whose_last_word_nobody_has_heard_is_started_to_say_it_again() -> None:
+    for outcome in ("drained", "refused"):
+        left = _instance(alive=False, died=NOW - Patience().leave - 1, outcome=outcome)
+        [start] = _decide(_assignment(), left)
+        assert isinstance(start, Start)
+        assert start.attempt == 2
+
+
 def test_a_worker_that_a_signal_stopped_is_started_again_and_that_is_no_failure() -> None:
     [start] = _decide(_assignment(), _instance(alive=False, died=NOW, outcome="stopped"))
     assert isinstance(start, Start)
