@@ -14,10 +14,19 @@ def wanted_until(spec: JobSpec) -> str | None:
     return "drained" if spec.wanted == "ended" and spec.drain else spec.until
 
 
+def other_code(spec: JobSpec, assignment: Assignment) -> bool:
+    """Whether a job is wanted with other code than is assigned.
+
+    A generation that was refused is given out again, so its number alone does not tell.
+    """
+    wanted = (spec.generation, spec.bundle, spec.entry)
+    return wanted != (assignment.generation, assignment.bundle, assignment.entry)
+
+
 def difference(spec: JobSpec, assignment: Assignment) -> str | None:
     """Return why a job needs a new worker to be as it is wanted; None when it does not."""
     resources = spec.resources
-    if spec.generation != assignment.generation:
+    if other_code(spec, assignment):
         return f"its code is generation {spec.generation} now"
     if spec.restarts != assignment.restarts:
         return "a new worker was asked for"

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
 from penstock.cluster.alarms import job_failed, node_alarms, stale_alarms, update_refused
-from penstock.cluster.assigning import assign, difference, executors, wanted_until
+from penstock.cluster.assigning import assign, difference, executors, other_code, wanted_until
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, WorkerInfo
 from penstock.cluster.placing import Choice, Demand, Room, choose
 from penstock.cluster.view import Actual, Rules, newest, of_today
@@ -69,10 +69,13 @@ class _Deciding:
         status = self.actual.statuses.get(name)
         if status is not None and status.phase in OVER:
             return self._still_over(spec, assignment, status)
+        # What became of the code before is no reason to give the code up that is wanted now.
+        tried = assignment is None or not other_code(spec, assignment)
         if (
             result is not None
             and of_today(spec, result.revision)
             and self._current(result.revision, assignment)
+            and (tried or result.outcome != "refused")
         ):
             if result.outcome == "refused":
                 return self._refused(spec, assignment, result.reason, result.revision)
@@ -82,6 +85,7 @@ class _Deciding:
         failures = self.actual.failures.get(name)
         if (
             failures is not None
+            and tried
             and of_today(spec, failures.revision)
             and failures.count >= self.rules.most_failures
         ):

@@ -220,6 +220,7 @@ class ClusterService:
             entry=submission.entry,
             structure=submission.structure,
             generation=spec.generation + 1,
+            after=self._status(name).revision,  # The failures of other code are not those of this one.
             before=Code(spec.bundle, spec.entry, spec.structure, spec.generation),
         )
         return self._change(changed, "its code was updated")

@@ -337,3 +337,21 @@ def test_a_job_is_not_moved_back_to_the_node_on_which_it_keeps_dying() -> None:
         statuses={"job": _status("STARTING", 2)},
     )
     assert not [action for action in _decide(spec, after) if isinstance(action, Assign)]
+
+
+def test_what_became_of_the_code_before_is_no_reason_to_give_up_an_update() -> None:
+    old = Code("a" * 64, "job.py", {}, 1)
+    spec = _spec(bundle="b" * 64, generation=2, before=old)
+    refused = Result("job", 1, "refused", "no such column", NOW)
+    failures = Failures("job", 1, 5, "it died", "n1", NOW)
+    for actual in (_actual(results={"job": refused}), _actual(failures={"job": failures})):
+        actions = _decide(spec, actual)
+        assert _only(Assign, actions).assignment.bundle == "b" * 64
+        assert not [action for action in actions if isinstance(action, Respec)]
+
+
+def test_code_that_has_the_number_of_refused_code_is_other_code() -> None:
+    refused = _assignment(bundle="b" * 64, generation=2)
+    spec = _spec(bundle="c" * 64, generation=2, after=1)
+    placed = _only(Assign, _decide(spec, _actual(assignments={"job": refused}))).assignment
+    assert (placed.bundle, placed.revision) == ("c" * 64, 2)
