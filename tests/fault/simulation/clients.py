@@ -116,13 +116,14 @@ class Clients:
         )
 
     def _scale(self, job: str) -> None:
-        cores = self._world.random.choice((1, 2))
+        wanted = self._resources()
+        changes = {"cores": wanted.cores, "executors": wanted.executors}
         nodes = self._nodes() or None
         self._ask(
-            f"scale {job} to {cores} on {nodes}",
+            f"scale {job} to {changes} on {nodes}",
             job,
-            lambda service: service.scale(job, {"cores": cores}, nodes),
-            lambda spec: spec.resources.cores == cores and nodes in (None, spec.nodes),
+            lambda service: service.scale(job, changes, nodes),
+            lambda spec: spec.resources == wanted and nodes in (None, spec.nodes),
         )
 
     def _kill(self, job: str) -> None:
@@ -189,7 +190,8 @@ class Clients:
             )
 
     def _resources(self) -> Resources:
-        return Resources(cores=self._world.random.choice((1, 2)))
+        random = self._world.random
+        return Resources(cores=random.choice((1, 2)), executors=random.choice((0, 0, 1, 2)))
 
     def _nodes(self) -> tuple[str, ...]:
         random = self._world.random

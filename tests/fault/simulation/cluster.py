@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.cluster.codec import decode
 from penstock.cluster.documents import Assignment, JobSpec, MasterInfo
+from penstock.cluster.supervising import slot_role
 from penstock.cluster.view import Rules
 from penstock.coord import paths
 from penstock.daemons.master import Master, MasterSettings
@@ -19,7 +20,8 @@ from simulation.world import START, InvariantError, UnsettledError, World
 
 MASTERS = 3
 NODES = 4
-CORES = 6
+CORES = 12
+"""Enough for all jobs on one node: that a job waits for room is not what is looked for here."""
 FAULT_SECONDS = 150.0
 SETTLE_SECONDS = 120.0
 """Within this time after the last fault all is as it is wanted. It is made of: a pause or a cut that has just
@@ -71,27 +73,42 @@ class Cluster:
         self.world = world = World(seed)
         self.witness = Witness(world, self._believed)
         world.ensemble.tree = self.witness.tree
-        self.storage = Storage()
-        started: dict[tuple[str, str, int, int], str] = {}
+        self.storage: Storage[Worker] = Storage()
         self.machines = {
-            name: Machine(world, self.storage, name, CORES, started)
+            name: Machine(world, self.storage, name, CORES)
             for name in (f"n{number + 1}" for number in range(NODES))
         }
         self._masters = {name: MasterActor(world, name) for name in (f"m{one + 1}" for one in range(MASTERS))}
         self.clients = Clients(self)
         self.faults = Faults(self)
         self._returning: set[str] = set()
+        self._lost: set[str] = set()
         world.after(1.0, self._repair)
 
     def run(self) -> None:
         """Break things for a while, then look whether all comes to rest as it should."""
         world = self.world
         world.run(START + FAULT_SECONDS)
-        world.faulty = False
-        world.tell("world", "faults end")
+        self._end_faults()
         until = START + FAULT_SECONDS + SETTLE_SECONDS
         while not self._at_rest(last_call=world.now >= until):
             pass
+
+    def _end_faults(self) -> None:
+        """From now on nothing breaks. A machine or a master may have just fallen for ever."""
+        world = self.world
+        if world.chance(0.5):
+            name = world.random.choice(sorted(self.machines))
+            self._returning.add(name)
+            self._lost.add(name)
+            self.machines[name].fall()
+        if world.chance(0.5):
+            name = world.random.choice(sorted(self._masters))
+            self._returning.add(name)
+            self._lost.add(name)
+            self._masters[name].crash("for ever")
+        world.faulty = False
+        world.tell("world", f"faults end; {sorted(self._lost)} will not return")
 
     def _at_rest(self, last_call: bool) -> bool:
         """Whether all is as it should be, and stays so while nobody does anything about it."""
@@ -149,6 +166,8 @@ class Cluster:
         self.world.after(seconds, lambda: self._start(name))
 
     def _start(self, name: str) -> None:
+        if name in self._lost:
+            return
         self._returning.discard(name)
         if name in self.machines:
             self.machines[name].boot()
@@ -204,3 +223,14 @@ class Cluster:
             raise UnsettledError(f"{name} runs {worker.assignment}, and {spec} is wanted")
         if worker.node not in able or (spec.driver in able and worker.node != spec.driver):
             raise UnsettledError(f"{name} runs on {worker.node}, not on {spec.driver or able}")
+        self._check_executors(spec, assignment, worker)
+
+    def _check_executors(self, spec: JobSpec, assignment: Assignment, worker: Worker) -> None:
+        wanted = sorted((slot.node, slot_role(slot.ordinal)) for slot in assignment.executors)
+        running = sorted(
+            (name, process.instance.role if process.worker is worker else "of another driver")
+            for name, machine in self.machines.items()
+            for process in machine.executors(spec.name)
+        )
+        if len(wanted) != spec.resources.executors or running != wanted:
+            raise UnsettledError(f"{spec.name}: executors {running} run, {wanted} are wanted by {spec}")

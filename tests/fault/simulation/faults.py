@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulation.actors import SESSION, Actor
+from simulation.clients import JOBS
 from simulation.worker import Worker
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Faults:
             self._stop_servers,
             self._hang_worker,
             self._fail_worker,
+            self._crash_executor,
         )
         self._world.after(5.0, self._strike)
 
@@ -65,6 +67,11 @@ class Faults:
         for worker in self._some_worker():
             if not worker.stepping:
                 worker.exit("failed", "its source has gone")
+
+    def _crash_executor(self) -> None:
+        executors = [one for machine in self._cluster.up() for job in JOBS for one in machine.executors(job)]
+        if executors:
+            self._world.random.choice(executors).crash()
 
     def _some_worker(self) -> list[Worker]:
         workers = self._cluster.workers()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.cluster.documents import NodeInfo
-from penstock.cluster.supervising import Instance, Patience, Start
+from penstock.cluster.supervising import Instance, Patience, Start, is_executor
 from penstock.daemons.machine import Sample
 from penstock.daemons.supervisor import Supervisor, SupervisorSettings
 from simulation.actors import Actor
@@ -24,23 +25,37 @@ Place = tuple[str, str, int, int]
 
 @dataclass
 class Process:
-    """What a folder of an instance would hold."""
+    """What a folder of an instance would hold. An executor lives as long as its driver, or less."""
 
     instance: Instance
-    worker: Worker | None
+    worker: Worker
+    """The worker that it is, or that it is an executor of."""
+    killed: bool = False
 
     @property
     def alive(self) -> bool:
         """Whether the process is there."""
-        return self.worker is not None and self.worker.alive
+        return self.worker.alive and not self.killed
+
+    def crash(self, how: str = "") -> None:
+        """End the process without a word."""
+        self.killed = True
+        if not is_executor(self.instance.role):
+            self.worker.crash(how)
+
+    def ask_to_end(self) -> None:
+        """Have a worker end after its batch, an executor after a while."""
+        if is_executor(self.instance.role):
+            world = self.worker.world
+            world.after(world.random.choice((1.0, 5.0, 2 * PATIENCE.drain)), self.crash)
+        else:
+            self.worker.asked_to_stop = True
 
 
 class Machine:
     """A node: its processes, and one supervisor at a time."""
 
-    def __init__(
-        self, world: World, storage: Storage, name: str, cores: int, started: dict[Place, str]
-    ) -> None:
+    def __init__(self, world: World, storage: Storage[Worker], name: str, cores: int) -> None:
         self.world = world
         self.storage = storage
         self.name = name
@@ -49,8 +64,6 @@ class Machine:
         self.processes: dict[Place, Process] = {}
         self.supervisor: SupervisorActor | None = None
         self.pids: list[int] = []
-        self._started = started
-        """All that was ever started, and where."""
         self.boot()
 
     def boot(self) -> None:
@@ -68,15 +81,13 @@ class Machine:
         if self.supervisor is not None:
             self.supervisor.crash("with its machine")
         for process in list(self.processes.values()):
-            if process.worker is not None:
-                process.worker.crash("with its machine")
+            process.crash("with its machine")
 
     def shut_down(self) -> None:
         """Have the machine end in good order: its processes are asked to end first."""
         self.world.tell(self.name, "shuts down")
         for process in list(self.processes.values()):
-            if process.worker is not None:
-                process.worker.asked_to_stop = True
+            process.ask_to_end()
         self.world.after(5.0, self.fall)
 
     def is_dead(self, info: NodeInfo) -> bool:
@@ -87,33 +98,42 @@ class Machine:
         """Start a process."""
         assignment = start.assignment
         place = (assignment.job, start.role, assignment.revision, start.attempt)
-        if place in self._started:
-            raise InvariantError(f"{place} starts on {self.name}, and did on {self._started[place]} before")
-        self._started[place] = self.name
+        before = self.storage.started.setdefault(place, self.name)
+        # The number of an executor says nothing about the job's folder, and need not be its own.
+        if place in self.processes or (before != self.name and not is_executor(start.role)):
+            raise InvariantError(f"{place} starts on {self.name}, and did on {before} before")
         instance = Instance(*place, generation=assignment.generation, alive=True, started=now)
-        process = Process(instance, None)
 
         def exited(outcome: str, reason: str) -> None:
             process.instance = replace(process.instance, outcome=outcome, reason=reason, died=self.world.now)
 
-        process.worker = Worker(self.world, self.storage, assignment, self.name, start.attempt, exited)
-        self.processes[place] = process
+        if start.driver is None:
+            worker = Worker(self.world, self.storage, assignment, self.name, start.attempt, exited)
+        else:
+            worker = self.storage.applications[start.driver.app_id]
+            instance = replace(instance, app_id=start.driver.app_id)
+        process = self.processes[place] = Process(instance, worker)
         self.world.tell(self.name, f"starts {place}: {start.reason}")
 
     def workers(self, job: str) -> list[Worker]:
         """Return the living workers of a job."""
-        return [
-            process.worker
-            for place, process in self.processes.items()
-            if place[0] == job and process.worker is not None and process.alive
-        ]
+        return [process.worker for place, process in self._living(job) if not is_executor(place[1])]
+
+    def executors(self, job: str) -> list[Process]:
+        """Return the living executors of a job."""
+        return [process for place, process in self._living(job) if is_executor(place[1])]
+
+    def _living(self, job: str) -> list[tuple[Place, Process]]:
+        return [item for item in self.processes.items() if item[0][0] == job and item[1].alive]
 
 
 class MachineInstances:
     """Implements :class:`penstock.daemons.supervisor.Instances`, as one supervisor sees them."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, pause: Callable[[], None]) -> None:
         self._machine = machine
+        self._pause = pause
+        """Called where the supervisor may be paused or die between two deeds."""
         self._dead: dict[Place, Instance] = {}
         """What is dead does not change any more, but for being counted."""
 
@@ -127,26 +147,27 @@ class MachineInstances:
         known = self._dead.get(place)
         if known is not None:
             return known
-        instance, worker = process.instance, process.worker
-        if worker is not None:
-            instance = replace(instance, heartbeat=worker.beaten, phase=worker.phase, alive=worker.alive)
+        worker = process.worker
+        instance = replace(process.instance, heartbeat=worker.beaten, phase=worker.phase, alive=process.alive)
         if not instance.alive:
             instance = self._dead[place] = replace(instance, died=instance.died or now)
         return instance
 
     def start(self, start: Start, now: float) -> None:
+        self._pause()
         self._machine.start(start, now)
+        self._pause()
 
     def ask_to_end(self, instance: Instance, now: float) -> None:
         process = self._machine.processes[_place(instance)]
         process.instance = replace(process.instance, asked_to_end=now)
-        if process.worker is not None:
-            process.worker.asked_to_stop = True
+        process.ask_to_end()
 
     def kill(self, instance: Instance) -> None:
         process = self._machine.processes.get(_place(instance))
-        if process is not None and process.worker is not None:
-            process.worker.crash("killed by its supervisor")
+        if process is not None:
+            process.crash("killed by its supervisor")
+        self._pause()
 
     def count(self, instance: Instance) -> None:
         process = self._machine.processes[_place(instance)]
@@ -202,7 +223,7 @@ class SupervisorActor(Actor):
         return Supervisor(
             self.connect(),
             info,
-            MachineInstances(machine),
+            MachineInstances(machine, self.interlude),
             _Sampler(),
             settings=SupervisorSettings(patience=PATIENCE, report=20.0),
             clock=lambda: self.world.now,

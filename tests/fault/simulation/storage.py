@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from penstock.errors import PenstockError
 from simulation.world import InvariantError
+
+T = TypeVar("T")
 
 Claim = tuple[int, int]
 """Revision and attempt."""
@@ -55,9 +58,12 @@ class JobFolder:
 
 
 @dataclass
-class Storage:
-    """All job folders."""
+class Storage(Generic[T]):
+    """What machines share: all job folders, the applications that executors can reach, what ran where."""
 
+    applications: dict[str, T] = field(default_factory=dict)
+    started: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
+    """Where each process was started, by job, role, revision and attempt."""
     folders: dict[str, JobFolder] = field(default_factory=dict)
 
     def of(self, job: str) -> JobFolder:

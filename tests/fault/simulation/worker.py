@@ -58,7 +58,7 @@ class Worker(Actor):
     def __init__(
         self,
         world: World,
-        storage: Storage,
+        storage: Storage[Worker],
         assignment: Assignment,
         node: str,
         attempt: int,
@@ -67,9 +67,11 @@ class Worker(Actor):
         self.assignment = assignment
         self.node = node
         self.claim: Claim = (assignment.revision, attempt)
-        self.info = WorkerInfo(
-            assignment.job, assignment.revision, attempt, node, 0, "starting", world.now, app_id=""
-        )
+        self.info = WorkerInfo(assignment.job, assignment.revision, attempt, node, 0, "starting", world.now)
+        if assignment.executors:
+            application = f"{assignment.job}-{assignment.revision}-{attempt}"
+            storage.applications[application] = self
+            self.info = replace(self.info, app_id=application, driver_url=f"spark://{node}")
         self.folder = storage.of(assignment.job)
         self.asked_to_stop = False
         self.hung = False
