@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -36,8 +35,7 @@ from penstock.daemons.interface import (
 from penstock.daemons.master import Master
 from penstock.daemons.metrics import render
 from penstock.graph.compatibility import obstacles
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+from penstock.graph.names import name_fault
 
 
 class Bundles(Protocol):
@@ -376,6 +374,7 @@ class ClusterService:
 
 def _named(name: str) -> str:
     """Return a name that can be one; whatever could be a path is not."""
-    if not _NAME.fullmatch(name) or ".." in name:
-        raise UnknownError(f"{name!r} cannot be the name of anything here")
+    fault = name_fault(name)
+    if fault:
+        raise UnknownError(f"there can be no such name here: {fault}")
     return name
