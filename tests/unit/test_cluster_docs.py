@@ -1,0 +1,127 @@
+"""The pages about clusters leave out no command, option, route, figure, node or time that the code has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import typer
+
+from penstock.cli.main import app
+from penstock.cluster import alarms, documents
+from penstock.cluster.supervising import Patience
+from penstock.cluster.view import Rules
+from penstock.cluster.worker_states import ACTIONS, Event
+from penstock.coord import paths
+from penstock.coord.ensemble import MemoryEnsemble
+from penstock.coord.memory import MemoryStore
+from penstock.daemons import following
+from penstock.daemons.interface import MasterService
+from penstock.daemons.master import Master, MasterSettings
+from penstock.daemons.metrics import render
+from penstock.daemons.supervisor import SupervisorSettings
+from penstock.web.app import make_app
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def _page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def _commands() -> list[tuple[str, list[str]]]:
+    """Return each command with the long names of its options."""
+    group = cast(Any, typer.main.get_command(app))
+    found = []
+    for name, command in sorted(group.commands.items()):
+        if not hasattr(command, "commands"):
+            options = [max(option.opts, key=len) for option in command.params if option.opts[0][0] == "-"]
+            found.append((name, options))
+    return found
+
+
+@pytest.mark.parametrize(("name", "options"), _commands(), ids=lambda part: part if part else None)
+def test_the_reference_has_every_command_and_option(name: str, options: list[str]) -> None:
+    page = _page("reference/cli.md")
+    start = page.index(f"\n## penstock {name}\n")
+    own = page[start : page.find("\n## ", start + 1)]
+    shared = page[page.index("\n## Commands that ask a cluster\n") :]
+    shared = shared[: shared.index("\n## ", 1)]
+    if name in ("master", "supervisor"):
+        own += _page("how-to/run-a-cluster.md")
+    missing = [option for option in options if f"{option}" not in own and f"{option}" not in shared]
+    assert missing == []
+
+
+def test_the_page_on_rest_has_every_route() -> None:
+    schema = make_app(cast(MasterService, None), "token", hosts=["localhost"]).openapi()
+    page = _page("reference/rest-api.md")
+    places = {"{job}": "JOB", "{node}": "NODE", "{alarm}": "ID", "{sha256}": "SHA256"}
+    for path, methods in schema["paths"].items():
+        named = re.sub(r"\{\w+\}", lambda found: places[found[0]], path)
+        for method in methods:
+            assert re.search(rf"`{method.upper()} {re.escape(named)}[`?]", page), f"{method} {path}"
+
+
+def test_the_page_on_metrics_has_every_figure_and_no_other() -> None:
+    master = Master(MemoryStore(MemoryEnsemble()), documents.MasterInfo("m", "", 1, 0.0, ""))
+    names = re.findall(r"^# TYPE (\w+) (\w+)$", render(master.documents, leads=True, connected=True), re.M)
+    told = re.findall(r"^\| `(penstock_\w+)` \| (\w+) \|", _page("reference/metrics.md"), re.M)
+    assert sorted(told) == sorted(names)
+
+
+def test_the_page_on_the_store_has_every_node_and_every_field() -> None:
+    page = _page("reference/store.md")
+    roots = [value for name, value in vars(paths).items() if name.isupper()]
+    assert [root for root in roots if f"`{root}" not in page] == []
+    kinds = [
+        kind
+        for kind in vars(documents).values()
+        if isinstance(kind, type) and kind.__module__ == documents.__name__
+    ]
+    assert len(kinds) > 10
+    for kind in kinds:
+        assert [field.name for field in fields(kind) if f"`{field.name}`" not in page] == [], kind.__name__
+
+
+def test_every_kind_of_alarm_is_explained() -> None:
+    page = _page("how-to/handle-failures.md")
+    for kind in (alarms.JOB_FAILED, alarms.UPDATE_REFUSED, alarms.NODE_LOST, alarms.UNSUPERVISED):
+        assert f"| `{kind}` |" in page
+
+
+def test_the_page_on_worker_states_has_every_event_and_action() -> None:
+    page = _page("explanation/worker-states.md")
+    for event in Event:
+        assert f"| {event.value} |" in page
+    for (state, action), leads_to in ACTIONS.items():
+        cell = str(state).replace("|", r"\|")
+        target = "itself" if leads_to == state else f"`{leads_to}`".replace("|", r"\|")
+        assert f"| `{cell}` | {action.value} | {target} |" in page
+
+
+def test_times_are_those_of_the_code() -> None:
+    page = _page("explanation/high-availability.md")
+    times = dict(re.findall(r"^\| (.+?) \| ([\d., ]+) \| .+ \|$", page, re.M))
+    patience, rules = Patience(), Rules()
+    expected = {
+        "a node is missed": rules.node_grace,
+        "a master looks up": MasterSettings().tick,
+        "a supervisor looks": SupervisorSettings().tick,
+        "a supervisor reports": SupervisorSettings().report,
+        "a running worker without heartbeat": patience.heartbeat,
+        "a worker that starts or stops": patience.start,
+        "a worker that has run this long": patience.stable,
+        "a worker whose job was killed": patience.leave,
+        "an executor that is drained": patience.drain,
+        "a ready worker waits": following.TAKE_OVER_AFTER,
+        "a worker waits for a successor": following.LEAVE_AFTER,
+    }
+    for begin, seconds in expected.items():
+        [told] = [told for what, told in times.items() if what.startswith(begin)]
+        assert told == f"{seconds:g}", begin
+    assert f"{patience.first_retry:g}, {patience.longest_retry:g}" in times.values()
+    assert f"{rules.move_after} until another node is tried, {rules.most_failures} until the job" in page
