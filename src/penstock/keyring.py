@@ -44,6 +44,11 @@ class Keyring:
         """What opens the nodes of the coordination store."""
         return self._derive("store")
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """All that must not be seen, but for the secrets of single runs."""
+        return (self.key.hex(), self.token, self.node_token, self.store_password)
+
     def spark_secret(self, job: str, revision: int, attempt: int) -> str:
         """What driver and executors of one run of a job show each other."""
         return self._derive(f"spark {job} {revision} {attempt}")

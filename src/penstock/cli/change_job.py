@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.awaiting import await_phase, known_job
-from penstock.cli.cluster_options import Form, JobName, MasterUrl, Wait, connect, read_memory, usage
+from penstock.cli.cluster_options import Form, JobName, MasterUrl, Wait, connect, usage
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
+from penstock.cli.sizes import read_memory
 
 
 @user_errors

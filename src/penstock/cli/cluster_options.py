@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -11,7 +10,6 @@ import typer
 from penstock.cli.output import Output
 from penstock.errors import SettingError
 from penstock.log import home
-from penstock.log.retention import read_size
 
 if TYPE_CHECKING:
     from penstock.web.client import Client
@@ -48,17 +46,6 @@ def usage(read: Callable[[T], U], given: T) -> U:
         return read(given)
     except SettingError as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def read_memory(text: str) -> int:
-    """Read an amount of memory, as people write it or as Spark does.
-
-    >>> read_memory("2g"), read_memory("512MiB"), read_memory("1GB")
-    (2147483648, 536870912, 1000000000)
-    """
-    if re.fullmatch(r"\d+[kmgtKMGT]", text.strip()):
-        text = f"{text.strip()}iB"
-    return read_size(text)
 
 
 def read_labels(assignments: list[str]) -> dict[str, str]:

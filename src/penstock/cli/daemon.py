@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 from penstock.cli.addresses import trouble_at
 from penstock.daemons.keeper import REFUSED
 from penstock.errors import PenstockError, SettingError
+from penstock.graph.names import name_fault
 
 if TYPE_CHECKING:
     from penstock.coord.zookeeper import ZooKeeperStore
@@ -58,6 +59,12 @@ def spare_memory() -> None:
     structlog loads rich where it is installed, for colours that no log of ours has: 4 MB.
     """
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+
+
+def check_name(name: str) -> None:
+    """Raise SettingError unless something can be called so: names are parts of paths and addresses."""
+    if fault := name_fault(name):
+        raise SettingError(f"--name: {fault}")
 
 
 def check_address(host: str, port: int) -> None:

@@ -11,6 +11,7 @@ import typer
 from penstock.cli.daemon import (
     alone,
     check_address,
+    check_name,
     daemon_errors,
     open_store,
     spare_memory,
@@ -31,6 +32,14 @@ def master(
     root: Root = ROOT,
     cluster_folder: ClusterFolder = None,
     wait: Wait = 60.0,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="Another name that clients call it by, as a proxy's; repeatable."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", help="Whose pages may send requests from a browser; repeatable."),
+    ] = None,
 ) -> None:
     """Run a master until SIGTERM or Ctrl-C.
 
@@ -50,12 +59,15 @@ def master(
     from penstock.web.log_reading import ClusterLogs
     from penstock.web.serving import serve
 
+    check_name(name)
     cluster = cluster_folder or own_folder()
     folder = cluster / "masters" / name
     keyring = open_keyring(cluster)
     check_address(host, port)
     with alone(folder, f"master {name}"):
         logs.configure("master", file=folder / "log.jsonl", node=name, stderr=True)
+        for secret in keyring.secrets:
+            logs.register_secret(secret)
         store = open_store(connect, keyring, root, wait)
         try:
             info = MasterInfo(name, f"http://{host}:{port}", os.getpid(), time.time(), __version__)
@@ -66,7 +78,12 @@ def master(
                 kept = KeptBundles(bundles, daemon.guard, time.time)
                 logged = ClusterLogs(agents, lambda: sorted(cluster.glob("masters/*/log.jsonl")))
                 service = ClusterService(daemon, kept, logged)
-                app = make_app(service, keyring.token, hosts=[host, "localhost"])
+                app = make_app(
+                    service,
+                    keyring.token,
+                    hosts=[host, "localhost", *(allow_host or [])],
+                    origins=allow_origin or [],
+                )
                 with serve(app, host, port):
                     daemon.run(stop)
         finally:

@@ -107,10 +107,10 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
         ("generation", spec["generation"]),
         ("entry", spec["entry"]),
         ("bundle", spec["bundle"][:12]),
-        ("driver", f"{wanted['cores']} cores, {size(wanted['memory'])}"),
+        ("driver", f"{_cores(wanted['cores'])}, {size(wanted['memory'])}"),
     ]
     if wanted["executors"]:
-        each = f"{wanted['executor_cores']} cores, {size(wanted['executor_memory'])}"
+        each = f"{_cores(wanted['executor_cores'])}, {size(wanted['executor_memory'])}"
         facts.append(("executors", f"{wanted['executors']} of {each}"))
     if assignment is not None:
         facts.append(("assigned", f"{assignment['node']}: {assignment['reason'] or 'as wished'}"))
@@ -150,3 +150,7 @@ def _workers(workers: Sequence[Mapping[str, Any]], now: float) -> Table:
 
 def _number(value: Any) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"

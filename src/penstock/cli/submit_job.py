@@ -18,11 +18,11 @@ from penstock.cli.cluster_options import (
     Wait,
     connect,
     read_labels,
-    read_memory,
     usage,
 )
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
+from penstock.cli.sizes import read_memory
 from penstock.errors import SettingError
 from penstock.graph.loading import load_job
 from penstock.spark.settings import read_conf

@@ -14,7 +14,7 @@ import psutil
 import typer
 
 from penstock import __version__
-from penstock.cli.daemon import daemon_errors
+from penstock.cli.daemon import check_name, daemon_errors
 from penstock.cli.daemon_options import ClusterFolder, Connect, Host, Port, Root, Wait
 from penstock.cli.local_cluster import cluster_folder as own_folder
 from penstock.cli.sizes import read_memory
@@ -37,7 +37,7 @@ def supervisor(
         int | None, typer.Option("--cores", help="Cores that workers may use; all by default.")
     ] = None,
     memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="Memory that workers may use; three quarters.")
+        str, typer.Option("--memory", metavar="SIZE", help="What workers may use; 3/4 of what there is.")
     ] = "",
     rack: Annotated[str, typer.Option("--rack", help="Nodes of a rack may fail together.")] = "",
     labels: Annotated[
@@ -56,6 +56,7 @@ def supervisor(
     Exit codes: 0 stopped as asked, 1 something was not there (a free port, ZooKeeper), 3 something is
     wrong (the key, an option).
     """
+    check_name(name)
     info = NodeInfo(
         name=name,
         host=host,

@@ -57,6 +57,8 @@ def run(info: NodeInfo, options: SupervisorOptions) -> None:
     with alone(folder, f"the supervisor of {info.name}"):
         log = folder / "log.jsonl"
         logs.configure("supervisor", file=log, node=info.name, stderr=True)
+        for secret in keyring.secrets:
+            logs.register_secret(secret)
         store = open_store(options.connect, keyring, options.root, options.wait)
         try:
             with AgentClient(keyring.node_token) as agents:

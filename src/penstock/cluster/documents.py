@@ -128,7 +128,7 @@ class JobSpec:
     """that is, by revisions up to this one."""
     resources: Resources = field(default_factory=Resources)
     nodes: tuple[str, ...] = ()
-    """If any, the only nodes it may use; the first that can takes the driver."""
+    """If any, the only nodes it may use."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that its nodes must have."""
     spark_master: str | None = None

@@ -242,6 +242,10 @@ class _Deciding:
             return self._status(
                 spec, phase, f"on {leading.node}, until revision {assignment.revision} is ready"
             )
+        if spec.before is not None:
+            # Its new code runs: from now on a refusal is not one of the update.
+            spec = replace(spec, before=None)
+            return [Respec(spec, "its new code runs"), *self._progress(spec, assignment)]
         missing = spec.resources.executors - len(assignment.executors)
         lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
         what = "draining" if ending else "running"

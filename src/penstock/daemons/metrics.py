@@ -31,8 +31,17 @@ def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
     lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
         inner = ",".join(f'{label}="{_escaped(content)}"' for label, content in sorted(labels.items()))
-        lines.append(f"{name}{{{inner}}} {value:g}" if inner else f"{name} {value:g}")
+        lines.append(f"{name}{{{inner}}} {_number(value)}" if inner else f"{name} {_number(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """Write a figure with all its digits.
+
+    >>> _number(1234567.0), _number(0.25)
+    ('1234567', '0.25')
+    """
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def _escaped(text: str) -> str:

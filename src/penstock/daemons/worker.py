@@ -30,7 +30,7 @@ from penstock.errors import GraphError, IncompatibleJobError, PenstockError, Set
 from penstock.graph.job import Job
 from penstock.graph.loading import load_job
 from penstock.keyring import Keyring, open_keyring
-from penstock.logs import bind, configure, get_logger
+from penstock.logs import bind, configure, get_logger, register_secret
 
 _LONGEST = 1000
 _GOODBYE_SECONDS = 20.0
@@ -53,6 +53,8 @@ def main(arguments: list[str], connect: Callable[[Instance, Keyring], Store] | N
     _surround(folder, instance)
     configure("worker", file=folder / LOG_FILE, node=instance.node, job=instance.job)
     bind(revision=instance.revision, attempt=instance.attempt)
+    for secret in (*ring.secrets, ring.spark_secret(instance.job, instance.revision, instance.attempt)):
+        register_secret(secret)
     return _work(folder, instance, ring, connect or _connect)
 
 
