@@ -171,7 +171,7 @@ class Cluster:
         return sorted(self.folder.glob(f"nodes/{node}/instances/*"))
 
     def cli(self, *arguments: str, expect: int = 0) -> str:
-        """Run ``penstock`` and return what it printed."""
+        """Run ``penstock`` and return what it printed; what went wrong, where that was expected."""
         done = subprocess.run(
             [sys.executable, "-m", "penstock.cli.main", *arguments],
             env={**self.environment, "PENSTOCK_MASTER_URL": ",".join(self.urls())},
@@ -181,7 +181,7 @@ class Cluster:
             timeout=DEADLINE,
         )
         assert done.returncode == expect, f"penstock {' '.join(arguments)}: {done.stdout}{done.stderr}"
-        return done.stdout
+        return done.stdout if expect == 0 else done.stderr
 
     def urls(self) -> list[str]:
         """Return where the masters that live answer."""

@@ -101,7 +101,7 @@ def test_a_job_gets_more_cores(cluster: Cluster, feeder: Feeder) -> None:
 
 
 def test_a_hung_worker_is_replaced(cluster: Cluster, feeder: Feeder) -> None:
-    [driver] = cluster.drivers(NAME)
+    [driver] = until(lambda: found if len(found := cluster.drivers(NAME)) == 1 else None, "one worker")
     os.kill(driver.pid, signal.SIGSTOP)
     until(lambda: driver.pid not in [one.pid for one in cluster.drivers(NAME)], "it is killed")
     until(lambda: cluster.worker(NAME), "another one runs")
