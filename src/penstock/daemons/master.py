@@ -114,6 +114,7 @@ class Master:
         if self._store.session is not Session.CONNECTED:
             self._led = 0
             return
+        began = self._clock()
         self._prepare()
         self._announce()
         try:
@@ -132,7 +133,9 @@ class Master:
             self._led = epoch.number
             # Whoever else is missed may have lost the store with us: they get their time to come back.
             self._absent = {}
-        self._decide(epoch, now)
+        # What was read is as it was after the step began, by much if this process was paused meanwhile: who
+        # is missed since then has not been missed for longer.
+        self._decide(epoch, now + max(self._clock() - began, 0.0))
 
     def _decide(self, epoch: Epoch, now: float) -> None:
         actual = self.documents.actual(lambda seen: self._missed(seen, now))

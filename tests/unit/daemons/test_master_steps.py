@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo, Result
+from penstock.cluster.documents import Assignment, JobSpec, JobStatus, MasterInfo, NodeInfo, Result
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Create, Put, Watcher
+from penstock.coord.store import Create, Node, Put, Watcher
 from penstock.daemons.master import Master
 
 DRAINED = JobSpec("job", "a" * 64, "job.py", wanted="ended", drain=True)
@@ -63,3 +65,38 @@ def test_who_has_read_but_half_of_a_submission_does_not_end_the_job(last_first: 
         seen.append(_phase(other))
     assert "ENDED" not in seen
     assert master.documents.jobs()["job"] == AGAIN, "what a refused write has found otherwise is read again"
+
+
+def test_a_leader_that_was_paused_while_it_read_gives_a_node_its_whole_time() -> None:
+    ensemble = MemoryEnsemble()
+    clock = [0.0]
+
+    class Paused(MemoryStore):
+        """A store whose process is paused for long when it reads that a node is gone."""
+
+        def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+            found = super().get(path, watch)
+            if path == f"{paths.NODES}/n1" and found is None:
+                clock[0] += 10.0
+            return found
+
+    master = Master(Paused(ensemble), MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: clock[0])
+    other = MemoryStore(ensemble)
+
+    def step() -> Assignment:
+        for _ in range(3):
+            master.step(clock[0])
+        assigned = other.get(f"{paths.ASSIGNMENTS}/job")
+        assert assigned is not None
+        return decode(Assignment, assigned.data)
+
+    master.step(0.0)
+    node = NodeInfo("n1", "", 4, 8 << 30)
+    other.create(f"{paths.NODES}/n1", encode(node))
+    master.write([Create(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py")))])
+    assert step().node == "n1"
+    other.create(f"{paths.NODES}/n2", encode(replace(node, name="n2")))
+    other.delete(f"{paths.NODES}/n1")
+    assert step().node == "n1", "it was missed for no time, though the step took 10 s"
+    clock[0] += master.settings.rules.node_grace
+    assert step().node == "n2"
