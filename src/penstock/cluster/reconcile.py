@@ -137,7 +137,7 @@ class _Deciding:
         Its result may not be known yet, and a worker that was told to leave may write another one.
         """
         over = self._over(spec, assignment, status.phase, status.reason)
-        if status.phase != FAILED:
+        if status.phase != FAILED or not of_today(spec, status.revision):
             return over
         # A leader may have ended between saying that it has failed and telling people.
         failures = self.actual.failures.get(spec.name)

@@ -24,7 +24,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, PENDING
 from penstock.cluster.view import newest
 from penstock.coord import paths
-from penstock.coord.store import ConflictError, Create, Delete, Operation, Put, StoreError
+from penstock.coord.store import Check, ConflictError, Create, Delete, Operation, Put, StoreError
 from penstock.daemons.interface import (
     InvalidError,
     NotLeaderError,
@@ -342,8 +342,11 @@ class ClusterService:
 
     def _change(self, spec: JobSpec, reason: str, *, again: bool = False) -> dict[str, Any]:
         """Write what is wanted now; ``again`` for a job that does not run: it has not ended any more."""
-        path = f"{paths.JOBS}/{spec.name}"
-        operations = [self._put(path, encode(spec))]
+        operations = [self._put(f"{paths.JOBS}/{spec.name}", encode(spec))]
+        known = self._documents.version(f"{paths.STATUS}/{spec.name}")
+        if not again and known is not None:
+            # It is granted because of how the job stands, which may just have changed.
+            operations.append(Check(f"{paths.STATUS}/{spec.name}", known))
         if again:
             status = replace(self._status(spec.name), phase=PENDING, reason=reason, since=self._clock())
             operations.append(self._put(f"{paths.STATUS}/{spec.name}", encode(status)))

@@ -1,4 +1,4 @@
-"""A job that is to forget what it has done: whatever else is asked for meanwhile, it does, and only once."""
+"""Commands to a leader: what was granted stays granted, whatever else is asked for meanwhile."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.cluster.codec import encode
 from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo, NodeInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Create
-from penstock.daemons.interface import Submission
+from penstock.coord.store import Create, Put
+from penstock.daemons.interface import RefusedError, Submission
 from penstock.daemons.master import Master
 from penstock.daemons.service import ClusterService
 
@@ -82,3 +82,14 @@ def test_a_job_that_goes_on_forgets_nothing() -> None:
     leader = _Leader()
     leader.service.resubmit("job", fresh=False)
     assert not leader.spec.fresh
+
+
+def test_what_is_granted_because_a_job_runs_is_refused_when_it_has_just_failed() -> None:
+    leader = _Leader()
+    leader.service.resubmit("job", fresh=False)
+    leader.look()
+    failed = JobStatus("FAILED", "its worker has died 5 times", 1.0, 5)
+    leader.master.write([Put(f"{paths.STATUS}/job", encode(failed))])
+    with pytest.raises(RefusedError, match="at the same time"):
+        leader.service.update("job", Submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
+    assert leader.spec.bundle == "a" * 64
