@@ -10,7 +10,9 @@ A failing seed says its number and its last events. It happens again, with all o
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 from simulation.cluster import Cluster
@@ -18,6 +20,14 @@ from simulation.cluster import Cluster
 SEEDS, MANY_SEEDS = 200, 20_000
 _TOGETHER = 50
 _TOLD = 60
+
+
+@pytest.fixture(autouse=True)
+def _silence() -> Iterator[None]:
+    """Keep what masters and supervisors log out of the way: the world tells what happens."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def _live(seed: int, told: int = _TOLD) -> Cluster:

@@ -79,6 +79,8 @@ class Actor:
             frozen, self.frozen = self.frozen, self.frozen or whole
             world.pass_time(seconds)
             self.frozen = frozen
+            if whole and self.alive and self._store is not None and world.random.random() < 0.5:
+                self._store.heartbeat()  # Another thread of it was faster, and has a new session by now.
             if not frozen:
                 self._thaw()
         if not self.alive:

@@ -14,7 +14,7 @@ from simulation.clients import AnyBundle, Clients, NoLogs
 from simulation.faults import Faults
 from simulation.nodes import Machine
 from simulation.storage import Storage
-from simulation.watching import Witness
+from simulation.watching import GRACE, Witness
 from simulation.worker import Worker
 from simulation.world import START, InvariantError, UnsettledError, World
 
@@ -61,7 +61,7 @@ class MasterActor(Actor):
             return self.world.now
 
         info = MasterInfo(self.name, self.name, 1, self.world.now, "simulated")
-        rules = Rules(node_grace=4.0)
+        rules = Rules(node_grace=GRACE)
         self.master = Master(self.connect(), info, settings=MasterSettings(rules=rules), clock=clock)
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), clock)
 

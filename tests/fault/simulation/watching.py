@@ -12,6 +12,8 @@ from penstock.coord.store import Check, Delete, Operation
 from penstock.coord.tree import Change, Tree
 from simulation.world import InvariantError, World
 
+GRACE = 4.0
+"""How long a node may be missed before its work goes elsewhere."""
 LEADERS_OWN = (paths.JOBS, paths.ASSIGNMENTS, paths.STATUS, paths.ALARMS)
 
 
@@ -40,6 +42,7 @@ class Witness:
     - Epochs only grow. Revisions never go back; of one revision, node and code never change.
     - A job is never deleted. One that has ended or failed is assigned to nobody, and stays so, until a client
       wants it to run again.
+    - Work goes elsewhere only from a node that has been missed for its time of grace.
     """
 
     def __init__(self, world: World, believed: Callable[[int], int | None]) -> None:
@@ -54,6 +57,8 @@ class Witness:
         self.assigned: dict[str, Assignment] = {}
         self.begun: dict[str, list[tuple[int, bool]]] = {}
         """For each time a job was submitted: after which revision, and whether from scratch."""
+        self.gone_since: dict[str, float] = {}
+        """For each node that has been registered: since when it is not, or 0."""
         self.over: dict[str, str] = {}
         """The phase of jobs that are over."""
 
@@ -64,6 +69,8 @@ class Witness:
                 continue
             if operation.path == paths.EPOCH and not isinstance(operation, Delete):
                 self._epoch(decode(Epoch, operation.data))
+            elif root == paths.NODES:
+                self.gone_since[name] = self.world.now if isinstance(operation, Delete) else 0.0
             elif root in LEADERS_OWN:
                 self._leads(operation, owner)
                 self._leader_wrote(root, name, operation)
@@ -132,6 +139,8 @@ class Witness:
         self.world.tell("leader", f"{what}: {assignment.reason}")
         if name in self.over:
             raise InvariantError(f"{name} is {self.over[name]}, and assigned to {assignment.node}")
+        if before is not None and assignment.revision > before.revision:
+            self._moved(before, assignment)
         if before is not None and assignment.revision < before.revision:
             raise InvariantError(f"{name}: revision {assignment.revision} follows {before.revision}")
         if before is not None and assignment.revision == before.revision:
@@ -139,6 +148,11 @@ class Witness:
             if same != before:
                 raise InvariantError(f"{name}: a revision is changed: {before} → {assignment}")
         self.assigned[name] = assignment
+
+    def _moved(self, before: Assignment, assignment: Assignment) -> None:
+        since = self.gone_since.get(before.node, 0.0)
+        if assignment.reason.endswith("is gone") and since and self.world.now - since < GRACE:
+            raise InvariantError(f"node {before.node} is given up after {self.world.now - since:.1f} s")
 
 
 def _told(spec: JobSpec) -> str:
