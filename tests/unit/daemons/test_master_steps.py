@@ -10,7 +10,7 @@ from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, MasterInfo, NodeInfo, Result
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Create, Node, Put, Watcher
+from penstock.coord.store import Create, Put, Watcher
 from penstock.daemons.master import Master
 
 DRAINED = JobSpec("job", "a" * 64, "job.py", wanted="ended", drain=True)
@@ -74,11 +74,10 @@ def test_a_leader_that_was_paused_while_it_read_gives_a_node_its_whole_time() ->
     class Paused(MemoryStore):
         """A store whose process is paused for long when it reads that a node is gone."""
 
-        def get(self, path: str, watch: Watcher | None = None) -> Node | None:
-            found = super().get(path, watch)
-            if path == f"{paths.NODES}/n1" and found is None:
+        def children(self, path: str, watch: Watcher | None = None) -> list[str]:
+            if path == paths.NODES and "n2" in super().children(path):
                 clock[0] += 10.0
-            return found
+            return super().children(path, watch)
 
     master = Master(Paused(ensemble), MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: clock[0])
     other = MemoryStore(ensemble)
