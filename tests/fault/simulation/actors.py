@@ -16,6 +16,8 @@ HEARTBEAT = 2.0
 
 _PAUSE = 0.004
 """How likely an operation on the store is where its process is paused,"""
+_PAUSE_BEFORE_WRITE = 0.03
+"""a transaction of a leader, which matters most,"""
 _LOST_ANSWER = 0.002
 """is carried out and not answered,"""
 _CRASH = 0.0008
@@ -67,10 +69,10 @@ class Actor:
         number = self._next
         self.world.after(seconds, lambda: self._fire(number))
 
-    def interlude(self) -> None:
+    def interlude(self, likely: float = _PAUSE) -> None:
         """A moment at which other processes may do something, and this one may not go on for long."""
         world = self.world
-        if world.chance(_PAUSE):
+        if world.chance(likely):
             seconds = world.random.choice((0.05, 0.5, 2.0, SESSION + 1, 2 * SESSION)) * world.random.uniform(
                 0.5, 1.5
             )
@@ -229,6 +231,7 @@ class SimulatedStore:
         self._do(lambda: self._store.delete(path, version=version))
 
     def transact(self, operations: Sequence[Operation]) -> None:
+        self._actor.interlude(_PAUSE_BEFORE_WRITE)
         self._do(lambda: self._store.transact(operations))
 
     def close(self) -> None:
