@@ -14,6 +14,8 @@ from simulation.world import InvariantError, World
 
 GRACE = 4.0
 """How long a node may be missed before its work goes elsewhere."""
+NOTICED = 20.0
+"""A node that was back for less may never have been seen by a leader that was paused."""
 LEADERS_OWN = (paths.JOBS, paths.ASSIGNMENTS, paths.STATUS, paths.ALARMS)
 
 
@@ -58,7 +60,8 @@ class Witness:
         self.begun: dict[str, list[tuple[int, bool]]] = {}
         """For each time a job was submitted: after which revision, and whether from scratch."""
         self.gone_since: dict[str, float] = {}
-        """For each node that has been registered: since when it is not, or 0."""
+        """Since when each node has been missed, if it is."""
+        self._there_since: dict[str, float] = {}
         self.over: dict[str, str] = {}
         """The phase of jobs that are over."""
 
@@ -70,7 +73,7 @@ class Witness:
             if operation.path == paths.EPOCH and not isinstance(operation, Delete):
                 self._epoch(decode(Epoch, operation.data))
             elif root == paths.NODES:
-                self.gone_since[name] = self.world.now if isinstance(operation, Delete) else 0.0
+                self._node(name, gone=isinstance(operation, Delete))
             elif root in LEADERS_OWN:
                 self._leads(operation, owner)
                 self._leader_wrote(root, name, operation)
@@ -83,6 +86,13 @@ class Witness:
             if both <= written and status is not None and status.phase == "PENDING":
                 scratch = specs[-1].fresh and specs[-1].forget == status.revision
                 self.begun.setdefault(name, []).append((status.revision, scratch))
+
+    def _node(self, name: str, gone: bool) -> None:
+        now = self.world.now
+        if not gone:
+            self._there_since[name] = now
+        elif now - self._there_since[name] >= NOTICED:
+            self.gone_since[name] = now
 
     def _epoch(self, epoch: Epoch) -> None:
         if epoch.number and epoch.number <= self.epoch:
