@@ -16,7 +16,7 @@ from simulation.nodes import Machine
 from simulation.storage import Storage
 from simulation.watching import GRACE, Witness
 from simulation.worker import Worker
-from simulation.world import START, InvariantError, UnsettledError, World
+from simulation.world import REMEMBERED, START, InvariantError, UnsettledError, World
 
 MASTERS = 3
 NODES = 4
@@ -69,8 +69,8 @@ class MasterActor(Actor):
 class Cluster:
     """All of it. ``run`` raises InvariantError for the first thing that must not be."""
 
-    def __init__(self, seed: int) -> None:
-        self.world = world = World(seed)
+    def __init__(self, seed: int, remembered: int | None = REMEMBERED) -> None:
+        self.world = world = World(seed, remembered)
         self.witness = Witness(world, self._believed)
         world.ensemble.tree = self.witness.tree
         self.storage: Storage[Worker] = Storage()

@@ -11,7 +11,8 @@ from penstock.coord.memory import MemoryEnsemble
 
 START = 1_000_000.0
 """The time at which every simulation begins: not 0, which means never in the documents."""
-_REMEMBERED = 400
+REMEMBERED = 400
+"""So many of the last events are told of a seed that fails; all of one that is replayed."""
 _DEEPEST = 12
 _SERVERS_LOOK = 0.2
 """How often, in seconds, the servers look for sessions that have expired."""
@@ -32,7 +33,7 @@ class World:
     a process is paused between reading and writing.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, remembered: int | None = REMEMBERED) -> None:
         self.random = Random(seed)
         self.now = START
         self.ensemble = MemoryEnsemble(START)
@@ -40,7 +41,7 @@ class World:
         """Whether faults happen; not any more once a simulation is to settle."""
         self.depth = 0
         self.events = 0
-        self.told: deque[str] = deque(maxlen=_REMEMBERED)
+        self.told: deque[str] = deque(maxlen=remembered)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
 
