@@ -38,7 +38,8 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
         time.sleep(10.0)  # The start itself is not idle.
         rows: list[Row] = []
         for kind, (most_memory, most_cpu) in LIMITS.items():
-            pids = [daemon["pid"] for daemon in daemons if daemon["kind"] == kind]
+            folders = [Path(daemon["folder"]) for daemon in daemons if daemon["kind"] == kind]
+            pids = [json.loads((folder / "process.json").read_text())["pid"] for folder in folders]
             memory, cpu = _figures([psutil.Process(pid) for pid in pids], seconds)
             rows.append(_row(kind, "resident memory", "MB", memory, most_memory, STORM[kind]))
             rows.append(_row(kind, "processor", "% of a core", cpu, most_cpu, None))
