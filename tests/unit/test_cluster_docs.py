@@ -118,7 +118,6 @@ def test_times_are_those_of_the_code() -> None:
         "a worker whose job was killed": patience.leave,
         "an executor that is drained": patience.drain,
         "a ready worker waits": following.TAKE_OVER_AFTER,
-        "a worker waits for a successor": following.LEAVE_AFTER,
     }
     for begin, seconds in expected.items():
         [told] = [told for what, told in times.items() if what.startswith(begin)]

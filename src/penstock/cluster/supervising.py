@@ -57,6 +57,8 @@ class Patience:
     """For an executor that was asked to drain."""
     stable: float = 60.0
     """A worker that has run this long has run well: its failures are forgotten."""
+    forget: float = 600.0
+    """A failure that is older counts no more."""
     first_retry: float = 0.5
     longest_retry: float = 30.0
     most_failures: int = 5
@@ -225,7 +227,8 @@ def _again(
     known = failures if failures and failures.revision > assignment.after else None
     if not last.counted:
         well = last.died - last.started >= patience.stable and last.heartbeat > 0
-        count = 1 if well or known is None else known.count + 1
+        anew = well or known is None or last.died - known.at >= patience.forget
+        count = 1 if anew or known is None else known.count + 1
         reason = last.reason or "it died"
         noted = Failures(assignment.job, assignment.revision, count, reason, node, now)
         return [CountFailure(last, noted, f"attempt {last.attempt} of {assignment.job} ended: {reason}")]
@@ -235,11 +238,6 @@ def _again(
     return [
         Start(assignment, DRIVER, last.attempt + 1, f"LIVE|waiting: NEW, attempt {last.attempt} has died")
     ]
-
-
-def next_retry(instance: Instance, failures: int, patience: Patience) -> float:
-    """Return when a dead worker is started again."""
-    return instance.died + patience.retry(failures)
 
 
 def _executors(

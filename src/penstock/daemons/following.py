@@ -13,8 +13,6 @@ from penstock.cluster.documents import Assignment, WorkerInfo
 
 TAKE_OVER_AFTER = 30.0
 """Seconds that a worker which is ready waits for its predecessors to stop, or for the store to answer."""
-LEAVE_AFTER = 300.0
-"""Seconds that a worker runs on for a successor that does not become ready."""
 
 READY = ("ready", "running")
 """The phases of a worker that can carry a job on at once."""
@@ -51,8 +49,6 @@ class Situation:
     """Whether it has taken over; before that it is ready, and waits."""
     since: float
     """When it became ready."""
-    replaced_since: float | None = None
-    """When it first saw that a later revision is wanted."""
     asked_to_stop: bool = False
     drained: bool = False
     """Whether all that the sources have is processed. Only asked for where it matters."""
@@ -77,12 +73,6 @@ def drains(view: View) -> bool:
     return view.assignment is not None and view.assignment.until == "drained"
 
 
-def replaced(me: Situation, view: View) -> bool:
-    """Whether a later worker is wanted, or there already."""
-    wanted = view.assignment is not None and view.assignment.revision > me.revision
-    return wanted or bool(_later(me, view))
-
-
 def decide(me: Situation, view: View, now: float) -> Decision:
     """Return what a worker does next."""
     if me.asked_to_stop:
@@ -96,9 +86,6 @@ def decide(me: Situation, view: View, now: float) -> Decision:
         return Decision(Step.STOP, reason, "superseded", let_out=_other_code(me, view))
     if not me.running:
         return _before(me, view, now)
-    if me.replaced_since is not None and now - me.replaced_since >= LEAVE_AFTER:
-        reason = f"revision {view.assignment.revision} is wanted, and not ready after {LEAVE_AFTER:.0f} s"
-        return Decision(Step.STOP, reason, "superseded", let_out=_other_code(me, view))
     if later or view.assignment.revision > me.revision:
         return Decision(Step.RUN_ON, "its successor is not ready")
     if drains(view) and me.drained:

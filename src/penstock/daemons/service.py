@@ -261,7 +261,11 @@ class ClusterService:
 
     def kill(self, name: str, drain: bool) -> dict[str, Any]:
         self._lead()
-        spec = self._active(name)
+        spec = self._spec(name)
+        if not (spec.drain and not drain):  # What is drained may still be ended at once.
+            self._active(name)
+        elif self._status(name).phase not in ACTIVE:
+            raise RefusedError(f"job {name!r} is {self._status(name).phase}: it has ended")
         return self._change(replace(spec, wanted="ended", drain=drain), "it was killed")
 
     def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:

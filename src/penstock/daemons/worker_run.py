@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.documents import Progress, Result, WorkerInfo
 from penstock.coord.store import Store
-from penstock.daemons.following import Decision, Situation, Step, decide, drains, replaced
+from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.instance import Instance, write_heartbeat
 from penstock.daemons.worker_link import Link
 from penstock.engine.takeover import Claim, current, holds, take_over
@@ -61,7 +61,6 @@ class Worker:
         self._driver: Driver | None = None
         self._stop = threading.Event()
         self._since = 0.0
-        self._replaced_since: float | None = None
         self._beaten = 0.0
         self.place: Path | None = None
         """The job's folder, once it is ours."""
@@ -152,7 +151,6 @@ class Worker:
 
     def _situation(self) -> Situation:
         instance, view = self._instance, self._link.view
-        now = time.monotonic()
         me = Situation(
             instance.revision,
             instance.attempt,
@@ -161,12 +159,8 @@ class Worker:
             since=self._since,
             asked_to_stop=self._stop.is_set(),
         )
-        if not replaced(me, view):
-            self._replaced_since = None
-        elif self._replaced_since is None:
-            self._replaced_since = now
         drained = self._handle is not None and drains(view) and self._handle.drained()
-        return replace(me, replaced_since=self._replaced_since, drained=drained)
+        return replace(me, drained=drained)
 
     def _take_over(self, job: Job, options: DriverOptions, reason: str) -> None:
         from penstock.spark.run import start

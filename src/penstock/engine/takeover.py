@@ -84,6 +84,8 @@ def take_over(
     deadline = time.monotonic() + patience
     while True:
         holder = current(base)
+        if holder is not None:
+            deadline = time.monotonic() + patience
         if holder is None:
             # A list that is read while a folder is renamed may lack it: look again before saying so.
             lost = (base / _BEGUN).exists()

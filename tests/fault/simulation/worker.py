@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, Result, WorkerInfo
 from penstock.coord.store import Store
-from penstock.daemons.following import Decision, Situation, Step, decide, drains, replaced
+from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.worker_link import Link
 from penstock.errors import PenstockError
 from simulation.actors import Actor
@@ -82,7 +82,6 @@ class Worker(Actor):
         self._line: Store | None = None
         self._ready_at = world.now + world.random.uniform(*START_SECONDS)
         self._since = 0.0
-        self._replaced_since: float | None = None
         self._left = BACKLOG
         self._leaving: Decision | None = None
         self._leave_by = 0.0
@@ -165,7 +164,7 @@ class Worker(Actor):
             self._leave(decision)
 
     def _situation(self) -> Situation:
-        me = Situation(
+        return Situation(
             *self.claim,
             self.assignment.generation,
             running=self.phase == "running",
@@ -173,11 +172,6 @@ class Worker(Actor):
             asked_to_stop=self.asked_to_stop,
             drained=self._left <= 0,
         )
-        if not replaced(me, self._link.view):
-            self._replaced_since = None
-        elif self._replaced_since is None:
-            self._replaced_since = self.world.now
-        return replace(me, replaced_since=self._replaced_since)
 
     def _leave(self, decision: Decision) -> None:
         self._enter("stopped")

@@ -117,6 +117,13 @@ def test_failures_follow_a_worker_to_its_next_node() -> None:
     assert count.failures.count == 4
 
 
+def test_failures_of_long_ago_are_forgotten() -> None:
+    dead = _instance(alive=False, died=NOW)
+    [count] = _decide(_assignment(), dead, failures=replace(_failures(4), at=NOW - 600))
+    assert isinstance(count, CountFailure)
+    assert count.failures.count == 1
+
+
 def test_failures_follow_a_worker_through_all_its_revisions_until_somebody_clears_them() -> None:
     dead = _instance(revision=9, alive=False, died=NOW)
     [count] = _decide(_assignment(revision=9, after=4), dead, failures=_failures(3, revision=5))
