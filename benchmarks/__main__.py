@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import (
     driver_memory,
+    failover,
     guarantees,
     idle_cluster,
     keyed_count,
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "sql_job": sql_job.run,
     "windowed_count": windowed_count.run,
     "idle_cluster": idle_cluster.run,
+    "failover": failover.run,
 }
 
 
