@@ -21,7 +21,6 @@ from penstock.coord.store import (
     ConflictError,
     Create,
     Delete,
-    DisconnectedError,
     ExistsError,
     Operation,
     Put,
@@ -29,6 +28,7 @@ from penstock.coord.store import (
     Store,
 )
 from penstock.daemons.reading import MASTER_ROOTS, Documents
+from penstock.daemons.stepping import keep_stepping
 from penstock.logs import get_logger
 
 _log = get_logger(__name__)
@@ -96,15 +96,7 @@ class Master:
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop."""
         _log.info("master is up", url=self.info.url)
-        while not stop.is_set():
-            self._wake.clear()
-            try:
-                self.step(self._clock())
-            except DisconnectedError as error:
-                _log.warning("the store cannot be reached", reason=str(error))
-            except Exception:
-                _log.exception("a step failed")
-            self._wake.wait(self.settings.tick)
+        keep_stepping(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
         with suppress(Exception):
             self._leadership.resign()
         _log.info("master has stopped")

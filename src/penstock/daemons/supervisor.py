@@ -28,6 +28,7 @@ from penstock.coord.results import put_result
 from penstock.coord.store import DisconnectedError, ExistsError, MissingError, Session, Store, StoreError
 from penstock.daemons.machine import Sample
 from penstock.daemons.reading import SUPERVISOR_ROOTS, Documents
+from penstock.daemons.stepping import keep_stepping
 from penstock.errors import PenstockError
 from penstock.logs import get_logger
 
@@ -126,15 +127,7 @@ class Supervisor:
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop. Workers run on: another supervisor of this node will find them."""
         _log.info("supervisor is up", url=self.info.url, cores=self.info.cores)
-        while not stop.is_set():
-            self._wake.clear()
-            try:
-                self.step(self._clock())
-            except DisconnectedError as error:
-                _log.warning("the store cannot be reached", reason=str(error))
-            except Exception:
-                _log.exception("a step failed")
-            self._wake.wait(self.settings.tick)
+        keep_stepping(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
         self.leave()
         _log.info("supervisor has stopped")
 
