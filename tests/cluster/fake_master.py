@@ -219,6 +219,16 @@ class FakeMaster:
         self._change(name, replace(self._spec(name), wanted="running", fresh=fresh))
         return self._changed(name)
 
+    def rebalance(self, dry_run: bool) -> dict[str, Any]:
+        self._lead()
+        if not dry_run:
+            self.changes += 1
+        moves = [
+            {"job": name, "origin": "n1", "target": "n2", "reason": "n1 is full"}
+            for name in sorted(self.places)
+        ]
+        return {"moves": moves, "applied": not dry_run}
+
     def clear(self, alarm: str) -> None:
         self._lead()
         if alarm not in {known.id for known in self.alarm_list}:

@@ -179,6 +179,8 @@ def test_kill_migrate_scale_resubmit(shell: Shell) -> None:
     shell.submit()
     assert shell.json("migrate", "counting", "--to", "n2")["name"] == "counting"
     assert shell.master.places["counting"] == "n2"
+    assert shell.json("rebalance", "--dry-run")["applied"] is False
+    assert "counting: n1 -> n2 (n1 is full)" in shell.run("rebalance").stdout
     shell.run("scale", "counting", "--executors", "4", "--cores", "2", "--node", "n1", "--memory", "1g")
     spec = shell.master.specs["counting"]
     assert (spec.resources.executors, spec.resources.cores, spec.resources.memory) == (4, 2, 1 << 30)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from penstock.cli import change_job, job_logs, show_jobs, show_nodes, submit_job
+from penstock.cli import change_job, job_logs, rebalance, show_jobs, show_nodes, submit_job
 from penstock.cli.exit_codes import EPILOG
 
 _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
@@ -19,6 +19,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("migrate", change_job.migrate),
     ("scale", change_job.scale),
     ("resubmit", change_job.resubmit),
+    ("rebalance", rebalance.rebalance),
     ("nodes", show_nodes.nodes),
     ("alarms", show_nodes.alarms),
 )

@@ -141,6 +141,13 @@ class MasterService(Protocol):
         """Start a job that ended or failed again; a running one gets a new worker. Clears its failures."""
         ...
 
+    def rebalance(self, dry_run: bool) -> dict[str, Any]:
+        """Move drivers from full nodes to emptier ones, or only say which: ``moves`` and ``applied``.
+
+        A move has ``job``, ``origin``, ``target`` and ``reason``.
+        """
+        ...
+
     def clear(self, alarm: str) -> None:
         """Take an alarm back; that of a failed job lets it run again. Raises UnknownError."""
         ...

@@ -21,6 +21,7 @@ from penstock.cluster.documents import (
     Resources,
     Result,
 )
+from penstock.cluster.rebalancing import rebalance
 from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, PENDING
 from penstock.cluster.view import newest
 from penstock.coord import paths
@@ -282,6 +283,15 @@ class ClusterService:
         if fresh:
             raise RefusedError(f"job {name!r} is {phase}: kill it before it starts from scratch")
         return self._change(replace(spec, restarts=spec.restarts + 1), "a new worker was asked for")
+
+    def rebalance(self, dry_run: bool) -> dict[str, Any]:
+        self._lead()
+        specs = self._documents.jobs()
+        moves = rebalance(specs, self._documents.actual())
+        if not dry_run:
+            for move in moves:
+                self._change(replace(specs[move.job], driver=move.target), f"rebalanced: {move.reason}")
+        return {"moves": [asdict(move) for move in moves], "applied": not dry_run}
 
     def clear(self, alarm: str) -> None:
         self._lead()

@@ -9,8 +9,8 @@ from penstock.cluster.documents import Alarm
 from penstock.daemons.interface import MasterService
 from penstock.web.answers import Answer
 from penstock.web.redacting import redacted
-from penstock.web.schemas import AlarmId, NodeName
-from penstock.web.views import ClusterView, NodeView, errors
+from penstock.web.schemas import AlarmId, NodeName, RebalanceRequest
+from penstock.web.views import ClusterView, NodeView, RebalanceView, errors
 
 
 def cluster_routes(service: MasterService) -> APIRouter:
@@ -31,6 +31,11 @@ def cluster_routes(service: MasterService) -> APIRouter:
     def node(node: NodeName) -> Response:
         """One node."""
         return Answer(service.node(node))
+
+    @router.post("/rebalance", responses={200: {"model": RebalanceView}, **errors(409)})
+    def rebalance(request: RebalanceRequest | None = None) -> Response:
+        """Move drivers from full nodes to emptier ones, or only say which would move."""
+        return Answer(service.rebalance(request is not None and request.dry_run))
 
     @router.get("/alarms", responses={200: {"model": list[Alarm]}, **errors()})
     def alarms() -> Response:

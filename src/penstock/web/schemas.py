@@ -125,6 +125,12 @@ class MigrateRequest(_Request):
     node: Name
 
 
+class RebalanceRequest(_Request):
+    """Whether moves are made or only told."""
+
+    dry_run: bool = False
+
+
 class ScaleRequest(_Request):
     """What shall change of a job's resources; what is left out stays."""
 

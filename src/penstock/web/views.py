@@ -43,6 +43,24 @@ class NodeView(NodeInfo):
 
 
 @dataclass(frozen=True)
+class MoveView:
+    """A driver that moves to an emptier node."""
+
+    job: str
+    origin: str
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RebalanceView:
+    """Which drivers move, and whether they were told to."""
+
+    moves: tuple[MoveView, ...]
+    applied: bool
+
+
+@dataclass(frozen=True)
 class JobSummary:
     """A job in a list."""
 
