@@ -63,7 +63,7 @@ def run(info: NodeInfo, options: SupervisorOptions) -> None:
         try:
             with AgentClient(keyring.node_token) as agents:
                 bundles = BundleStore(store, signing_key(keyring.token), agents)
-                unpacked = UnpackedBundles(bundles, folder / "bundles")
+                unpacked = UnpackedBundles(bundles, folder / "bundles", lambda: instances.bundles())  # noqa: PLW0108
                 instances = FolderInstances(node, OsProcesses(), keyring, unpacked)
                 daemon = Supervisor(
                     store, info, instances, Machine(), is_dead=lambda other: is_dead(other, info)

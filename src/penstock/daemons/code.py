@@ -67,9 +67,17 @@ class KeptBundles:
 class UnpackedBundles:
     """The bundles that a node has unpacked, each in a folder with its digest as its name."""
 
-    def __init__(self, store: BundleStore, folder: Path, kept: int = 10) -> None:
+    def __init__(
+        self,
+        store: BundleStore,
+        folder: Path,
+        in_use: Callable[[], Collection[str]] = tuple,
+        kept: int = 10,
+    ) -> None:
         self._store = store
         self._folder = folder
+        self._in_use = in_use
+        """Returns the digests of bundles that living processes import from."""
         self._kept = kept
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -93,7 +101,8 @@ class UnpackedBundles:
         return folder
 
     def _prune(self, newest: str) -> None:
-        others = [path for path in self._folder.iterdir() if path.is_dir() and path.name != newest]
+        used = {newest, *self._in_use()}
+        others = [path for path in self._folder.iterdir() if path.is_dir() and path.name not in used]
         for path in sorted(others, key=lambda path: path.stat().st_mtime)[: -self._kept]:
             shutil.rmtree(path, ignore_errors=True)
 

@@ -82,6 +82,11 @@ class FolderInstances:
         self._prune(found)
         return found
 
+    def bundles(self) -> set[str]:
+        """Return the digests of the bundles that living processes import from."""
+        alive = [folder for folder in self.folders() if self._processes.alive(folder)]
+        return {Path(_read(folder / "instance.json").get("bundle", "")).name for folder in alive}
+
     def _look_at(self, folder: Path, now: float) -> Instance | None:
         description = self._descriptions.get(folder.name) or _read(folder / "instance.json")
         if not description:

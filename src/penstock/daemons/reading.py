@@ -52,6 +52,8 @@ class Documents:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self._decoded: dict[str, tuple[bytes, object]] = {}
+        self._below: dict[str, set[str]] = {}
+        """What was right below each path when it was last looked at: what is gone is forgotten."""
 
     def one(self, kind: type[T], path: str) -> T | None:
         """Return the document at a path, None when there is none that can be read."""
@@ -72,8 +74,12 @@ class Documents:
 
     def all(self, kind: type[T], root: str) -> dict[str, T]:
         """Return all documents right below a path, by name."""
+        names = self._mirror.children(root)
+        for path in self._below.get(root, set()) - {f"{root}/{name}" for name in names}:
+            self._decoded.pop(path, None)
+        self._below[root] = {f"{root}/{name}" for name in names}
         found = {}
-        for name in self._mirror.children(root):
+        for name in names:
             document = self.one(kind, f"{root}/{name}")
             if document is not None:
                 found[name] = document

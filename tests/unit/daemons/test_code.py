@@ -1,0 +1,118 @@
+"""Users' code in the daemons: what is taken in, what is unpacked, what is cleared away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.bundles.packing import pack
+from penstock.bundles.signing import sha256_of, sign
+from penstock.bundles.storing import BundleStore
+from penstock.coord import paths
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.coord.store import Check, ConflictError, Operation
+from penstock.daemons.code import KeptBundles, UnpackedBundles
+from penstock.daemons.interface import InvalidError, RefusedError
+from penstock.daemons.supervisor import RefusedStartError
+
+KEY = bytes(32)
+
+
+class Clock:
+    """A time that tests set."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Lab:
+    """A store with bundles, of which one master is the leader."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = MemoryStore(MemoryEnsemble())
+        self.clock = Clock()
+        self.bundles = BundleStore(self.store, KEY)
+        self.guard: list[Operation] = []
+        self.kept = KeptBundles(self.bundles, lambda: self.guard, self.clock)
+
+    def pack(self, text: str, requirements: str = "") -> bytes:
+        file = self.folder / "job.py"
+        file.write_text(text)
+        needs = self.folder / "requirements.txt"
+        needs.write_text(requirements)
+        return pack(file, requirements=needs if requirements else None)
+
+    def put(self, text: str, requirements: str = "") -> str:
+        data = self.pack(text, requirements)
+        self.kept.put(sha256_of(data), sign(data, KEY), data)
+        return sha256_of(data)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def test_a_bundle_goes_in_and_comes_out_on_a_node(lab: Lab) -> None:
+    sha256 = lab.put("x = 1\n")
+    assert lab.kept.has(sha256)
+    folder = UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+    assert (folder / "job.py").read_text() == "x = 1\n"
+
+
+def test_what_was_damaged_or_signed_by_another_is_not_taken_in(lab: Lab) -> None:
+    data = lab.pack("x = 1\n")
+    with pytest.raises(InvalidError, match="damaged"):
+        lab.kept.put("0" * 64, sign(data, KEY), data)
+    with pytest.raises(InvalidError):
+        lab.kept.put(sha256_of(data), sign(data, b"another key"), data)
+    assert lab.bundles.names() == []
+
+
+def test_a_master_that_leads_no_more_takes_nothing_in(lab: Lab) -> None:
+    lab.guard = [Check("/gone", 1)]
+    with pytest.raises(RefusedError):
+        lab.put("x = 1\n")
+    lab.guard = []
+    with pytest.raises(ConflictError):
+        lab.bundles.put(lab.pack("y"), sign(lab.pack("y"), KEY), now=1.0, guard=[Check("/gone", 1)])
+
+
+def test_a_bundle_that_was_changed_in_the_store_is_refused_before_it_is_unpacked(lab: Lab) -> None:
+    sha256 = lab.put("x = 1\n")
+    chunk = f"{paths.BUNDLES}/{sha256}/{lab.store.children(f'{paths.BUNDLES}/{sha256}')[0]}"
+    node = lab.store.get(chunk)
+    assert node is not None
+    lab.store.set(chunk, node.data[:-1] + bytes([node.data[-1] ^ 1]))
+    with pytest.raises(RefusedStartError, match="damaged"):
+        UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+    assert list((lab.folder / "unpacked").iterdir()) == []
+
+
+def test_a_node_that_lacks_what_a_job_requires_says_so(lab: Lab) -> None:
+    sha256 = lab.put("x = 1\n", "no-such-package>=2\npytest>=1\n")
+    with pytest.raises(RefusedStartError, match=r"no-such-package>=2 \(not installed"):
+        UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+
+
+def test_old_bundles_are_cleared_away_but_none_that_runs(lab: Lab) -> None:
+    digests = [lab.put(f"x = {number}\n") for number in range(6)]
+    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked", lambda: digests[:1], kept=2)
+    for digest in digests:
+        unpacked(digest)
+    left = {path.name for path in (lab.folder / "unpacked").iterdir()}
+    assert {digests[0], digests[5]} <= left
+    assert len(left) == 4
+
+
+def test_bundles_that_no_job_names_are_forgotten_after_a_while(lab: Lab) -> None:
+    used, unused = lab.put("x = 1\n"), lab.put("x = 2\n")
+    lab.kept.forget_others({used})
+    assert lab.kept.has(unused), "it may have been sent for a job that is to come"
+    lab.clock.now += 3601
+    lab.kept.forget_others({used})
+    assert lab.bundles.names() == [used]

@@ -1,0 +1,175 @@
+"""The processes of a node in their folders: started, looked at, adopted, asked, killed, cleared away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cluster.documents import Assignment, ExecutorSlot, WorkerInfo
+from penstock.cluster.supervising import Instance, Start
+from penstock.daemons.instances import FolderInstances, Node
+from penstock.daemons.processes_memory import FakeProcesses
+from penstock.daemons.supervisor import RefusedStartError
+from penstock.keyring import Keyring
+
+RING = Keyring(bytes(32))
+BUNDLE = "b" * 64
+
+
+class Lab:
+    """A node whose processes are entries of a table; a supervisor can be started anew on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes = FakeProcesses()
+        self.instances = self.supervisor()
+
+    def supervisor(self) -> FolderInstances:
+        node = Node("n1", "127.0.0.2", self.folder, self.folder / "storage", self.folder, "zk:1", "/penstock")
+        return FolderInstances(node, self.processes, RING, lambda sha256: self.folder / "bundles" / sha256)
+
+    def start(self, attempt: int = 1, revision: int = 3, now: float = 100.0) -> Instance:
+        self.instances.start(Start(_assignment(revision=revision), "driver", attempt, "why"), now)
+        return self.one(attempt, revision, now)
+
+    def one(self, attempt: int = 1, revision: int = 3, now: float = 100.0) -> Instance:
+        found = self.instances.look(now)
+        return next(one for one in found if (one.revision, one.attempt) == (revision, attempt))
+
+    def place(self, attempt: int = 1, revision: int = 3) -> Path:
+        return self.folder / "instances" / f"job-driver-{revision:06d}-{attempt:04d}"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def _assignment(**changes: Any) -> Assignment:
+    return replace(Assignment("job", 1, 3, 2, BUNDLE, "job.py", "n1", 1, 1 << 30), **changes)
+
+
+def test_a_worker_is_told_everything_by_its_folder_and_no_secret_by_its_command(lab: Lab) -> None:
+    instance = lab.start()
+    assert (instance.alive, instance.started, instance.generation) == (True, 100.0, 2)
+    told = json.loads((lab.place() / "instance.json").read_text())
+    assert (told["job"], told["host"], told["connect"], told["root"]) == (
+        "job",
+        "127.0.0.2",
+        "zk:1",
+        "/penstock",
+    )
+    assert told["bundle"].endswith(BUNDLE)
+    assert (lab.place() / "instance.json").stat().st_mode & 0o077 == 0
+    process = lab.processes.processes[lab.place()]
+    assert process.argv[1:] == ("-m", "penstock.daemons.worker", str(lab.place()))
+    words = " ".join([*process.argv, *process.environment.values()])
+    assert not [secret for secret in RING.secrets if secret in words]
+
+
+def test_nothing_of_the_supervisors_environment_that_could_be_secret_is_passed_on(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_TOKEN", "hush")
+    lab.start()
+    assert "hush" not in lab.processes.processes[lab.place()].environment.values()
+
+
+def test_an_executor_gets_its_drivers_secret_in_the_environment_only(lab: Lab) -> None:
+    driver = WorkerInfo("job", 3, 2, "n2", 1, "ready", 0.0, "spark://d", "app-7")
+    slot = ExecutorSlot(4, "n1", 1, 1 << 30)
+    lab.instances.start(Start(_assignment(), "executor-4", 5, "why", driver, slot), 100.0)
+    [executor] = lab.instances.look(100.0)
+    assert (executor.role, executor.app_id) == ("executor-4", "app-7")
+    process = lab.processes.processes[lab.folder / "instances" / "job-executor-4-000003-0005"]
+    secret = RING.spark_secret("job", 3, 2)
+    assert secret in process.environment.values()
+    assert secret not in " ".join(process.argv)
+    assert "4005" in process.argv
+
+
+def test_another_supervisor_finds_what_the_one_before_has_started(lab: Lab) -> None:
+    lab.start()
+    lab.processes.forget_children()
+    lab.instances = lab.supervisor()
+    assert lab.one().alive
+    lab.processes.end(lab.place(), code=1)
+    assert lab.one().reason == "it is gone, nobody knows why"
+
+
+def test_a_heartbeat_is_when_it_was_written_and_says_the_phase(lab: Lab) -> None:
+    lab.start()
+    assert lab.one().heartbeat == 0.0
+    (lab.place() / "heartbeat").write_text(json.dumps({"phase": "ready"}))
+    os.utime(lab.place() / "heartbeat", (150, 150))
+    assert (lab.one().heartbeat, lab.one().phase) == (150.0, "ready")
+    (lab.place() / "heartbeat").write_text(json.dumps({"phase": "running"}))
+    os.utime(lab.place() / "heartbeat", (160, 160))
+    assert (lab.one().heartbeat, lab.one().phase) == (160.0, "running")
+
+
+def test_the_dead_say_why_themselves_or_by_how_they_ended(lab: Lab) -> None:
+    lab.start(1)
+    lab.processes.signal(lab.place(1), signal.SIGKILL)
+    assert (lab.one(1, now=7.0).reason, lab.one(1).died) == ("it was killed by SIGKILL", 7.0)
+    lab.start(2)
+    (lab.place(2) / "exit.json").write_text(json.dumps({"outcome": "failed", "reason": "no source"}))
+    lab.processes.end(lab.place(2), code=1)
+    assert (lab.one(2).outcome, lab.one(2).reason) == ("failed", "no source")
+
+
+def test_a_death_is_counted_once_even_by_another_supervisor(lab: Lab) -> None:
+    lab.start()
+    lab.processes.end(lab.place(), code=1)
+    assert not lab.one().counted
+    lab.instances.count(lab.one())
+    assert lab.one().counted
+    lab.instances = lab.supervisor()
+    assert lab.one().counted
+
+
+def test_asking_is_noted_and_killing_takes_the_family(lab: Lab) -> None:
+    lab.start()
+    lab.processes.hang(lab.place())
+    lab.instances.ask_to_end(lab.one(), 170.0)
+    assert lab.processes.processes[lab.place()].signals == [signal.SIGTERM]
+    assert (lab.one().alive, lab.one().asked_to_end) == (True, 170.0)
+    lab.processes.processes[lab.place()].relatives = 2
+    lab.instances.kill(lab.one())
+    assert not lab.one().alive
+    assert lab.processes.processes[lab.place()].relatives == 0
+
+
+def test_only_the_last_dead_of_a_place_keep_their_folders(lab: Lab) -> None:
+    for attempt in range(1, 7):
+        lab.start(attempt)
+        if attempt < 6:
+            lab.processes.end(lab.place(attempt), code=1)
+    lab.instances.look(100.0)
+    assert sorted(path.name for path in lab.instances.folders()) == [
+        f"job-driver-000003-{attempt:04d}" for attempt in (3, 4, 5, 6)
+    ]
+
+
+def test_bundles_of_the_living_are_in_use(lab: Lab) -> None:
+    lab.start()
+    assert lab.instances.bundles() == {BUNDLE}
+    lab.processes.end(lab.place())
+    assert lab.instances.bundles() == set()
+
+
+def test_code_that_is_not_to_be_trusted_starts_nothing(tmp_path: Path) -> None:
+    def refuse(sha256: str) -> Path:
+        raise RefusedStartError(f"bundle {sha256[:3]}: damaged")
+
+    node = Node("n1", "127.0.0.2", tmp_path, tmp_path, tmp_path, "zk:1", "/penstock")
+    instances = FolderInstances(node, FakeProcesses(), RING, refuse)
+    with pytest.raises(RefusedStartError):
+        instances.start(Start(_assignment(), "driver", 1, "why"), 0.0)
+    assert instances.look(0.0) == []
