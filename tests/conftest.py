@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import settings
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+
+# A shell that runs the tests in the background lets them ignore Ctrl-C, and with them all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
