@@ -1,0 +1,118 @@
+"""What a placement is decided on: nodes, tasks, what tasks send each other, and the network. Frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+NORMAL = "NORMAL"
+OVERLOADED = "OVERLOADED"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A server that tasks can run on."""
+
+    name: str
+    cores: float
+    memory: int
+    """Bytes that tasks may use."""
+    bandwidth: float = 0.0
+    """Bytes a second of its network interface; 0 if nobody knows."""
+    rack: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    load: float = 0.0
+    """How busy it says it is, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One unit that can be placed: the driver of a job, or one of its executors.
+
+    Labels and allowed nodes say which nodes may run it: they are the bipartite graph C of SpeedStream (IV.A).
+    """
+
+    id: str
+    job: str
+    kind: str = "driver"
+    """``driver`` or ``executor``."""
+    cpu: float = 1.0
+    """Cores."""
+    memory: int = 0
+    """Bytes."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that its node must have."""
+    nodes: tuple[str, ...] = ()
+    """If any, the only nodes that it may run on."""
+    apart: str = ""
+    """If not empty, no two tasks of this group run on one node."""
+    current: str | None = None
+    """The node that it runs on now."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What two tasks send each other, both directions together."""
+
+    first: str
+    second: str
+    rate: float
+    """Bytes a second."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """The uplink of a rack: what leaves the rack goes through it."""
+
+    rack: str
+    bandwidth: float
+    """Bytes a second."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A cluster at one moment. Decisions are functions of it.
+
+    >>> snapshot = Snapshot((Node("a", 4, 1 << 30, load=0.95), Node("b", 4, 1 << 30)), ())
+    >>> [snapshot.status(node) for node in snapshot.nodes]
+    ['OVERLOADED', 'NORMAL']
+    """
+
+    nodes: tuple[Node, ...]
+    tasks: tuple[Task, ...]
+    traffic: tuple[Traffic, ...] = ()
+    links: tuple[Link, ...] = ()
+    overloaded_above: float = 0.9
+    """A node whose load is larger is OVERLOADED: it keeps what it has and gets nothing new."""
+
+    def status(self, node: Node) -> str:
+        """Return NORMAL or OVERLOADED."""
+        return OVERLOADED if node.load > self.overloaded_above else NORMAL
+
+    @cached_property
+    def node_named(self) -> Mapping[str, Node]:
+        """The nodes by their names."""
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def task_named(self) -> Mapping[str, Task]:
+        """The tasks by their ids."""
+        return {task.id: task for task in self.tasks}
+
+    def placed(self, places: Mapping[str, str]) -> Snapshot:
+        """Return the snapshot in which tasks run where they are said to; others stay where they are."""
+        return replace(self, tasks=tuple(_running_on(task, places.get(task.id)) for task in self.tasks))
+
+    def without(self, *names: str) -> Snapshot:
+        """Return the snapshot without some nodes, as after their loss: their tasks run nowhere."""
+        lost = frozenset(names)
+        return replace(
+            self,
+            nodes=tuple(node for node in self.nodes if node.name not in lost),
+            tasks=tuple(replace(task, current=None) if task.current in lost else task for task in self.tasks),
+        )
+
+
+def _running_on(task: Task, node: str | None) -> Task:
+    return task if node is None or node == task.current else replace(task, current=node)
