@@ -1,0 +1,87 @@
+"""A snapshot in numbers: nodes and tasks by position, sorted by name: quick, and the same each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.schedule.cost import scarcity
+from penstock.schedule.model import NORMAL, Snapshot, Task
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Eligible:
+    """The nodes that may run tasks of one kind, by their labels and pins."""
+
+    nodes: tuple[int, ...]
+    members: frozenset[int]
+
+
+class Index:
+    """The positions and figures of a snapshot. It is never changed after it is made."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.nodes = sorted(snapshot.nodes, key=lambda node: node.name)
+        self.tasks = sorted(snapshot.tasks, key=lambda task: task.id)
+        self.node_at = {node.name: position for position, node in enumerate(self.nodes)}
+        self.task_at = {task.id: position for position, task in enumerate(self.tasks)}
+        self.cores = [float(node.cores) for node in self.nodes]
+        self.memory = [float(node.memory) for node in self.nodes]
+        self.per_core = [1.0 / max(node.cores, 1e-9) for node in self.nodes]
+        self.per_byte = [1.0 / max(node.memory, 1) for node in self.nodes]
+        self.normal = [snapshot.status(node) == NORMAL for node in self.nodes]
+        self.alike = len({(node.cores, node.memory) for node in self.nodes}) <= 1
+        """Whether all nodes have the same size: then no move changes the means of the loads."""
+        self._racks()
+        self.cpu = [float(task.cpu) for task in self.tasks]
+        self.bytes = [float(task.memory) for task in self.tasks]
+        self.apart = [task.apart for task in self.tasks]
+        at = self.node_at
+        self.current = [NOWHERE if t.current is None else at.get(t.current, NOWHERE) for t in self.tasks]
+        self.running = max(sum(1 for place in self.current if place != NOWHERE), 1)
+        cores, memory = max(sum(self.cores), 1e-9), max(sum(self.memory), 1.0)
+        self.size = [max(c / cores, m / memory) for c, m in zip(self.cpu, self.bytes, strict=True)]
+        """The larger of a task's shares of the whole cluster's cores and of its memory."""
+        self._eligible()
+        self._traffic()
+
+    def _racks(self) -> None:
+        names = sorted({node.rack for node in self.nodes})
+        number = {name: position for position, name in enumerate(names)}
+        counts = scarcity(self.snapshot)
+        self.rack = [number[node.rack] for node in self.nodes]
+        self.rack_counts = [counts.get(name, 1.0) for name in names]
+
+    def _eligible(self) -> None:
+        kinds: dict[tuple[object, ...], Eligible] = {}
+        self.eligible: list[Eligible] = []
+        for task in self.tasks:
+            key = (task.nodes, tuple(sorted(task.labels.items()))) if task.labels else (task.nodes,)
+            found = kinds.get(key)
+            if found is None:
+                found = kinds[key] = self._able(task)
+            self.eligible.append(found)
+
+    def _able(self, task: Task) -> Eligible:
+        pinned = frozenset(task.nodes)
+        able = tuple(
+            position
+            for position, node in enumerate(self.nodes)
+            if (not pinned or node.name in pinned)
+            and all(node.labels.get(label) == value for label, value in task.labels.items())
+        )
+        return Eligible(able, frozenset(able))
+
+    def _traffic(self) -> None:
+        self.neighbours: list[list[tuple[int, float]]] = [[] for _ in self.tasks]
+        total = 0.0
+        at = self.task_at
+        for pair in self.snapshot.traffic:
+            total += pair.rate
+            first, second = at.get(pair.first), at.get(pair.second)
+            if first is not None and second is not None and first != second:
+                self.neighbours[first].append((second, pair.rate))
+                self.neighbours[second].append((first, pair.rate))
+        self.per_rate = 1.0 / total if total > 0 else 0.0
