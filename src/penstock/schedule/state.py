@@ -11,6 +11,11 @@ from penstock.schedule.cost import Cost, Weights
 from penstock.schedule.index import NOWHERE, Index
 from penstock.schedule.matrix import Matrix
 
+LEAST = 1e-12
+"""A gain that is smaller is an error of arithmetic."""
+CENTRED = 48
+"""With more nodes of different sizes, a move counts the shift of the means by its slope until ``confirm``."""
+
 
 class State:
     """Tasks on nodes, by position. ``put`` fills it quickly, ``settle`` counts, and ``move`` counts on."""
@@ -22,6 +27,7 @@ class State:
         self.cpu = [0.0] * len(index.nodes)
         self.memory = [0.0] * len(index.nodes)
         self.groups: Counter[tuple[str, int]] = Counter()
+        self.lazy = not index.alike and len(index.nodes) > CENTRED
         for task in keep:
             self.put(task, index.current[task])
 
@@ -62,7 +68,7 @@ class State:
         self.unfit = sum(abs(cpu - memory) for cpu, memory in pairs)
         self.crossing_nodes = self.crossing_racks = 0.0
         for task, node in enumerate(self.place):
-            nodes, racks = self._crossing(task, node)
+            nodes, racks = self.crossing(task, node)
             self.crossing_nodes += nodes / 2
             self.crossing_racks += racks / 2
         self.moved = sum(
@@ -72,9 +78,9 @@ class State:
     def move(self, task: int, node: int) -> None:
         """Move a placed task to another node and count on. Whether it fits is the caller's business."""
         index, before = self.index, self.place[task]
-        nodes_before, racks_before = self._crossing(task, before)
+        nodes_before, racks_before = self.crossing(task, before)
         self.put(task, node)
-        nodes, racks = self._crossing(task, node)
+        nodes, racks = self.crossing(task, node)
         self.crossing_nodes += nodes - nodes_before
         self.crossing_racks += racks - racks_before
         current = index.current[task]
@@ -85,13 +91,24 @@ class State:
             self.share_cpu[changed] = self.cpu[changed] * index.per_core[changed]
             self.share_memory[changed] = self.memory[changed] * index.per_byte[changed]
             self.unfit += abs(self.share_cpu[changed] - self.share_memory[changed])
-        if index.alike:
+        if index.alike or self.lazy:
             for changed in (before, node):
                 self.spread -= self.distance[changed]
                 self.distance[changed] = self._distance(changed)
                 self.spread += self.distance[changed]
+            if self.lazy:
+                shift_cpu = index.per_core[node] - index.per_core[before]
+                shift_memory = index.per_byte[node] - index.per_byte[before]
+                self.slope -= self._pull_cpu * index.cpu[task] * shift_cpu
+                self.slope -= self._pull_memory * index.bytes[task] * shift_memory
         else:
             self._recentre()
+
+    def confirm(self, before: float) -> bool:
+        """Say whether the total is less than it was before, counted exactly."""
+        if self.lazy:
+            self._recentre()
+        return self.total() < before - LEAST
 
     def change(self, task: int, node: int) -> float:
         """Return by how much the total would change if a placed task moved; nothing is moved."""
@@ -108,7 +125,7 @@ class State:
         index, weights = self.index, self.weights
         count = max(len(index.nodes), 1)
         return (
-            weights.imbalance * self.spread / (2 * count)
+            weights.imbalance * (self.spread + self.slope) / (2 * count)
             + weights.cross_node * self.crossing_nodes * index.per_rate
             + weights.cross_rack * self.crossing_racks * index.per_rate
             + weights.moves * self.moved / index.running
@@ -120,7 +137,7 @@ class State:
         index, count = self.index, max(len(self.index.nodes), 1)
         return Cost.of(
             self.weights,
-            self.spread / (2 * count),
+            (self.spread + self.slope) / (2 * count),
             self.crossing_nodes * index.per_rate,
             self.crossing_racks * index.per_rate,
             self.moved / index.running,
@@ -147,12 +164,19 @@ class State:
             for cpu, memory in zip(self.share_cpu, self.share_memory, strict=True)
         ]
         self.spread = sum(self.distance)
+        self.slope = 0.0
+        if self.lazy:
+            self._pull_cpu = self._pull_memory = 0.0
+            for cpu, memory, distance in zip(self.share_cpu, self.share_memory, self.distance, strict=True):
+                if distance > LEAST:
+                    self._pull_cpu += (cpu - mean_cpu) / distance / count
+                    self._pull_memory += (memory - mean_memory) / distance / count
 
     def _distance(self, node: int) -> float:
         cpu, memory = self.share_cpu[node] - self.mean_cpu, self.share_memory[node] - self.mean_memory
         return sqrt(cpu * cpu + memory * memory)
 
-    def _crossing(self, task: int, node: int) -> tuple[float, float]:
+    def crossing(self, task: int, node: int) -> tuple[float, float]:
         """Return what a task on a node sends to other nodes and to other racks."""
         nodes = racks = 0.0
         neighbours = self.index.neighbours[task]

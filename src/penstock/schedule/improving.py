@@ -1,0 +1,189 @@
+"""Making a placement better by small steps, until none helps or the budget is used up; never worse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import combinations
+
+from penstock.schedule.constraints import TOLERANCE
+from penstock.schedule.index import NOWHERE
+from penstock.schedule.state import LEAST, State
+
+SMALL = 4000
+"""With so many pairs of a task and a node at most, every pair is tried; else only those that promise most."""
+TOGETHER = 9
+"""So many tasks of two nodes at most are dealt anew in all ways."""
+ENDS = 64
+"""How many nodes of a large cluster, those farthest from the means, are looked at in each round."""
+CLOSEST = 4
+"""How many other nodes are tried with each of them, and for each task those of so many neighbours."""
+
+
+@dataclass
+class Budget:
+    """How many more changes may be tried. Counting instead of timing keeps decisions repeatable."""
+
+    left: int
+
+    def spend(self, tries: int = 1) -> bool:
+        """Take from the budget; False when it is used up."""
+        self.left -= tries
+        return self.left >= 0
+
+
+def improve(state: State, movable: Sequence[int], tries: int) -> None:
+    """Lower the cost by moving tasks that may move: by single moves, by swaps, by dealing two nodes anew."""
+    budget = Budget(tries)
+    movable = [task for task in sorted(movable) if state.place[task] != NOWHERE]
+    small = len(movable) * len(state.index.nodes) <= SMALL
+    while budget.left > 0:
+        if small:
+            better = _moves(state, movable, budget)
+            better = _swaps(state, movable, movable, budget) or better
+            better = better or _deals(state, movable, budget)
+        else:
+            better = _towards_neighbours(state, movable, budget)
+            better = _ends(state, movable, budget) or better
+        if not better:
+            return
+
+
+def _moves(state: State, movable: Sequence[int], budget: Budget) -> bool:
+    better = False
+    for task in movable:
+        better = _move(state, task, state.index.eligible[task].nodes, budget) or better
+    return better
+
+
+def _move(state: State, task: int, nodes: Sequence[int], budget: Budget) -> bool:
+    """Move a task to the best of some nodes, if that is better than where it is."""
+    best, least = NOWHERE, -LEAST
+    for node in nodes:
+        if node != state.place[task] and state.fits(task, node):
+            if not budget.spend():
+                break
+            change = state.change(task, node)
+            if change < least:
+                best, least = node, change
+    if best == NOWHERE:
+        return False
+    before, total = state.place[task], state.total()
+    state.move(task, best)
+    if state.confirm(total):
+        return True
+    state.move(task, before)
+    state.confirm(total)
+    return False
+
+
+def _swaps(state: State, some: Sequence[int], others: Sequence[int], budget: Budget) -> bool:
+    better = False
+    for first in some:
+        for second in others:
+            if (some is not others or first < second) and state.place[first] != state.place[second]:
+                if not budget.spend():
+                    return better
+                better = _swap(state, first, second) or better
+    return better
+
+
+def _swap(state: State, first: int, second: int) -> bool:
+    """Swap two tasks if that is allowed and better."""
+    index = state.index
+    one, two = state.place[first], state.place[second]
+    if two not in index.eligible[first].members or one not in index.eligible[second].members:
+        return False
+    more_cpu, more_memory = index.cpu[first] - index.cpu[second], index.bytes[first] - index.bytes[second]
+    if more_cpu == 0 == more_memory and not index.neighbours[first] and not index.neighbours[second]:
+        return False
+    before = state.total()
+    state.move(first, two)
+    state.move(second, one)
+    promising = state.total() < before - LEAST and _is_right(state, first) and _is_right(state, second)
+    if promising and state.confirm(before):
+        return True
+    state.move(second, two)
+    state.move(first, one)
+    if promising:
+        state.confirm(before)
+    return False
+
+
+def _is_right(state: State, task: int) -> bool:
+    """Say whether a placed task, and with it its whole node, keeps the rules."""
+    index, node = state.index, state.place[task]
+    return (
+        state.cpu[node] <= index.cores[node] + TOLERANCE / 2
+        and state.memory[node] <= index.memory[node]
+        and (index.normal[node] or index.current[task] == node)
+        and node in index.eligible[task].members
+        and not (index.apart[task] and state.groups[index.apart[task], node] > 1)
+    )
+
+
+def _deals(state: State, movable: Sequence[int], budget: Budget) -> bool:
+    """Deal the tasks of two nodes anew in every way, for each pair of nodes."""
+    better = False
+    for one, two in combinations(range(len(state.index.nodes)), 2):
+        tasks = [task for task in movable if state.place[task] in (one, two)]
+        if len(tasks) > TOGETHER or not budget.spend(1 << len(tasks)):
+            continue
+        better = _deal(state, tasks, one, two) or better
+    return better
+
+
+def _deal(state: State, tasks: Sequence[int], one: int, two: int) -> bool:
+    """Go through all ways by changing one task at a time (a Gray code), and end at the best."""
+    start = best = [state.place[task] for task in tasks]
+    least = state.total() - LEAST
+    for step in range(1, 1 << len(tasks)):
+        task = tasks[(step & -step).bit_length() - 1]
+        state.move(task, two if state.place[task] == one else one)
+        if state.total() < least and all(_is_right(state, other) for other in tasks):
+            least = state.total()
+            best = [state.place[other] for other in tasks]
+    for task, node in zip(tasks, best, strict=True):
+        if state.place[task] != node:
+            state.move(task, node)
+    return best is not start
+
+
+def _towards_neighbours(state: State, movable: Sequence[int], budget: Budget) -> bool:
+    """Try each task where those are that it sends most to."""
+    better = False
+    for task in movable:
+        neighbours = state.index.neighbours[task]
+        if neighbours and budget.left > 0:
+            nodes = {state.place[other] for other, _ in neighbours} - {NOWHERE, state.place[task]}
+            better = _move(state, task, sorted(nodes)[:CLOSEST], budget) or better
+    return better
+
+
+def _ends(state: State, movable: Sequence[int], budget: Budget) -> bool:
+    """Move and swap between the nodes that are farthest from the means and those opposite to them."""
+    count = len(state.index.nodes)
+    tasks: list[list[int]] = [[] for _ in range(count)]
+    for task in movable:
+        tasks[state.place[task]].append(task)
+    cpu = [share - state.mean_cpu for share in state.share_cpu]
+    memory = [share - state.mean_memory for share in state.share_memory]
+    farthest = sorted(range(count), key=lambda node: (-state.distance[node], node))[:ENDS]
+    better = False
+    for node in farthest:
+        here_cpu, here_memory = cpu[node], memory[node]
+        products = [here_cpu * c + here_memory * m for c, m in zip(cpu, memory, strict=True)]
+        for other in nsmallest(CLOSEST, range(count), key=lambda other: (products[other], other)):
+            if budget.left <= 0:
+                return better
+            for task in tasks[node]:
+                if state.place[task] == node:
+                    better = _move(state, task, (other,), budget) or better
+            for task in tasks[other]:
+                if state.place[task] == other:
+                    better = _move(state, task, (node,), budget) or better
+            here = [task for task in tasks[node] if state.place[task] == node]
+            there = [task for task in tasks[other] if state.place[task] == other]
+            better = _swaps(state, here, there, budget) or better
+    return better
