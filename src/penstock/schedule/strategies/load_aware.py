@@ -1,0 +1,39 @@
+"""Where nodes say that they are least busy (load-aware instance dispatch)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.schedule.cost import DEFAULT, Weights
+from penstock.schedule.greedy import Queues, hardest_first
+from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.matrix import Matrix
+from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.strategies.balanced import begin
+
+
+@dataclass(frozen=True)
+class LoadAware:
+    """Each task goes to the node with the least reported load, counting what it was given since.
+
+    What a task asks for and what it uses differ; this trusts what is measured. That OVERLOADED nodes get
+    nothing new is a rule for all strategies; tasks that only they could take are placed in a second pass.
+    """
+
+    weights: Weights = DEFAULT
+
+    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+        """Return the placement of all tasks."""
+        index = Index(snapshot)
+        movable, state = begin(index, demands, self.weights)
+        load = [node.load for node in index.nodes]
+        for task in movable:
+            current = index.current[task]
+            if current != NOWHERE:  # It may leave: what it takes there is not the node's own.
+                load[current] = max(load[current] - index.cpu[task] * index.per_core[current], 0.0)
+        queues = Queues(state, lambda node: load[node])
+        for task in hardest_first(index, movable):
+            for node in queues.emptiest(task, 1):
+                state.put(task, node)
+                load[node] += index.cpu[task] * index.per_core[node]
+        return state.matrix()
