@@ -10,6 +10,7 @@ from penstock.schedule.constraints import TOLERANCE
 from penstock.schedule.cost import Cost, Weights
 from penstock.schedule.index import NOWHERE, Index
 from penstock.schedule.matrix import Matrix
+from penstock.schedule.model import Task
 
 LEAST = 1e-12
 """A gain that is smaller is an error of arithmetic."""
@@ -191,3 +192,11 @@ class State:
                 if rack[there] != here:
                     racks += rate * max(counts[here], counts[rack[there]])
         return nodes, racks
+
+
+def begin(index: Index, demands: Iterable[Task], weights: Weights) -> tuple[list[int], State]:
+    """Return the positions of the demanded tasks, and the state in which all others are where they are."""
+    movable = sorted({index.task_at[task.id] for task in demands if task.id in index.task_at})
+    wanted = set(movable)
+    keep = (task for task, node in enumerate(index.current) if node != NOWHERE and task not in wanted)
+    return movable, State(index, weights, keep=keep)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.schedule.cost import DEFAULT, Weights
 from penstock.schedule.greedy import fill, hardest_first
 from penstock.schedule.improving import improve
-from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.index import Index
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
-from penstock.schedule.state import State
+from penstock.schedule.packing import pack
+from penstock.schedule.state import begin
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,11 @@ class Balanced:
         """Return the placement of all tasks."""
         index = Index(snapshot)
         movable, state = begin(index, demands, self.weights)
-        fill(state, hardest_first(index, movable))
+        left = fill(state, hardest_first(index, movable))
+        if left:  # Balancing leaves a little room everywhere, and none that is large: pack instead.
+            _, packed = begin(index, demands, self.weights)
+            if len(pack(packed, hardest_first(index, movable))) < len(left):
+                state = packed
         state.settle()
         improve(state, movable, self.tries)
         return state.matrix()
-
-
-def begin(index: Index, demands: Iterable[Task], weights: Weights) -> tuple[list[int], State]:
-    """Return the positions of the demanded tasks, and the state in which all others are where they are."""
-    movable = sorted({index.task_at[task.id] for task in demands if task.id in index.task_at})
-    wanted = set(movable)
-    keep = (task for task, node in enumerate(index.current) if node != NOWHERE and task not in wanted)
-    return movable, State(index, weights, keep=keep)

@@ -9,7 +9,8 @@ from penstock.schedule.exact import SolverError, solve
 from penstock.schedule.index import Index
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
-from penstock.schedule.strategies.balanced import Balanced, begin
+from penstock.schedule.state import begin
+from penstock.schedule.strategies.balanced import Balanced
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from penstock.schedule.greedy import Queues, hardest_first
 from penstock.schedule.index import NOWHERE, Index
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
-from penstock.schedule.strategies.balanced import begin
+from penstock.schedule.state import begin
 
 
 @dataclass(frozen=True)

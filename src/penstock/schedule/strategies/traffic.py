@@ -12,7 +12,8 @@ from penstock.schedule.improving import improve
 from penstock.schedule.index import NOWHERE, Index
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task, Traffic
-from penstock.schedule.strategies.balanced import Balanced, begin
+from penstock.schedule.state import begin
+from penstock.schedule.strategies.balanced import Balanced
 
 HEAVY = Weights(imbalance=0.4, cross_node=0.3, cross_rack=0.6, moves=0.02, fit=0.02)
 """Traffic counts most, that through switches twice."""
