@@ -1,0 +1,113 @@
+"""Decides where tasks run: asks a strategy, verifies what it says, and else uses the default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from penstock.errors import PenstockError, cause_of
+from penstock.schedule.constraints import Violation, check
+from penstock.schedule.cost import DEFAULT, Cost, Weights, cost
+from penstock.schedule.demands import needed, standing
+from penstock.schedule.matrix import Matrix
+from penstock.schedule.model import OVERLOADED, Snapshot, Task
+from penstock.schedule.reasons import Rejections
+from penstock.schedule.strategies import Strategy
+from penstock.schedule.strategies.balanced import Balanced
+
+_TOLD = 5
+"""How many violations a refusal names."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A decision, with everything that explains it."""
+
+    strategy: str
+    """Whose placement it is: the one that was asked for, or the default."""
+    matrix: Matrix
+    cost: Cost
+    rejected: Mapping[str, Mapping[str, str]]
+    """For each task, why it is not on each of the other nodes."""
+    unplaced: Mapping[str, str] = field(default_factory=dict)
+    """The tasks that no node can take, with the reason."""
+    refused: str = ""
+    """Why what the strategy said was not used; empty if it was."""
+    completed: tuple[str, ...] = ()
+    """Tasks that the strategy left out and the default placed."""
+    spilled: tuple[str, ...] = ()
+    """Tasks on OVERLOADED nodes, because no other could take them."""
+
+
+def decide(
+    strategy: Strategy,
+    snapshot: Snapshot,
+    *,
+    name: str,
+    demands: Iterable[Task] = (),
+    weights: Weights = DEFAULT,
+) -> Placement:
+    """Place what must be placed, and whatever else is demanded; nothing else moves.
+
+    To rebalance a cluster, demand all its tasks.
+    """
+    wanted = {task.id: task for task in (*needed(snapshot), *demands)}
+    asked = tuple(wanted[task] for task in sorted(wanted))
+    default = Balanced(weights)
+    refused = ""
+    try:
+        matrix = strategy.place(snapshot, asked)
+        refused = _faults(matrix, snapshot, wanted)
+    except PenstockError as error:
+        refused = str(error)
+    except Exception as error:  # Whatever is wrong with a strategy, the cluster must go on.
+        refused = f"it raised {cause_of(error)}"
+    if refused:
+        matrix, name = default.place(snapshot, asked), "balanced"
+    completed: tuple[str, ...] = ()
+    spilled: tuple[str, ...] = ()
+    missing = _missing(matrix, asked)
+    if missing and not isinstance(strategy, Balanced) and not refused:
+        matrix, completed = _placed_too(default, snapshot, matrix, missing)
+        missing = _missing(matrix, asked)
+    if missing and any(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
+        matrix, spilled = _placed_too(default, replace(snapshot, overloaded_above=inf), matrix, missing)
+        missing = _missing(matrix, asked)
+    rejected = Rejections(snapshot, matrix, weights)
+    unplaced = {task.id: rejected.told(task.id) for task in missing}
+    terms = cost(matrix, snapshot, weights)
+    return Placement(name, matrix, terms, rejected, unplaced, refused, completed, spilled)
+
+
+def verify(placement: Placement, snapshot: Snapshot) -> list[Violation]:
+    """Return what is wrong with a decision in a newer snapshot: look again before it is committed."""
+    spilled = frozenset(placement.spilled)
+    found = check(placement.matrix, snapshot)
+    return [v for v in found if not (v.rule == "status" and v.task in spilled)]
+
+
+def _faults(matrix: Matrix, snapshot: Snapshot, wanted: Mapping[str, Task]) -> str:
+    """Say what a strategy's matrix breaks; empty if nothing."""
+    if not isinstance(matrix, Matrix):
+        return f"it returned {type(matrix).__name__} instead of a Matrix"
+    stay = standing(snapshot).places
+    moved = [task for task in sorted(stay) if task not in wanted and matrix.places.get(task) != stay[task]]
+    faults = [f"{task} was not to be moved from {stay[task]}" for task in moved]
+    faults += [str(violation) for violation in check(matrix, snapshot)]
+    more = f"; and {len(faults) - _TOLD} more" if len(faults) > _TOLD else ""
+    return "; ".join(faults[:_TOLD]) + more
+
+
+def _missing(matrix: Matrix, asked: Iterable[Task]) -> tuple[Task, ...]:
+    return tuple(task for task in asked if task.id not in matrix.places)
+
+
+def _placed_too(
+    strategy: Strategy, snapshot: Snapshot, matrix: Matrix, missing: tuple[Task, ...]
+) -> tuple[Matrix, tuple[str, ...]]:
+    """Place what is missing besides what is placed; return the matrix and what it has got by this."""
+    lost = {task.id for task in missing}
+    tasks = tuple(replace(task, current=None) if task.id in lost else task for task in snapshot.tasks)
+    fuller = strategy.place(replace(snapshot, tasks=tasks).placed(matrix.places), missing)
+    return fuller, tuple(sorted(task for task in fuller.places if task in lost))
