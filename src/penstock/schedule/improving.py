@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import combinations
@@ -13,8 +13,14 @@ from penstock.schedule.state import LEAST, State
 
 SMALL = 4000
 """With so many pairs of a task and a node at most, every pair is tried; else only those that promise most."""
+FEW = 128
+"""And with so many nodes at most: else a few tasks on many nodes would take long for a small gain."""
 TOGETHER = 9
 """So many tasks of two nodes at most are dealt anew in all ways."""
+SHAKEN = 3
+"""How many tasks of a small cluster are moved at will before it is improved again."""
+PATIENCE = 120
+"""How often that may fail before it is given up."""
 ENDS = 64
 """How many nodes of a large cluster, those farthest from the means, are looked at in each round."""
 CLOSEST = 4
@@ -37,17 +43,60 @@ def improve(state: State, movable: Sequence[int], tries: int) -> None:
     """Lower the cost by moving tasks that may move: by single moves, by swaps, by dealing two nodes anew."""
     budget = Budget(tries)
     movable = [task for task in sorted(movable) if state.place[task] != NOWHERE]
-    small = len(movable) * len(state.index.nodes) <= SMALL
-    while budget.left > 0:
-        if small:
-            better = _moves(state, movable, budget)
-            better = _swaps(state, movable, movable, budget) or better
-            better = better or _deals(state, movable, budget)
+    nodes = len(state.index.nodes)
+    if nodes <= FEW and len(movable) * nodes <= SMALL:
+        descend(state, movable, budget)
+        shake(state, movable, budget)
+        return
+    better = True
+    while better and budget.left > 0:
+        better = _towards_neighbours(state, movable, budget)
+        better = _ends(state, movable, budget) or better
+
+
+def descend(state: State, movable: Sequence[int], budget: Budget, *, deal: bool = True) -> None:
+    """Try every move and every swap, and if none helps deal two nodes anew, until nothing helps."""
+    better = True
+    while better and budget.left > 0:
+        better = _moves(state, movable, budget)
+        better = _swaps(state, movable, movable, budget) or better
+        better = better or (deal and _deals(state, movable, budget))
+
+
+def shake(state: State, movable: Sequence[int], budget: Budget) -> None:
+    """Leave the nearest valley: move a few tasks at will, descend again, and keep the best that was found."""
+    best, least = list(state.place), state.total()
+    draws = _draws()
+    free = [task for task in movable if len(state.index.eligible[task].nodes) > 1]
+    patience = PATIENCE
+    while free and patience > 0 and budget.spend(SHAKEN):
+        patience -= 1
+        for _ in range(SHAKEN):
+            task = free[next(draws) % len(free)]
+            nodes = state.index.eligible[task].nodes
+            node = nodes[next(draws) % len(nodes)]
+            if node != state.place[task] and state.fits(task, node):
+                state.move(task, node)
+        descend(state, movable, budget, deal=False)
+        if state.total() < least - LEAST:
+            best, least, patience = list(state.place), state.total(), PATIENCE
         else:
-            better = _towards_neighbours(state, movable, budget)
-            better = _ends(state, movable, budget) or better
-        if not better:
-            return
+            _restore(state, movable, best)
+    _restore(state, movable, best)
+
+
+def _restore(state: State, movable: Sequence[int], places: Sequence[int]) -> None:
+    for task in movable:
+        if state.place[task] != places[task]:
+            state.move(task, places[task])
+
+
+def _draws() -> Iterator[int]:
+    """Return numbers that look drawn and are the same each time: decisions must be repeatable."""
+    number = 1
+    while True:
+        number = (number * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        yield number >> 33
 
 
 def _moves(state: State, movable: Sequence[int], budget: Budget) -> bool:
