@@ -1,0 +1,100 @@
+"""Each term of the cost by hand, and what is counted move by move against what is counted from nothing."""
+
+from __future__ import annotations
+
+from math import hypot
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.schedule.clusters import random_cluster
+
+from penstock.schedule.constraints import check
+from penstock.schedule.cost import DEFAULT, Cost, Weights, cost, imbalance
+from penstock.schedule.improving import improve
+from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.matrix import Matrix
+from penstock.schedule.model import Link, Node, Snapshot, Task, Traffic
+from penstock.schedule.state import State
+
+NODES = (Node("a", 4, 400, rack="r"), Node("b", 4, 400, rack="r"), Node("c", 4, 400, rack="s"))
+
+
+def _cost(
+    places: dict[str, str], *tasks: Task, traffic: tuple[Traffic, ...] = (), links: tuple[Link, ...] = ()
+) -> Cost:
+    return cost(Matrix(places), Snapshot(NODES, tasks, traffic, links))
+
+
+def test_imbalance_is_the_mean_distance_from_the_means_by_two() -> None:
+    found = _cost({"s": "a", "t": "b"}, Task("s", "j", cpu=4, memory=200), Task("t", "j", cpu=2, memory=100))
+    # Shares (1, 1/2), (1/2, 1/4), (0, 0); means (1/2, 1/4).
+    assert found.imbalance == pytest.approx(2 * hypot(0.5, 0.25) / (2 * 3))
+    assert imbalance([(0.3, 0.4)] * 5) == pytest.approx(0.0)
+    assert imbalance([]) == 0.0
+
+
+def test_traffic_counts_between_nodes_and_more_between_racks_with_a_thin_uplink() -> None:
+    tasks = (Task("s", "j"), Task("t", "j"), Task("u", "j"))
+    traffic = (Traffic("s", "t", 10.0), Traffic("t", "u", 30.0))
+    near = _cost({"s": "a", "t": "a", "u": "b"}, *tasks, traffic=traffic)
+    assert (near.cross_node, near.cross_rack) == (0.75, 0.0)
+    far = _cost({"s": "a", "t": "b", "u": "c"}, *tasks, traffic=traffic)
+    assert (far.cross_node, far.cross_rack) == (1.0, 0.75)
+    thin = (Link("r", 100.0), Link("s", 50.0))
+    assert _cost({"s": "a", "t": "b", "u": "c"}, *tasks, traffic=traffic, links=thin).cross_rack == 1.5
+
+
+def test_moves_are_those_of_running_tasks() -> None:
+    running = (Task("s", "j", current="a"), Task("t", "j", current="b"))
+    tasks = (*running, Task("u", "j"), Task("v", "j", current="gone"))
+    assert _cost({"s": "a", "t": "c", "u": "a", "v": "a"}, *tasks).moves == 0.5
+
+
+def test_fit_is_what_is_used_of_one_resource_only() -> None:
+    assert _cost({"s": "a"}, Task("s", "j", cpu=4, memory=100)).fit == pytest.approx(0.75 / 3)
+
+
+def test_the_total_is_weighted() -> None:
+    found = Cost.of(Weights(1, 2, 3, 4, 5), 0.1, 0.1, 0.1, 0.1, 0.1)
+    assert found.total == pytest.approx(1.5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.booleans())
+def test_counting_move_by_move_is_counting_from_nothing(seed: int, lazy: bool) -> None:
+    snapshot = random_cluster(seed)
+    draw = Random(seed)
+    index = Index(snapshot)
+    state = State(index, DEFAULT)
+    state.lazy = lazy
+    for task in range(len(index.tasks)):
+        state.put(task, draw.randrange(len(index.nodes)))
+    state.settle()
+    for _ in range(10):
+        task, node = draw.randrange(len(index.tasks)), draw.randrange(len(index.nodes))
+        before, change = state.total(), state.change(task, node)
+        state.move(task, node)
+        assert state.total() == pytest.approx(before + change)
+        state.confirm(before)
+        found, expected = state.cost(), cost(state.matrix(), snapshot)
+        for term, value in expected.to_plain().items():
+            assert getattr(found, term) == pytest.approx(value, abs=1e-9), term
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000))
+def test_improving_never_raises_the_cost_nor_breaks_a_rule(seed: int) -> None:
+    index = Index(random_cluster(seed))
+    state = State(index, DEFAULT)
+    for task in range(len(index.tasks)):
+        able = [node for node in range(len(index.nodes)) if state.fits(task, node)]
+        state.put(task, able[0] if able else NOWHERE)
+    state.settle()
+    before = cost(state.matrix(), index.snapshot).total
+    placed = set(state.matrix().places)
+    improve(state, range(len(index.tasks)), 2000)
+    assert cost(state.matrix(), index.snapshot).total <= before + 1e-9
+    assert set(state.matrix().places) == placed
+    assert check(state.matrix(), index.snapshot) == []

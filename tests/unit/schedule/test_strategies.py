@@ -1,0 +1,180 @@
+"""Every strategy and baseline: hard rules, repeatability, and what each of them is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.schedule.clusters import random_cluster, roomy_cluster
+
+from penstock.schedule.baselines import BASELINES
+from penstock.schedule.constraints import check
+from penstock.schedule.cost import DEFAULT, cost
+from penstock.schedule.deciding import decide, verify
+from penstock.schedule.demands import needed
+from penstock.schedule.exact import SolverError, solve
+from penstock.schedule.index import Index
+from penstock.schedule.model import Node, Snapshot, Task, Traffic
+from penstock.schedule.state import begin
+from penstock.schedule.strategies import STRATEGIES, UnknownStrategyError, named
+from penstock.schedule.strategies.balanced import Balanced
+from penstock.schedule.strategies.exact import Exact
+
+GIB = 1 << 30
+QUICK = {name: make for name, make in {**STRATEGIES, **BASELINES}.items() if name != "exact"}
+
+
+@pytest.mark.parametrize("name", QUICK)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_every_matrix_keeps_the_hard_rules_and_only_moves_what_it_must(name: str, seed: int) -> None:
+    snapshot = random_cluster(seed, most_tasks=16, most_nodes=5)
+    demands = needed(snapshot)
+    matrix = QUICK[name]().place(snapshot, demands)
+    assert check(matrix, snapshot) == []
+    asked = {task.id for task in demands}
+    for task in snapshot.tasks:
+        if task.id not in asked:
+            assert matrix.places[task.id] == task.current
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_a_decision_places_every_task_or_says_why_no_node_can_take_it(seed: int) -> None:
+    snapshot = random_cluster(seed, most_tasks=16)
+    placement = decide(Balanced(), snapshot, name="balanced")
+    assert verify(placement, snapshot) == []
+    assert placement.refused == ""
+    assert {*placement.matrix.places, *placement.unplaced} == set(snapshot.task_named)
+    for task, reason in placement.unplaced.items():
+        assert task not in placement.matrix.places
+        assert "it could take it now" not in reason
+        assert set(placement.rejected[task]) == set(snapshot.node_named)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_same_snapshot_in_any_order_gives_the_same_decision(name: str) -> None:
+    snapshot = random_cluster(7, most_tasks=16, most_nodes=5)
+    turned = replace(
+        snapshot, nodes=snapshot.nodes[::-1], tasks=snapshot.tasks[::-1], traffic=snapshot.traffic[::-1]
+    )
+    first = QUICK[name]().place(snapshot, needed(snapshot))
+    second = QUICK[name]().place(turned, needed(turned))
+    assert first == second
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_balanced_is_within_a_twentieth_of_the_best(seed: int) -> None:
+    pytest.importorskip("scipy")
+    snapshot = roomy_cluster(seed)
+    index = Index(snapshot)
+    solved = solve(index, *begin(index, snapshot.tasks, DEFAULT), DEFAULT, 20.0)
+    near = cost(Balanced().place(snapshot, snapshot.tasks), snapshot).total
+    assert solved.proven
+    assert check(solved.matrix, snapshot) == []
+    assert solved.total == pytest.approx(cost(solved.matrix, snapshot).total)
+    assert solved.bound <= near + 1e-6
+    assert near <= 1.05 * solved.total
+
+
+def test_exact_says_why_it_does_not_answer_and_the_default_is_used() -> None:
+    many = tuple(Task(f"t{number}", "job", cpu=0.1) for number in range(30))
+    snapshot = Snapshot((Node("a", 8, GIB), Node("b", 8, GIB)), many)
+    placement = decide(Exact(largest=50), snapshot, name="exact")
+    assert placement.strategy == "balanced"
+    assert placement.refused.startswith("30 tasks on 2 nodes are too many for an exact placement")
+    assert len(placement.matrix.places) == 30
+    with pytest.raises(SolverError, match="no node can take big"):
+        Exact().place(Snapshot((Node("a", 1, GIB),), (Task("big", "job", cpu=2),)), (Task("big", "job"),))
+
+
+def test_exact_leaves_what_is_not_demanded() -> None:
+    pytest.importorskip("scipy")
+    tasks = (Task("a", "j", current="m"), Task("b", "j", current="m"), Task("c", "j"))
+    traffic = (Traffic("a", "b", 1.0), Traffic("b", "c", 1.0))
+    snapshot = Snapshot((Node("m", 4, GIB), Node("n", 4, GIB)), tasks, traffic)
+    placement = decide(Exact(), snapshot, name="exact")
+    assert placement.refused == ""
+    assert placement.matrix.places == {"a": "m", "b": "m", "c": "n"}
+
+
+def _three(**figures: float) -> tuple[Node, ...]:
+    return tuple(Node(name, 8, 8 * GIB, load=figures.get(name, 0.0)) for name in ("a", "b", "c"))
+
+
+def test_packed_fills_few_nodes_and_balanced_many() -> None:
+    snapshot = Snapshot(_three(), tuple(Task(f"t{number}", "j", memory=GIB) for number in range(6)))
+    assert len(set(named("packed").place(snapshot, snapshot.tasks).places.values())) == 1
+    balanced = named("balanced").place(snapshot, snapshot.tasks)
+    assert [len(balanced.of_node(node)) for node in "abc"] == [2, 2, 2]
+
+
+def test_traffic_keeps_heavy_pairs_together() -> None:
+    tasks = tuple(Task(f"t{number}", "j", cpu=2, memory=2 * GIB) for number in range(6))
+    traffic = tuple(Traffic(f"t{number}", f"t{number + 3}", 1e6) for number in range(3))
+    snapshot = Snapshot(_three(), tasks, traffic)
+    matrix = named("traffic").place(snapshot, tasks)
+    assert cost(matrix, snapshot).cross_node == 0.0
+    assert [len(matrix.of_node(node)) for node in "abc"] == [2, 2, 2]
+
+
+def test_load_aware_goes_where_it_is_quiet_and_never_to_overloaded_nodes() -> None:
+    tasks = tuple(Task(f"t{number}", "j") for number in range(3))
+    snapshot = Snapshot(_three(a=0.95, b=0.5, c=0.2), tasks)
+    places = named("load-aware").place(snapshot, tasks).places
+    assert sorted(places.values()) == ["c", "c", "c"]
+
+
+def test_overloaded_nodes_are_used_when_no_other_can() -> None:
+    tasks = (Task("t", "j", nodes=("a",)), Task("u", "j"))
+    placement = decide(named("load-aware"), Snapshot(_three(a=0.95), tasks), name="load-aware")
+    assert placement.spilled == ("t",)
+    assert placement.matrix.places["t"] == "a"
+    assert placement.matrix.places["u"] != "a"
+    assert verify(placement, Snapshot(_three(a=0.95), tasks)) == []
+
+
+def test_a_lost_node_moves_its_own_tasks_only() -> None:
+    tasks = tuple(Task(f"t{number}", "j", memory=GIB) for number in range(9))
+    snapshot = Snapshot(_three(), tasks)
+    before = decide(Balanced(), snapshot, name="balanced")
+    after = snapshot.placed(before.matrix.places).without("b")
+    placement = decide(Balanced(), after, name="balanced")
+    moved = placement.matrix.moved_from(before.matrix.places)
+    assert sorted(moved) == before.matrix.of_node("b")
+
+
+def test_what_balancing_leaves_out_is_packed() -> None:
+    small = tuple(Task(f"s{number}", "j", cpu=1) for number in range(6))
+    pinned = Task("z", "j", cpu=4, nodes=("a", "b", "c", "d"))
+    nodes = tuple(Node(name, 4, GIB) for name in "abc")
+    placement = decide(Balanced(), Snapshot(nodes, (*small, pinned)), name="balanced")
+    assert placement.unplaced == {}
+
+
+def test_each_rejected_node_has_a_reason() -> None:
+    tasks = (Task("t", "j", nodes=("a", "b")),)
+    placement = decide(Balanced(), Snapshot(_three(), tasks), name="balanced")
+    assert placement.matrix.places == {"t": "a"}
+    assert placement.rejected["t"] == {
+        "b": "it could take it, but all together would cost +0.0000",
+        "c": "the task is for a, b only",
+    }
+
+
+def test_a_name_that_is_no_strategy_is_refused() -> None:
+    with pytest.raises(UnknownStrategyError, match="balanced, packed, traffic, load-aware, exact"):
+        named("fastest")
+
+
+def test_baselines_place_as_their_systems_do() -> None:
+    tasks = tuple(Task(f"t{number}", "j", cpu=1 + number % 2) for number in range(6))
+    snapshot = Snapshot(_three(), tasks)
+    even = BASELINES["storm-even"]().place(snapshot, tasks)
+    assert [len(even.of_node(node)) for node in "abc"] == [2, 2, 2]
+    together = BASELINES["storm-resource-aware"]().place(snapshot, tasks)
+    assert len(together.of_node("a")) >= 5
+    hashed = BASELINES["s4-hash"]().place(snapshot, tasks)
+    assert hashed == BASELINES["s4-hash"]().place(snapshot, tasks[::-1])
