@@ -1,0 +1,113 @@
+"""Users' strategies in real processes: what loops, dies, prints or starts others cannot hurt who asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.daemons.custom_strategy import StrategyProcess
+from penstock.schedule.custom import Custom, CustomStrategyError
+from penstock.schedule.deciding import decide
+from penstock.schedule.model import Node, Snapshot, Task
+
+SNAPSHOT = Snapshot((Node("a", 2, 1 << 30), Node("b", 2, 1 << 30)), (Task("t", "job", memory=1 << 20),))
+MINE = """
+import os, subprocess, sys, time
+
+class Base:
+    def place(self, snapshot, demands):
+        self.act(snapshot)
+        return {task.id: "b" for task in demands}
+
+class Prints(Base):
+    def act(self, snapshot):
+        print('{"matrix": {"t": "a"}}', flush=True)
+        os.write(1, b"nonsense")
+
+class Loops(Base):
+    def act(self, snapshot):
+        while True:
+            pass
+
+class Leaves(Base):
+    def act(self, snapshot):
+        sys.exit(7)
+
+class Greedy(Base):
+    def act(self, snapshot):
+        self.much = bytearray(8 << 30)
+
+class Starts(Base):
+    def act(self, snapshot):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        with open(os.path.join(os.path.dirname(__file__), "child"), "w") as file:
+            file.write(str(child.pid))
+
+class Looks(Base):
+    def act(self, snapshot):
+        raise ValueError(sorted(name for name in os.environ if "PENSTOCK" in name or "SECRET" in name))
+"""
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> StrategyProcess:
+    (tmp_path / "mine.py").write_text(MINE)
+    return StrategyProcess(tmp_path)
+
+
+def test_what_a_strategy_prints_is_not_its_answer(runner: StrategyProcess) -> None:
+    placement = decide(Custom("mine:Prints", runner, 20.0), SNAPSHOT, name="mine:Prints")
+    assert placement.refused == ""
+    assert placement.matrix.places == {"t": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("Loops", "time"), ("Leaves", "died"), ("Greedy", "raised"), ("Nobody", "raised")]
+)
+def test_a_strategy_that_goes_wrong_is_refused(runner: StrategyProcess, name: str, kind: str) -> None:
+    seconds = 1.0 if kind == "time" else 20.0
+    started = time.monotonic()
+    with pytest.raises(CustomStrategyError) as raised:
+        Custom(f"mine:{name}", runner, seconds).place(SNAPSHOT, SNAPSHOT.tasks)
+    assert raised.value.kind == kind
+    assert time.monotonic() - started < seconds + 5.0
+    placement = decide(Custom(f"mine:{name}", runner, seconds), SNAPSHOT, name="mine")
+    assert placement.strategy == "balanced"
+    assert set(placement.matrix.places) == {"t"}
+
+
+def test_what_a_strategy_starts_ends_with_it(runner: StrategyProcess, tmp_path: Path) -> None:
+    assert Custom("mine:Starts", runner, 20.0).place(SNAPSHOT, SNAPSHOT.tasks).places == {"t": "b"}
+    child = int((tmp_path / "child").read_text())
+    deadline = time.monotonic() + 10.0
+    while _lives(child):
+        assert time.monotonic() < deadline, "the process that the strategy started lives on"
+        time.sleep(0.02)
+
+
+def test_a_strategy_sees_no_secrets(runner: StrategyProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_TOKEN", "secret")
+    monkeypatch.setenv("_SPARK_AUTH_SECRET", "secret")
+    with pytest.raises(CustomStrategyError, match=r"ValueError: \[\]"):
+        Custom("mine:Looks", runner, 20.0).place(SNAPSHOT, SNAPSHOT.tasks)
+
+
+def test_deciding_loads_neither_solvers_nor_numpy() -> None:
+    check = (
+        "import sys; import penstock.schedule.deciding, penstock.schedule.custom, penstock.schedule.reading;"
+        "loaded = {name.split('.')[0] for name in sys.modules};"
+        "assert not loaded & {'numpy', 'scipy', 'pandas', 'pyarrow', 'pyspark'}, loaded"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True, env={**os.environ})
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
