@@ -14,8 +14,8 @@ class Weights:
     """How much each term counts."""
 
     imbalance: float = 1.0
-    cross_node: float = 0.05
-    cross_rack: float = 0.05
+    cross_node: float = 0.1
+    cross_rack: float = 0.1
     moves: float = 0.02
     fit: float = 0.02
 

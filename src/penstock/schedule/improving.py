@@ -218,7 +218,8 @@ def _ends(state: State, movable: Sequence[int], budget: Budget) -> bool:
         tasks[state.place[task]].append(task)
     cpu = [share - state.mean_cpu for share in state.share_cpu]
     memory = [share - state.mean_memory for share in state.share_memory]
-    farthest = sorted(range(count), key=lambda node: (-state.distance[node], node))[:ENDS]
+    touched = (node for node in range(count) if tasks[node])
+    farthest = sorted(touched, key=lambda node: (-state.distance[node], node))[:ENDS]
     better = False
     for node in farthest:
         here_cpu, here_memory = cpu[node], memory[node]
