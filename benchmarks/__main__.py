@@ -17,6 +17,7 @@ from benchmarks import (
     keyed_count,
     machine,
     per_record,
+    placement,
     small_batch,
     sql_job,
     state_growth,
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "windowed_count": windowed_count.run,
     "idle_cluster": idle_cluster.run,
     "failover": failover.run,
+    "placement": placement.run,
 }
 
 
