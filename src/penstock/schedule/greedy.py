@@ -32,13 +32,13 @@ class Queues:
         self._state = state
         self._emptiness = emptiness
         self._queues: dict[Eligible, list[tuple[float, int]]] = {}
-        self._hopeless: set[tuple[int, float, float, str]] = set()
+        self._hopeless: set[tuple[object, ...]] = set()
 
     def emptiest(self, task: int, most: int) -> list[int]:
         """Return up to ``most`` nodes that can take the task, emptiest first."""
         index, state = self._state.index, self._state
         eligible = index.eligible[task]
-        shape = (id(eligible), index.cpu[task], index.bytes[task], index.apart[task])
+        shape = index.shape(task)
         if shape in self._hopeless:
             return []
         queue = self._queue(eligible)

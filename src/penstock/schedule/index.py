@@ -85,3 +85,9 @@ class Index:
                 self.neighbours[first].append((second, pair.rate))
                 self.neighbours[second].append((first, pair.rate))
         self.per_rate = 1.0 / total if total > 0 else 0.0
+
+    def shape(self, task: int) -> tuple[object, ...]:
+        """Return what decides where a task fits: where one of a shape finds no room, no other does."""
+        current = self.current[task]
+        kept = current if current != NOWHERE and not self.normal[current] else NOWHERE
+        return (id(self.eligible[task]), self.cpu[task], self.bytes[task], self.apart[task], kept)

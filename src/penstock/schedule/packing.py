@@ -13,9 +13,12 @@ def pack(state: State, order: Iterable[int]) -> list[int]:
     """Place each task on the fullest node that can take it; return those that found none."""
     rooms = Rooms(state)
     left = []
+    hopeless: set[tuple[object, ...]] = set()
     for task in order:
-        node = rooms.tightest(task)
+        shape = state.index.shape(task)
+        node = NOWHERE if shape in hopeless else rooms.tightest(task)
         if node == NOWHERE:
+            hopeless.add(shape)
             left.append(task)
         else:
             rooms.put(task, node)

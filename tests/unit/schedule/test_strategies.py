@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -52,6 +53,22 @@ def test_a_decision_places_every_task_or_says_why_no_node_can_take_it(seed: int)
         assert task not in placement.matrix.places
         assert "it could take it now" not in reason
         assert set(placement.rejected[task]) == set(snapshot.node_named)
+
+
+@pytest.mark.parametrize("name", ["balanced", "traffic", "packed"])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_task_is_left_out_that_a_node_could_take(name: str, seed: int) -> None:
+    draw = Random(seed)
+    sizes = [(draw.choice([0.5, 1, 2, 3]), draw.choice([1, 2, 4]) * GIB) for _ in range(60)]
+    tasks = tuple(
+        Task(f"t{n:02}", f"j{n % 5}", cpu=cpu, memory=memory) for n, (cpu, memory) in enumerate(sizes)
+    )
+    traffic = tuple(Traffic(tasks[n].id, tasks[n + 5].id, draw.random()) for n in range(55))
+    nodes = tuple(Node(f"n{n}", draw.choice([8, 16]), draw.choice([16, 32]) * GIB) for n in range(5))
+    placement = decide(named(name), Snapshot(nodes, tasks, traffic), name=name)
+    assert placement.unplaced
+    for reason in placement.unplaced.values():
+        assert "it could take it now" not in reason
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.schedule.cost import DEFAULT, Weights
 from penstock.schedule.greedy import fill, hardest_first
 from penstock.schedule.improving import improve
-from penstock.schedule.index import Index
+from penstock.schedule.index import NOWHERE, Index
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.packing import pack
@@ -36,4 +36,6 @@ class Balanced:
                 state = packed
         state.settle()
         improve(state, movable, self.tries)
+        if left:  # What was improved may have made room.
+            fill(state, hardest_first(index, [task for task in movable if state.place[task] == NOWHERE]))
         return state.matrix()

@@ -40,9 +40,10 @@ class TrafficFirst:
         for name, node in rough.places.items():
             for member in joined.members.get(name, ()):
                 state.put(index.task_at[member], index.node_at[node])
-        fill(state, hardest_first(index, [task for task in movable if state.place[task] == NOWHERE]))
+        left = fill(state, hardest_first(index, [task for task in movable if state.place[task] == NOWHERE]))
         state.settle()
         improve(state, movable, self.tries // 2)
+        fill(state, left)
         return state.matrix()
 
 
