@@ -17,8 +17,9 @@ from penstock.schedule.deciding import decide, verify
 from penstock.schedule.demands import needed
 from penstock.schedule.exact import SolverError, solve
 from penstock.schedule.index import Index
+from penstock.schedule.making_room import make_room
 from penstock.schedule.model import Node, Snapshot, Task, Traffic
-from penstock.schedule.state import begin
+from penstock.schedule.state import State, begin
 from penstock.schedule.strategies import STRATEGIES, UnknownStrategyError, named
 from penstock.schedule.strategies.balanced import Balanced
 from penstock.schedule.strategies.exact import Exact
@@ -163,12 +164,27 @@ def test_a_lost_node_moves_its_own_tasks_only() -> None:
     assert sorted(moved) == before.matrix.of_node("b")
 
 
-def test_what_balancing_leaves_out_is_packed() -> None:
-    small = tuple(Task(f"s{number}", "j", cpu=1) for number in range(6))
-    pinned = Task("z", "j", cpu=4, nodes=("a", "b", "c", "d"))
-    nodes = tuple(Node(name, 4, GIB) for name in "abc")
-    placement = decide(Balanced(), Snapshot(nodes, (*small, pinned)), name="balanced")
+def test_what_balancing_leaves_out_is_placed_all_the_same() -> None:
+    # In balance the two small ones, which come first, leave no node with four cores.
+    small = tuple(Task(f"s{number}", "j", cpu=2, nodes=("a", "b")) for number in range(2))
+    nodes = tuple(Node(name, 4, GIB) for name in "ab")
+    large = Task("z", "j", cpu=4, nodes=("a", "b", "c"))
+    placement = decide(Balanced(), Snapshot((*nodes, Node("c", 1, GIB)), (*small, large)), name="balanced")
     assert placement.unplaced == {}
+
+
+def test_another_task_gives_way_where_a_task_fits_nowhere() -> None:
+    nodes = (Node("a", 4, 4 * GIB), Node("b", 4, GIB))
+    first = Task("first", "j", cpu=2, memory=GIB, nodes=("a", "b"))
+    second = Task("second", "j", cpu=2, memory=3 * GIB, nodes=("a", "b"))
+    third = Task("third", "j", cpu=2, memory=GIB, nodes=("a", "x", "y"))
+    index = Index(Snapshot(nodes, (first, second, third)))
+    state = State(index, DEFAULT)
+    state.put(0, 0)
+    state.put(1, 0)
+    assert make_room(state, [2], [0, 1, 2]) == []
+    assert state.matrix().places == {"first": "b", "second": "a", "third": "a"}
+    assert check(state.matrix(), index.snapshot) == []
 
 
 def test_each_rejected_node_has_a_reason() -> None:

@@ -8,6 +8,7 @@ from penstock.schedule.cost import DEFAULT, Weights
 from penstock.schedule.greedy import fill, hardest_first
 from penstock.schedule.improving import improve
 from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.making_room import make_room
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.packing import pack
@@ -32,8 +33,10 @@ class Balanced:
         left = fill(state, hardest_first(index, movable))
         if left:  # Balancing leaves a little room everywhere, and none that is large: pack instead.
             _, packed = begin(index, demands, self.weights)
-            if len(pack(packed, hardest_first(index, movable))) < len(left):
-                state = packed
+            unpacked = pack(packed, hardest_first(index, movable))
+            if len(unpacked) < len(left):
+                state, left = packed, unpacked
+            left = make_room(state, left, movable)
         state.settle()
         improve(state, movable, self.tries)
         if left:  # What was improved may have made room.
