@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 from penstock.errors import PenstockError, cause_of
 from penstock.schedule.constraints import Violation, check
@@ -38,6 +39,19 @@ class Placement:
     """Tasks that the strategy left out and the default placed."""
     spilled: tuple[str, ...] = ()
     """Tasks on OVERLOADED nodes, because no other could take them."""
+
+    def to_plain(self, explained: Iterable[str] = ()) -> dict[str, Any]:
+        """Return what JSON can hold; the rejected nodes of the tasks that shall be explained."""
+        return {
+            "strategy": self.strategy,
+            "matrix": self.matrix.to_plain(),
+            "cost": self.cost.to_plain(),
+            "rejected": {task: dict(self.rejected[task]) for task in sorted(explained)},
+            "unplaced": dict(sorted(self.unplaced.items())),
+            "refused": self.refused,
+            "completed": list(self.completed),
+            "spilled": list(self.spilled),
+        }
 
 
 def decide(

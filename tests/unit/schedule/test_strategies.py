@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from random import Random
 
@@ -195,6 +196,10 @@ def test_each_rejected_node_has_a_reason() -> None:
         "b": "it could take it, but all together would cost +0.0000",
         "c": "the task is for a, b only",
     }
+    plain = placement.to_plain(["t"])
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["rejected"]["t"]["c"] == "the task is for a, b only"
+    assert plain["matrix"] == {"t": "a"}
 
 
 def test_a_name_that_is_no_strategy_is_refused() -> None:
