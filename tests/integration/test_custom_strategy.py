@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.daemons.custom_strategy import StrategyProcess
+from penstock.daemons.custom_strategy import StrategyProcess, strategy_named
 from penstock.schedule.custom import Custom, CustomStrategyError
 from penstock.schedule.deciding import decide
 from penstock.schedule.model import Node, Snapshot, Task
+from penstock.schedule.strategies import UnknownStrategyError
+from penstock.schedule.strategies.balanced import Balanced
 
 SNAPSHOT = Snapshot((Node("a", 2, 1 << 30), Node("b", 2, 1 << 30)), (Task("t", "job", memory=1 << 20),))
 MINE = """
@@ -95,6 +97,26 @@ def test_a_strategy_sees_no_secrets(runner: StrategyProcess, monkeypatch: pytest
     monkeypatch.setenv("_SPARK_AUTH_SECRET", "secret")
     with pytest.raises(CustomStrategyError, match=r"ValueError: \[\]"):
         Custom("mine:Looks", runner, 20.0).place(SNAPSHOT, SNAPSHOT.tasks)
+
+
+def test_the_exact_strategy_runs_in_a_process_and_tells_its_reasons() -> None:
+    pytest.importorskip("scipy")
+    exact = strategy_named("exact")
+    placement = decide(exact, SNAPSHOT, name="exact")
+    assert (placement.strategy, placement.refused) == ("exact", "")
+    assert set(placement.matrix.places) == {"t"}
+    many = tuple(Task(f"t{number}", "job", cpu=0.001) for number in range(1500))
+    refused = decide(exact, Snapshot(SNAPSHOT.nodes, many), name="exact").refused
+    assert "1500 tasks on 2 nodes are too many" in refused
+
+
+def test_a_name_leads_to_its_strategy(tmp_path: Path) -> None:
+    assert isinstance(strategy_named("balanced"), Balanced)
+    assert strategy_named("mine:Nearest", tmp_path, 3.0) == Custom(
+        "mine:Nearest", StrategyProcess(tmp_path), 3.0
+    )
+    with pytest.raises(UnknownStrategyError):
+        strategy_named("nearest")
 
 
 def test_deciding_loads_neither_solvers_nor_numpy() -> None:

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import IO
 
 import penstock
-from penstock.schedule.custom import Finished
+from penstock.schedule.custom import Custom, Finished, is_custom
+from penstock.schedule.strategies import Strategy, named
+from penstock.schedule.strategies.exact import Exact
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV")
 """What a strategy sees of the environment: tokens and keys are not among it."""
+_EXACT = f"{Exact.__module__}:{Exact.__name__}"
 _MODULE = "penstock.schedule.custom_process"
 
 
@@ -60,6 +63,18 @@ class StrategyProcess:
                 code = _end(process)
             errors = _read(told, self.answer).decode(errors="replace")
             return Finished(code if in_time else None, _read(said, self.answer), errors)
+
+
+def strategy_named(name: str, folder: Path | None = None, seconds: float = 5.0) -> Strategy:
+    """Return a strategy by its name: one of Penstock's, or ``module:Class`` of the user's.
+
+    The exact one runs in a process, too: a master must not load a solver, whose memory it would keep.
+    """
+    if name == "exact":
+        return Custom(_EXACT, StrategyProcess(), Exact().seconds + seconds)
+    if is_custom(name):
+        return Custom(name, StrategyProcess(folder), seconds)
+    return named(name)
 
 
 def _has_ended(pid: int, seconds: float) -> bool:

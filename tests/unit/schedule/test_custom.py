@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.schedule.clusters import random_cluster
 
+from penstock.cluster.codec import DocumentError
 from penstock.schedule.custom import Custom, CustomStrategyError, Finished, run_custom
 from penstock.schedule.custom_process import answer
 from penstock.schedule.deciding import decide
@@ -54,6 +55,22 @@ def test_a_snapshot_survives_the_way_to_the_process() -> None:
         snapshot = random_cluster(seed)
         question = json.loads(write_question("m:C", snapshot, ()))
         assert read_snapshot(question["snapshot"]) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"nodes": [{"name": "a", "cores": -1, "memory": 1}]}, "the cores of node 'a' is -1.0"),
+        ({"nodes": [{"name": "a", "cores": float("nan"), "memory": 1}]}, "the cores of node 'a' is nan"),
+        ({"nodes": [{"name": "a", "cores": 1, "memory": 1}] * 2}, "node 'a' is there 2 times"),
+        ({"tasks": [{"id": "t", "job": "j", "cpu": float("inf")}]}, "the cpu of task 't' is inf"),
+        ({"traffic": [{"first": "t", "second": "u", "rate": 1.0}]}, "there is traffic of task 't'"),
+        ({"nodes": {}}, "Snapshot.nodes: expected a list"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(DocumentError, match=reason):
+        read_snapshot({"nodes": [], "tasks": [], **change})
 
 
 def test_a_users_placement_is_used() -> None:

@@ -202,6 +202,14 @@ def test_each_rejected_node_has_a_reason() -> None:
     assert plain["matrix"] == {"t": "a"}
 
 
+@pytest.mark.parametrize("name", QUICK)
+def test_without_nodes_or_without_tasks_nothing_is_placed(name: str) -> None:
+    empty = decide(QUICK[name](), Snapshot((), (Task("t", "j"),)), name=name)
+    assert empty.matrix.places == {}
+    assert empty.unplaced == {"t": "the cluster has no nodes"}
+    assert decide(QUICK[name](), Snapshot(_three(), ()), name=name).matrix.places == {}
+
+
 def test_a_name_that_is_no_strategy_is_refused() -> None:
     with pytest.raises(UnknownStrategyError, match="balanced, packed, traffic, load-aware, exact"):
         named("fastest")
