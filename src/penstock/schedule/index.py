@@ -10,9 +10,9 @@ from penstock.schedule.model import NORMAL, Snapshot, Task
 NOWHERE = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Eligible:
-    """The nodes that may run tasks of one kind, by their labels and pins."""
+    """The nodes that may run tasks of one kind, by their labels and pins. There is one for each kind."""
 
     nodes: tuple[int, ...]
     members: frozenset[int]
