@@ -83,6 +83,30 @@ def test_counting_move_by_move_is_counting_from_nothing(seed: int, lazy: bool) -
             assert getattr(found, term) == pytest.approx(value, abs=1e-9), term
 
 
+def test_with_many_nodes_of_different_sizes_a_change_is_told_nearly_right() -> None:
+    draw = Random(3)
+    nodes = tuple(Node(f"n{n:02}", draw.choice([4, 64]), 1 << draw.choice([33, 37])) for n in range(60))
+    tasks = tuple(Task(f"t{n:03}", "j", cpu=0.2, memory=1 << 27) for n in range(300))
+    snapshot = Snapshot(nodes, tasks)
+    index = Index(snapshot)
+    state = State(index, Weights(fit=0.0))
+    assert state.lazy
+    for task in range(300):
+        state.put(task, draw.randrange(60))
+    state.settle()
+    before = cost(state.matrix(), snapshot, state.weights).total
+    differing = 0
+    for task in range(100):
+        home, node = state.place[task], draw.randrange(60)
+        told = state.change(task, node)
+        state.put(task, node)
+        change = cost(state.matrix(), snapshot, state.weights).total - before
+        state.put(task, home)
+        assert told == pytest.approx(change, rel=0.0, abs=2e-5)  # Without the slope it is off by 1e-4.
+        differing += nodes[home].cores != nodes[node].cores
+    assert differing > 20
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
 def test_improving_never_raises_the_cost_nor_breaks_a_rule(seed: int) -> None:
