@@ -64,9 +64,11 @@ def decide(
 ) -> Placement:
     """Place what must be placed, and whatever else is demanded; nothing else moves.
 
-    To rebalance a cluster, demand all its tasks.
+    To rebalance a cluster, demand all its tasks. If one of those that could stay found no node by that, only
+    what must be placed is.
     """
-    wanted = {task.id: task for task in (*needed(snapshot), *demands)}
+    must = {task.id: task for task in needed(snapshot)}
+    wanted = {**must, **{task.id: task for task in demands}}
     asked = tuple(wanted[task] for task in sorted(wanted))
     default = Balanced(weights)
     refused = ""
@@ -88,6 +90,13 @@ def decide(
     if missing and any(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
         matrix, spilled = _placed_too(default, replace(snapshot, overloaded_above=inf), matrix, missing)
         missing = _missing(matrix, asked)
+    evicted = sorted(task.id for task in missing if task.id not in must)
+    if evicted:
+        smaller = decide(strategy, snapshot, name=name, weights=weights)
+        return replace(
+            smaller,
+            refused=f"no node was left for {', '.join(evicted[:_TOLD])}, running now: nothing that can stay is moved",
+        )
     rejected = Rejections(snapshot, matrix, weights)
     unplaced = {task.id: rejected.told(task.id) for task in missing}
     terms = cost(matrix, snapshot, weights)

@@ -68,13 +68,13 @@ class Queues:
         return queue
 
 
-def fill(state: State, order: Iterable[int], emptiness: Emptiness | None = None) -> list[int]:
+def fill(state: State, order: Iterable[int]) -> list[int]:
     """Place tasks in an order, each on the best of a few candidates; return those that found no node.
 
     The candidates are the emptiest nodes, the nodes of those that the task talks to, and its current one.
     """
     index = state.index
-    queues = Queues(state, emptiness or (lambda node: fullness(state, node)))
+    queues = Queues(state, lambda node: fullness(state, node))
     left = []
     for task in order:
         candidates = queues.emptiest(task, CANDIDATES)

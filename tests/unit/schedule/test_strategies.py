@@ -19,6 +19,7 @@ from penstock.schedule.demands import needed
 from penstock.schedule.exact import SolverError, solve
 from penstock.schedule.index import Index
 from penstock.schedule.making_room import make_room
+from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Node, Snapshot, Task, Traffic
 from penstock.schedule.state import State, begin
 from penstock.schedule.strategies import STRATEGIES, UnknownStrategyError, named
@@ -163,6 +164,27 @@ def test_a_lost_node_moves_its_own_tasks_only() -> None:
     placement = decide(Balanced(), after, name="balanced")
     moved = placement.matrix.moved_from(before.matrix.places)
     assert sorted(moved) == before.matrix.of_node("b")
+
+
+class _Careless:
+    """Takes the room of a task that it leaves out."""
+
+    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+        asked = {task.id for task in demands}
+        return Matrix({"t1": "a", "t2": "b", "t3": "b"} if "t1" not in asked else {"t2": "a", "t3": "b"})
+
+
+def test_what_runs_is_not_lost_by_rebalancing() -> None:
+    tasks = (
+        Task("t1", "j", cpu=4, current="a"),
+        Task("t2", "j", cpu=2, current="b"),
+        Task("t3", "j", cpu=2, current="b"),
+    )
+    snapshot = Snapshot((Node("a", 4, GIB), Node("b", 4, GIB)), tasks)
+    placement = decide(_Careless(), snapshot, name="careless", demands=tasks)
+    assert placement.matrix.places == {"t1": "a", "t2": "b", "t3": "b"}
+    assert placement.unplaced == {}
+    assert placement.refused == "no node was left for t1, running now: nothing that can stay is moved"
 
 
 def test_what_balancing_leaves_out_is_placed_all_the_same() -> None:
