@@ -119,9 +119,13 @@ def usages(matrix: Matrix, snapshot: Snapshot) -> dict[str, Usage]:
     """Return what is used on each node of the snapshot."""
     used = {node.name: Usage() for node in snapshot.nodes}
     named = snapshot.task_named
-    for task, node in matrix.places.items():
-        if task in named and node in used:
-            used[node].add(named[task])
+    for task_id, node in matrix.places.items():
+        task, usage = named.get(task_id), used.get(node)
+        if task is not None and usage is not None:
+            usage.cpu += task.cpu
+            usage.memory += task.memory
+            if task.apart:
+                usage.apart[task.apart] += 1
     return used
 
 

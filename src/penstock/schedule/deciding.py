@@ -92,11 +92,9 @@ def decide(
         missing = _missing(matrix, asked)
     evicted = sorted(task.id for task in missing if task.id not in must)
     if evicted:
-        smaller = decide(strategy, snapshot, name=name, weights=weights)
-        return replace(
-            smaller,
-            refused=f"no node was left for {', '.join(evicted[:_TOLD])}, running now: nothing that can stay is moved",
-        )
+        whom = ", ".join(evicted[:_TOLD])
+        reason = f"no node was left for {whom}, running now: nothing that can stay is moved"
+        return replace(decide(strategy, snapshot, name=name, weights=weights), refused=reason)
     rejected = Rejections(snapshot, matrix, weights)
     unplaced = {task.id: rejected.told(task.id) for task in missing}
     terms = cost(matrix, snapshot, weights)

@@ -69,9 +69,10 @@ class State:
         self.unfit = sum(abs(cpu - memory) for cpu, memory in pairs)
         self.crossing_nodes = self.crossing_racks = 0.0
         for task, node in enumerate(self.place):
-            nodes, racks = self.crossing(task, node)
-            self.crossing_nodes += nodes / 2
-            self.crossing_racks += racks / 2
+            if index.neighbours[task]:
+                nodes, racks = self.crossing(task, node)
+                self.crossing_nodes += nodes / 2
+                self.crossing_racks += racks / 2
         self.moved = sum(
             1 for now, before in zip(self.place, index.current, strict=True) if before not in (NOWHERE, now)
         )
