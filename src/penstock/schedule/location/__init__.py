@@ -1,0 +1,47 @@
+"""Where each task's backup is stored and where the task is redeployed, so that recovery moves few data.
+
+The location controller of Iijima et al., "Deciding Backup Location Methods for Distributed Stream Processing
+System" (here *the paper*), whose equation numbers the docstrings name.
+
+- `model`: servers, tasks and the decision, as frozen data.
+- `network`: the edges of the network and the ways through them.
+- `ledger`: what is left of CPU, storage and bandwidth while a decision is being made.
+- `algorithm1`: the paper's algorithm.
+- `formulation`, `exact`: the exact model, and the solvers CBC and HiGHS that solve it.
+- `improved`, `repair`: the algorithm Penstock uses: several failures at once, few changes, near the optimum.
+- `verify`: checks a decision against every constraint, whoever made it.
+"""
+
+from penstock.schedule.location.algorithm1 import algorithm1
+from penstock.schedule.location.improved import resolve, solve
+from penstock.schedule.location.model import (
+    Choice,
+    Decision,
+    Objective,
+    Problem,
+    ProblemError,
+    Server,
+    Task,
+    Unprotected,
+    Uplink,
+    changes,
+)
+from penstock.schedule.location.verify import Violation, verify
+
+__all__ = [
+    "Choice",
+    "Decision",
+    "Objective",
+    "Problem",
+    "ProblemError",
+    "Server",
+    "Task",
+    "Unprotected",
+    "Uplink",
+    "Violation",
+    "algorithm1",
+    "changes",
+    "resolve",
+    "solve",
+    "verify",
+]

@@ -1,0 +1,153 @@
+"""The algorithm Penstock decides with: like Algorithm 1 it prefers one server for both, and then repairs.
+
+1. Tasks that ask for much come first. Each goes to the server of which the least is asked that can both store
+   and redeploy it, in its own rack if there is one. Heaps give these servers, so that not all pairs are
+   looked at.
+2. A task for which there is none is put on two servers; the transfers that one failure starts share the
+   bandwidth.
+3. Repair (`repair`): a task that costs something takes the place of another that can go elsewhere.
+
+**k failures at once.** The CPU of a redeploy server suffices for the tasks of any k servers that fail
+together, and every edge bears equation (4) then. The bound is conservative: a task whose store or redeploy
+server fails together with its own still counts, though it cannot be redeployed as decided; such a task needs
+a new decision.
+
+**Few changes.** `resolve` keeps each choice of an earlier decision that still holds and did not become much
+worse; only the others are decided anew. A kept choice changes only where a task would otherwise have no place
+at all.
+
+All is deterministic: ties go by the order of servers and tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.schedule.location.candidates import Candidates
+from penstock.schedule.location.model import Decision, Problem, decide
+from penstock.schedule.location.placement import Placement
+from penstock.schedule.location.repair import Repair
+
+Order = Callable[[Placement], list[int]]
+
+MUCH_WORSE = 2.0
+SECONDS_WORTH = 1.0
+EFFORT = 20_000
+EFFORT_PER_TASK = 10
+SEVERAL_STARTS = 1_000
+"""Up to so many tasks, a decision that costs something is tried from several orders of the tasks."""
+
+
+def solve(problem: Problem, *, effort: int | None = None) -> Decision:
+    """Decide for all tasks. The effort bounds how many places are tried, and so the time."""
+    return _solve(problem, None, effort)
+
+
+def resolve(problem: Problem, previous: Decision, *, effort: int | None = None) -> Decision:
+    """Decide again after something changed, and keep of the previous decision what can be kept.
+
+    A choice is given up if one of its servers is gone, if the task now works on one of them, if they can take
+    it no more, or if its transfer takes over twice as long as it did and over a second more.
+    """
+    return _solve(problem, previous, effort)
+
+
+def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> Decision:
+    if effort is None:
+        effort = EFFORT + EFFORT_PER_TASK * len(problem.tasks)
+    best: Decision | None = None
+    for order in _ORDERS:
+        decision = _from(problem, previous, order, effort)
+        if best is None or decision.objective.total < best.objective.total:
+            best = decision
+        if best.objective.total == 0.0 or len(problem.tasks) > SEVERAL_STARTS:
+            break
+    assert best is not None
+    return best
+
+
+def _from(problem: Problem, previous: Decision | None, order: Order, effort: int) -> Decision:
+    placement = Placement(problem)
+    kept = _keep(placement, previous) if previous else set()
+    open_tasks = [task for task in order(placement) if placement.places[task] is None]
+    candidates = Candidates(placement, effort)
+    left = [task for task in open_tasks if not candidates.put(task)]
+    if left:
+        Repair(placement, kept, effort).run(left)
+    choices = [choice for task in range(len(problem.tasks)) if (choice := placement.choice(task))]
+    reasons = {
+        problem.tasks[task].name: _why_not(placement, task)
+        for task in range(len(problem.tasks))
+        if placement.places[task] is None
+    }
+    return decide(problem, "improved", choices, reasons)
+
+
+def _hardest_first(placement: Placement) -> list[int]:
+    """Return the tasks, those first that ask for the largest share of what the servers have on average."""
+    ledger, servers = placement.ledger, max(1, len(placement.network.names))
+    totals = (sum(ledger.free_cpu), sum(ledger.storage), sum(ledger.capacity[:servers]))
+    shares = [servers / total if total > 0 else 0.0 for total in totals]
+    cpu, size, rate = shares
+
+    def hardness(task: int) -> float:
+        need = placement.needs[task]
+        return max(need[0] * cpu, need[1] * size, need[2] * rate)
+
+    return _largest_first(placement, hardness)
+
+
+def _largest_first(placement: Placement, size: Callable[[int], float]) -> list[int]:
+    tasks = placement.problem.tasks
+    return sorted(range(len(tasks)), key=lambda task: (-size(task), tasks[task].name))
+
+
+_ORDERS: tuple[Order, ...] = (
+    _hardest_first,
+    lambda placement: _largest_first(placement, lambda task: placement.needs[task][1]),
+    lambda placement: _largest_first(placement, lambda task: placement.needs[task][0]),
+    lambda placement: _largest_first(placement, lambda task: -placement.needs[task][2]),
+)
+"""Of the tasks: by the scarcest need, by the size of the backup, by CPU, and the smallest rate first."""
+
+
+def _keep(placement: Placement, previous: Decision) -> set[int]:
+    """Put the tasks back where they were as far as that holds, and return those."""
+    problem, index = placement.problem, placement.network.index
+    numbers = {task.name: number for number, task in enumerate(problem.tasks)}
+    kept: set[int] = set()
+    for choice in previous.choices:
+        task = numbers.get(choice.task)
+        if task is None or choice.store not in index or choice.redeploy not in index:
+            continue
+        place = (index[choice.store], index[choice.redeploy])
+        if not (placement.can_store(task, place[0]) and placement.can_redeploy(task, place[1])):
+            continue
+        placement.put(task, place)
+        if place[0] != place[1]:
+            room = placement.ledger.transfer_room(placement.sources[task], *place)
+            rate = next((rate for rate in problem.rates if rate <= min(room, choice.rate)), 0.0)
+            allowed = max(MUCH_WORSE * choice.seconds, choice.seconds + SECONDS_WORTH)
+            if not rate or placement.needs[task][1] / rate > allowed:
+                placement.remove(task)
+                continue
+            placement.remove(task)
+            placement.put(task, place, rate)
+        kept.add(task)
+    return kept
+
+
+def _why_not(placement: Placement, task: int) -> str:
+    """Return why a task has no place: what stands against each server, counted."""
+    servers = [server for server in range(len(placement.network.names)) if server != placement.sources[task]]
+    if not servers:
+        return "there is no other server"
+    _, size, rate = placement.needs[task]
+    source = placement.sources[task]
+    no_storage = sum(not placement.ledger.storage_fits(server, size) for server in servers)
+    no_way = sum(not placement.ledger.store_fits(source, server, rate) for server in servers)
+    no_cpu = sum(not placement.can_redeploy(task, server) for server in servers)
+    return (
+        f"of {len(servers)} other servers {no_storage} lack storage, "
+        f"{no_way} lack bandwidth on the way and {no_cpu} lack CPU for it"
+    )

@@ -1,0 +1,53 @@
+"""The network as the paper's E: each server's link, each rack's uplink, and the way between two servers."""
+
+from __future__ import annotations
+
+import math
+
+from penstock.schedule.location.model import Problem
+
+
+class Network:
+    """Numbers servers and edges, so that what is on the way between two servers is found without search.
+
+    Edge number i is the link of server number i; behind them come the uplinks of the racks.
+
+    >>> from penstock.schedule.location.model import Server, Uplink
+    >>> near = Server("a", 4, 100.0, rack="x"), Server("b", 4, 100.0, rack="x")
+    >>> servers = (*near, Server("c", 4, 50.0, rack="y"))
+    >>> network = Network(Problem(servers, (), (Uplink("y", 20.0),)))
+    >>> network.path(0, 1), network.path(0, 2), network.path(2, 2)
+    ((0, 1), (0, 3, 4, 2), ())
+    >>> network.capacity[3:]
+    [inf, 20.0]
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.names = [server.name for server in problem.servers]
+        self.index = {name: number for number, name in enumerate(self.names)}
+        self.racks = sorted({server.rack for server in problem.servers})
+        numbers = {rack: number for number, rack in enumerate(self.racks)}
+        self.rack_of = [numbers[server.rack] for server in problem.servers]
+        self.members: list[list[int]] = [[] for _ in self.racks]
+        for number, rack in enumerate(self.rack_of):
+            self.members[rack].append(number)
+        limits = {uplink.rack: uplink.bandwidth for uplink in problem.uplinks}
+        self.capacity = [server.bandwidth for server in problem.servers]
+        self.capacity += [limits.get(rack, math.inf) for rack in self.racks]
+
+    def path(self, start: int, end: int) -> tuple[int, ...]:
+        """Return the edges between two servers; none between a server and itself."""
+        if start == end:
+            return ()
+        first, last = self.rack_of[start], self.rack_of[end]
+        if first == last:
+            return (start, end)
+        servers = len(self.names)
+        return (start, servers + first, servers + last, end)
+
+    def edge_name(self, edge: int) -> str:
+        """Return what an edge is called in reasons."""
+        servers = len(self.names)
+        if edge < servers:
+            return f"the link of {self.names[edge]}"
+        return f"the uplink of rack {self.racks[edge - servers]!r}"

@@ -1,0 +1,169 @@
+"""A decision in the making: tasks are put somewhere and taken away again, and the ledger follows."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from penstock.schedule.location.ledger import Ledger
+from penstock.schedule.location.model import Choice, Problem
+from penstock.schedule.location.network import Network
+
+Place = tuple[int, int]
+"""Store and redeploy server."""
+
+
+class Placement:
+    """Where tasks are by now. Tasks are numbers in the problem's order."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.network = Network(problem)
+        self.ledger = Ledger(problem, self.network)
+        self.sources = [self.network.index[task.server] for task in problem.tasks]
+        self.needs = [(task.cpu, task.backup, task.store_rate) for task in problem.tasks]
+        self.places: list[Place | None] = [None] * len(problem.tasks)
+        self.rates = [0.0] * len(problem.tasks)
+        self.stored_on: list[set[int]] = [set() for _ in self.network.names]
+        self.redeployed_to: list[set[int]] = [set() for _ in self.network.names]
+        racks = self.network.rack_of
+        self._nearest = [
+            sorted(range(len(racks)), key=lambda server: (racks[server] != rack, server))
+            for rack in range(len(self.network.racks))
+        ]
+        self.fixed: set[int] = set()
+        """Tasks whose rate is not shared anew."""
+        self.apart: dict[int, set[int]] = {}
+        """By source: the tasks whose store and redeploy server differ."""
+
+    def seconds(self, task: int) -> float:
+        """Return what a task costs now."""
+        place = self.places[task]
+        if place is None:
+            return self.problem.unprotected_seconds(self.problem.tasks[task])
+        return self.needs[task][1] / self.rates[task] if self.rates[task] else 0.0
+
+    def source_seconds(self, source: int) -> float:
+        """Return what the transfers of a source's tasks cost."""
+        return sum(self.seconds(task) for task in self.apart.get(source, ()))
+
+    def reach(self, task: int) -> list[int]:
+        """Return the servers to which the task's own link and uplink let it store, near ones first."""
+        network, ledger = self.network, self.ledger
+        source, rate = self.sources[task], self.needs[task][2]
+        if not ledger.edge_fits(source, source, rate):
+            return []
+        rack = network.rack_of[source]
+        if not ledger.edge_fits(len(network.names) + rack, source, rate):
+            return network.members[rack]
+        return self._nearest[rack]
+
+    def can_store(self, task: int, server: int) -> bool:
+        """Can this server keep the task's backup?"""
+        _, size, rate = self.needs[task]
+        source = self.sources[task]
+        return (
+            server != source
+            and self.ledger.storage_fits(server, size)
+            and self.ledger.store_fits(source, server, rate)
+        )
+
+    def can_redeploy(self, task: int, server: int) -> bool:
+        """Can this server run the task?"""
+        source = self.sources[task]
+        return server != source and self.ledger.cpu_fits(server, source, self.needs[task][0])
+
+    def can_take(self, task: int, server: int) -> bool:
+        """Can this server do both?"""
+        return self.can_redeploy(task, server) and self.can_store(task, server)
+
+    def put(self, task: int, place: Place, rate: float = 0.0) -> None:
+        """Put a task somewhere, without asking whether it fits."""
+        store, redeploy = place
+        source = self.sources[task]
+        self.ledger.take(source, store, redeploy, self.needs[task], rate)
+        self.places[task] = place
+        self.rates[task] = rate
+        self.stored_on[store].add(task)
+        self.redeployed_to[redeploy].add(task)
+        if store != redeploy:
+            self.apart.setdefault(source, set()).add(task)
+
+    def remove(self, task: int) -> tuple[Place | None, float]:
+        """Take a task away and return where it was."""
+        place, rate = self.places[task], self.rates[task]
+        if place is not None:
+            store, redeploy = place
+            self.ledger.give(self.sources[task], store, redeploy, self.needs[task], rate)
+            self.places[task] = None
+            self.rates[task] = 0.0
+            self.stored_on[store].discard(task)
+            self.redeployed_to[redeploy].discard(task)
+            if store != redeploy:
+                self.apart[self.sources[task]].discard(task)
+        return place, rate
+
+    def put_apart(self, task: int, place: Place) -> bool:
+        """Put a task on two servers and share the bandwidth anew; leave all as it was if it is too little."""
+        self.put(task, place)
+        if self.share(self.sources[task]):
+            return True
+        self.remove(task)
+        return False
+
+    def share(self, source: int) -> bool:
+        """Share the bandwidth among the transfers that a failure of the source starts.
+
+        All begin at the lowest rate; then again and again the one that gains the most for the bandwidth it
+        takes goes one rung up. Nothing is changed if not even the lowest rates fit.
+        """
+        tasks = sorted(task for task in self.apart.get(source, ()) if task not in self.fixed)
+        before = [self.rates[task] for task in tasks]
+        ladder = self.problem.rates[::-1]
+        for task in tasks:
+            self.set_rate(task, 0.0)
+        for task in tasks:
+            if not self._raise(task, ladder[0]):
+                for changed, rate in zip(tasks, before, strict=True):
+                    self.set_rate(changed, rate)
+                return False
+        if len(ladder) > 1:
+            heap = [self._gain(task, 1) for task in tasks]
+            heapify(heap)
+            while heap:
+                _, task, rung = heappop(heap)
+                if self._raise(task, ladder[rung]) and rung + 1 < len(ladder):
+                    heappush(heap, self._gain(task, rung + 1))
+        return True
+
+    def _gain(self, task: int, rung: int) -> tuple[float, int, int]:
+        ladder = self.problem.rates
+        low, high = ladder[-rung], ladder[-rung - 1]
+        return -self.needs[task][1] / (low * high), task, rung
+
+    def _raise(self, task: int, rate: float) -> bool:
+        place = self.places[task]
+        assert place is not None
+        change = rate - self.rates[task]
+        if self.ledger.transfer_room(self.sources[task], *place) < change:
+            return False
+        self.set_rate(task, rate)
+        return True
+
+    def set_rate(self, task: int, rate: float) -> None:
+        """Give a task's transfer this rate, without asking whether it fits."""
+        place = self.places[task]
+        assert place is not None
+        self.ledger.set_rate(self.sources[task], *place, rate - self.rates[task])
+        self.rates[task] = rate
+
+    def choice(self, task: int) -> Choice | None:
+        """Return what was decided for a task."""
+        place = self.places[task]
+        if place is None:
+            return None
+        name, names = self.problem.tasks[task].name, self.network.names
+        store, redeploy = place
+        if store == redeploy:
+            return Choice(name, names[store], names[store], reason="one server stores and redeploys it")
+        reason = "no one server has the storage, CPU and bandwidth; nothing cheaper was found than this pair"
+        return Choice(name, names[store], names[redeploy], self.rates[task], self.seconds(task), reason)
