@@ -9,6 +9,7 @@ from penstock.schedule.location.placement import Placement
 
 NEAR = 6
 FAR = 12
+FEW = 64
 
 
 class Candidates:
@@ -71,9 +72,10 @@ class Candidates:
                 found = self._first(task, self.everywhere, FAR)
             if found is not None:
                 return found
-        if self.scans < len(reach):
-            return None
-        self.scans -= len(reach)
+        if len(reach) > FEW:
+            if self.scans < len(reach):
+                return None
+            self.scans -= len(reach)
         rack = network.rack_of
         order = sorted(
             reach, key=lambda server: (rack[server] != rack[source], self.pressure[server], server)

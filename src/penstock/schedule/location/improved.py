@@ -33,7 +33,8 @@ Order = Callable[[Placement], list[int]]
 MUCH_WORSE = 2.0
 SECONDS_WORTH = 1.0
 EFFORT = 20_000
-EFFORT_PER_TASK = 10
+EFFORT_PER_TASK = 20
+EXPLAINED = 30
 SEVERAL_STARTS = 1_000
 """Up to so many tasks, a decision that costs something is tried from several orders of the tasks."""
 
@@ -139,15 +140,18 @@ def _keep(placement: Placement, previous: Decision) -> set[int]:
 
 def _why_not(placement: Placement, task: int) -> str:
     """Return why a task has no place: what stands against each server, counted."""
-    servers = [server for server in range(len(placement.network.names)) if server != placement.sources[task]]
-    if not servers:
+    network, source = placement.network, placement.sources[task]
+    reach = placement.reach(task)
+    if len(network.names) < 2:
         return "there is no other server"
+    if not reach:
+        return f"{network.edge_name(source)}, where it works, has no bandwidth left for storing it elsewhere"
+    servers = [server for server in reach if server != source][:EXPLAINED]
     _, size, rate = placement.needs[task]
-    source = placement.sources[task]
     no_storage = sum(not placement.ledger.storage_fits(server, size) for server in servers)
     no_way = sum(not placement.ledger.store_fits(source, server, rate) for server in servers)
     no_cpu = sum(not placement.can_redeploy(task, server) for server in servers)
     return (
-        f"of {len(servers)} other servers {no_storage} lack storage, "
+        f"of {len(servers)} servers looked at {no_storage} lack storage, "
         f"{no_way} lack bandwidth on the way and {no_cpu} lack CPU for it"
     )

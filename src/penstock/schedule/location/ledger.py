@@ -88,7 +88,11 @@ class Ledger:
 
     def store_fits(self, source: int, store: int, rate: float) -> bool:
         """Can the way bear this storing?"""
-        return all(self.edge_fits(edge, source, rate) for edge in self.network.path(source, store))
+        # Asked most often of all: a generator would take twice as long.
+        for edge in self.network.path(source, store)[::-1]:  # noqa: SIM110
+            if not self.edge_fits(edge, source, rate):
+                return False
+        return True
 
     def edge_fits(self, edge: int, source: int, rate: float) -> bool:
         """Can an edge bear this storing?"""

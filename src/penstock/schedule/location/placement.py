@@ -37,10 +37,13 @@ class Placement:
 
     def seconds(self, task: int) -> float:
         """Return what a task costs now."""
-        place = self.places[task]
+        return self.cost(task, self.places[task], self.rates[task])
+
+    def cost(self, task: int, place: Place | None, rate: float) -> float:
+        """Return what a task costs at a place."""
         if place is None:
             return self.problem.unprotected_seconds(self.problem.tasks[task])
-        return self.needs[task][1] / self.rates[task] if self.rates[task] else 0.0
+        return self.needs[task][1] / rate if rate else 0.0
 
     def source_seconds(self, source: int) -> float:
         """Return what the transfers of a source's tasks cost."""
@@ -121,6 +124,8 @@ class Placement:
         ladder = self.problem.rates[::-1]
         for task in tasks:
             self.set_rate(task, 0.0)
+        if self._undisturbed(tasks):
+            return True
         for task in tasks:
             if not self._raise(task, ladder[0]):
                 for changed, rate in zip(tasks, before, strict=True):
@@ -135,16 +140,35 @@ class Placement:
                     heappush(heap, self._gain(task, rung + 1))
         return True
 
+    def _undisturbed(self, tasks: list[int]) -> bool:
+        """Give each the rate it could have alone, if all of them can have it."""
+        alone = []
+        for task in tasks:
+            room = self.transfer_room(task)
+            rate = next((rate for rate in self.problem.rates if rate <= room), 0.0)
+            if not rate:
+                return False
+            alone.append(rate)
+        for task, rate in zip(tasks, alone, strict=True):
+            if not self._raise(task, rate):
+                for other in tasks:
+                    self.set_rate(other, 0.0)
+                return False
+        return True
+
+    def transfer_room(self, task: int) -> float:
+        """Return by how much a task's transfer may become faster."""
+        place = self.places[task]
+        assert place is not None
+        return self.ledger.transfer_room(self.sources[task], *place)
+
     def _gain(self, task: int, rung: int) -> tuple[float, int, int]:
         ladder = self.problem.rates
         low, high = ladder[-rung], ladder[-rung - 1]
         return -self.needs[task][1] / (low * high), task, rung
 
     def _raise(self, task: int, rate: float) -> bool:
-        place = self.places[task]
-        assert place is not None
-        change = rate - self.rates[task]
-        if self.ledger.transfer_room(self.sources[task], *place) < change:
+        if self.transfer_room(task) < rate - self.rates[task]:
             return False
         self.set_rate(task, rate)
         return True

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain, combinations
+from collections.abc import Callable
+from itertools import chain, combinations, permutations
 
 from penstock.schedule.location.placement import Place, Placement
 
 WIDE = 8
-NEAREST = 16
+NEAREST = 12
+FEW = 64
 TRIED_PAIRS = 4
 ROUNDS = 8
+SMALL = 200
+SHARING = 4
+"""How many places could be looked at in the time that sharing the bandwidth takes, for each transfer."""
 GAIN = 1e-6
 """Less than this part of the cost is no gain, but rounding."""
 
@@ -22,81 +26,170 @@ class Repair:
         self.placement = placement
         self.kept = kept
         self.effort = effort
+        self._costly: list[int] = []
+        self._noted: dict[int, tuple[Place | None, float]] = {}
         placement.fixed = kept
 
     def run(self, left: list[int]) -> None:
         """Place what is left, then make it cheaper until nothing gains or the effort is spent."""
         for task in left:
             self._place(task)
+        self._noted.clear()
+        small = len(self.placement.places) <= SMALL
         for _ in range(ROUNDS):
-            if not self._round(sorted(left)):
+            if not self._round(self._exchange) and not (small and self._round(self._reorder)):
                 return
 
-    def _round(self, tasks: list[int]) -> bool:
+    def _round(self, move: Callable[[int], bool]) -> bool:
+        """Try a move with each costly task, the costliest first."""
         seconds = self.placement.seconds
-        costly = sorted((task for task in tasks if seconds(task) > 0.0), key=lambda task: -seconds(task))
+        tasks = [task for task in range(len(self.placement.places)) if task not in self.kept]
+        self._costly = sorted(
+            (task for task in tasks if seconds(task) > 0.0), key=lambda task: -seconds(task)
+        )
         gained = False
-        for task in costly:
+        for task in list(self._costly):
             if self.effort <= 0:
                 return False
             if seconds(task) > 0.0:
-                gained |= self._better(task) or self._exchange(task)
+                gained |= self._anew(task) or move(task)
         return gained
 
-    def _better(self, task: int) -> bool:
-        """Place a task anew where that is cheaper."""
-        return self._try((task,))
+    def _anew(self, task: int) -> bool:
+        """Place a task anew, where that is cheaper."""
+        self._take_out(task)
+        self._place(task)
+        return self._keep_if_cheaper()
 
     def _exchange(self, task: int) -> bool:
-        """Let a task be placed before one or two that are in its way, where that is cheaper for all."""
-        others = self._in_the_way(task)
-        groups = chain(((other,) for other in others), combinations(others[:NEAREST], 2))
-        return any(self._try((task, *group)) for group in groups if self.effort > 0)
-
-    def _try(self, tasks: tuple[int, ...]) -> bool:
-        """Place these tasks in this order; take it back unless the sum became smaller."""
+        """Put a task where one or two others leave for it, where that is cheaper for all together."""
         placement = self.placement
-        sources = sorted({placement.sources[task] for task in tasks})
-        before = self._cost(sources, tasks)
-        apart = [other for source in sources for other in placement.apart.get(source, ())]
-        rates = {task: placement.rates[task] for task in sorted({*apart, *tasks})}
-        places = {task: placement.places[task] for task in tasks}
-        for task in tasks:
-            placement.remove(task)
-        for task in tasks:
+        place, rate = placement.remove(task)
+        reach = placement.reach(task)
+        if place is not None:
+            placement.put(task, place, rate)
+        for server in reach:
+            others = self._blocking(task, server)
+            self.effort -= 1 + len(others)
+            for group in chain(((other,) for other in others), combinations(others[:WIDE], 2)):
+                if self.effort <= 0:
+                    return False
+                if self._swap(task, server, group):
+                    return True
+        return False
+
+    def _reorder(self, task: int) -> bool:
+        """Place a task before one or two others, wherever all of these are, where that is cheaper."""
+        source, places = self.placement.sources, self.placement.places
+        may_move_kept = places[task] is None
+        others = [
+            other
+            for other in range(len(places))
+            if other != task and (may_move_kept or other not in self.kept)
+        ]
+        others.sort(key=lambda other: source[other] != source[task])
+        for group in chain(((other,) for other in others), permutations(others[:NEAREST], 2)):
+            if self.effort <= 0:
+                return False
+            for leaving in (task, *group):
+                self._take_out(leaving)
+            for entering in (task, *group):
+                self._place(entering)
+            if self._keep_if_cheaper():
+                return True
+        return False
+
+    def _blocking(self, task: int, server: int) -> list[int]:
+        """Return the tasks on a server whose leaving may let a task in.
+
+        What was kept of an earlier decision is left alone, unless the task has no place at all.
+        """
+        placement = self.placement
+        source = placement.sources[task]
+        if server == source:
+            return []
+        redeployed = placement.redeployed_to[server]
+        if placement.problem.failures == 1:
+            redeployed = {other for other in redeployed if placement.sources[other] == source}
+        found = placement.stored_on[server] | redeployed
+        may_move_kept = placement.places[task] is None
+        return sorted(other for other in found if other != task and (may_move_kept or other not in self.kept))
+
+    def _swap(self, task: int, server: int, others: tuple[int, ...]) -> bool:
+        placement = self.placement
+        self.effort -= 2
+        for leaving in (task, *others):
+            self._take_out(leaving)
+        if placement.can_take(task, server):
+            placement.put(task, (server, server))
+        elif placement.problem.failures > 1 or self._noted[task][0] is None:
             self._place(task)
-        for source in sources:
+        if placement.places[task] is not None:
+            for other in others:
+                self._place(other)
+            self._fill(server)
+        return self._keep_if_cheaper()
+
+    def _fill(self, server: int) -> None:
+        """Put other costly tasks where one has left."""
+        placement = self.placement
+        self.effort -= len(self._costly)
+        for task in self._costly:
+            if placement.seconds(task) > 0.0 and placement.can_take(task, server):
+                self._take_out(task)
+                placement.put(task, (server, server))
+
+    def _note(self, task: int) -> None:
+        self._noted.setdefault(task, (self.placement.places[task], self.placement.rates[task]))
+
+    def _take_out(self, task: int) -> None:
+        self._note(task)
+        self.placement.remove(task)
+
+    def _keep_if_cheaper(self) -> bool:
+        """Share the bandwidth anew; then take back all since the last step, unless it is a gain."""
+        placement = self.placement
+        for source in sorted({placement.sources[task] for task in self._noted}):
+            for task in placement.apart.get(source, ()):
+                self._note(task)
             placement.share(source)
-        if self._cost(sources, tasks) < before * (1 - GAIN):
+        noted = sorted(self._noted.items())
+        before = sum(placement.cost(task, place, rate) for task, (place, rate) in noted)
+        after = sum(placement.seconds(task) for task, _ in noted)
+        self._noted = {}
+        if after < before * (1 - GAIN):
             return True
-        for task, rate in rates.items():
-            place, _ = placement.remove(task)
-            place = places.get(task, place)
+        for task, _ in noted:
+            placement.remove(task)
+        for task, (place, rate) in noted:
             if place is not None:
                 placement.put(task, place, rate)
         return False
 
-    def _cost(self, sources: Iterable[int], tasks: Iterable[int]) -> float:
-        placement = self.placement
-        transfers = sum(placement.source_seconds(source) for source in sources)
-        return transfers + sum(placement.seconds(task) for task in tasks if placement.places[task] is None)
-
     def _place(self, task: int) -> None:
         """Put a task on one server, else on two so that its source's transfers are cheapest, else nowhere."""
         placement = self.placement
+        self._note(task)
         reach = placement.reach(task)
         self.effort -= len(reach) + 1
-        able = [server for server in reach if placement.can_take(task, server)]
-        if able:
-            # The fullest that can take it, to leave large gaps for large tasks.
-            server = min(able, key=lambda server: placement.ledger.free_cpu[server])
+        server = self._one_server(task, reach)
+        if server is not None:
             placement.put(task, (server, server))
+            return
+        if self.effort <= 0 and len(reach) > FEW:
             return
         source = placement.sources[task]
         best: tuple[float, Place] | None = None
         rates = {other: placement.rates[other] for other in sorted(placement.apart.get(source, ()))}
-        limit = placement.source_seconds(source) + placement.seconds(task)
+        for other in rates:
+            self._note(other)
+        others = placement.source_seconds(source)
+        limit = others + placement.seconds(task)
+        least = others + placement.needs[task][1] / placement.problem.rates[0]
         for pair in self._pairs(task, reach):
+            if best and best[0] <= least * (1 + GAIN):
+                break
+            self.effort -= SHARING * (1 + len(rates))
             if placement.put_apart(task, pair):
                 seconds = placement.source_seconds(source)
                 if seconds < (best[0] if best else limit) * (1 - GAIN):
@@ -106,6 +199,19 @@ class Repair:
                     placement.set_rate(other, rate)
         if best:
             placement.put_apart(task, best[1])
+
+    def _one_server(self, task: int, reach: list[int]) -> int | None:
+        placement = self.placement
+        if len(reach) <= FEW:
+            able = [server for server in reach if placement.can_take(task, server)]
+            # The fullest that can take it, to leave large gaps for large tasks.
+            return min(able, key=lambda server: placement.ledger.free_cpu[server]) if able else None
+        # Each task begins at another server, so that the full ones are not asked again and again.
+        begin = task * 37 % len(reach)
+        order = reach[begin:] + reach[:begin]
+        if self.effort <= 0:
+            order = order[:FEW]
+        return next((server for server in order if placement.can_take(task, server)), None)
 
     def _pairs(self, task: int, reach: list[int]) -> list[Place]:
         """Return the pairs of servers between which there is the most room, some few of them."""
@@ -122,22 +228,4 @@ class Repair:
         pairs = [(store, redeploy) for store in stores for redeploy in redeploys if store != redeploy]
         self.effort -= len(pairs)
         pairs.sort(key=lambda pair: (-placement.ledger.transfer_room(source, *pair), pair))
-        return pairs[:TRIED_PAIRS]
-
-    def _in_the_way(self, task: int) -> list[int]:
-        """Return the tasks whose leaving may help: first those of the same source, then all others.
-
-        What was kept of an earlier decision is left alone, unless the task has no place at all.
-        """
-        placement = self.placement
-        source = placement.sources[task]
-        may_move_kept = placement.places[task] is None
-        others = [
-            other
-            for other, place in enumerate(placement.places)
-            if place is not None and other != task and (may_move_kept or other not in self.kept)
-        ]
-        same = [other for other in others if placement.sources[other] == source]
-        if not placement.reach(task):
-            return same
-        return same + [other for other in others if placement.sources[other] != source]
+        return pairs[: TRIED_PAIRS if self.effort > 0 else 1]
