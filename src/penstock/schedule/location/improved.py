@@ -5,7 +5,8 @@
    looked at.
 2. A task for which there is none is put on two servers; the transfers that one failure starts share the
    bandwidth.
-3. Repair (`repair`): a task that costs something takes the place of another that can go elsewhere.
+3. If that costs something, Algorithm 1 is tried too, and what is cheaper is repaired (`repair`): a task that
+   costs something takes the place of others that can go elsewhere.
 
 **k failures at once.** The CPU of a redeploy server suffices for the tasks of any k servers that fail
 together, and every edge bears equation (4) then. The bound is conservative: a task whose store or redeploy
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.schedule.location.algorithm1 import algorithm1
 from penstock.schedule.location.candidates import Candidates
 from penstock.schedule.location.model import Decision, Problem, decide
 from penstock.schedule.location.placement import Placement
@@ -35,8 +37,10 @@ SECONDS_WORTH = 1.0
 EFFORT = 20_000
 EFFORT_PER_TASK = 20
 EXPLAINED = 30
-SEVERAL_STARTS = 1_000
+SEVERAL_ORDERS = 24
 """Up to so many tasks, a decision that costs something is tried from several orders of the tasks."""
+FEW_SERVERS = 64
+"""Up to so many, Algorithm 1 is tried as a start too: its second half looks at all pairs of servers."""
 
 
 def solve(problem: Problem, *, effort: int | None = None) -> Decision:
@@ -56,25 +60,35 @@ def resolve(problem: Problem, previous: Decision, *, effort: int | None = None) 
 def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> Decision:
     if effort is None:
         effort = EFFORT + EFFORT_PER_TASK * len(problem.tasks)
-    best: Decision | None = None
-    for order in _ORDERS:
-        decision = _from(problem, previous, order, effort)
-        if best is None or decision.objective.total < best.objective.total:
-            best = decision
-        if best.objective.total == 0.0 or len(problem.tasks) > SEVERAL_STARTS:
-            break
-    assert best is not None
-    return best
+    starts: list[tuple[float, Repair]] = []
+    for order in _ORDERS if len(problem.tasks) <= SEVERAL_ORDERS else _ORDERS[:1]:
+        placement = Placement(problem)
+        kept = _keep(placement, previous) if previous else set()
+        starts.append(_start(placement, kept, order, effort))
+        if starts[-1][0] == 0.0:
+            return _decision(problem, placement)
+    if previous is None and len(problem.servers) <= FEW_SERVERS:
+        placement = Placement(problem)
+        _keep(placement, algorithm1(problem))
+        starts.append(_start(placement, set(), _hardest_first, effort))
+    starts.sort(key=lambda start: start[0])
+    decisions = []
+    for _, repair in starts if len(problem.tasks) <= SEVERAL_ORDERS else starts[:1]:
+        repair.run()
+        decisions.append(_decision(problem, repair.placement))
+    return min(decisions, key=lambda decision: decision.objective.total)
 
 
-def _from(problem: Problem, previous: Decision | None, order: Order, effort: int) -> Decision:
-    placement = Placement(problem)
-    kept = _keep(placement, previous) if previous else set()
+def _start(placement: Placement, kept: set[int], order: Order, effort: int) -> tuple[float, Repair]:
+    """Place all tasks that are not placed yet in an order, and return what that costs."""
     open_tasks = [task for task in order(placement) if placement.places[task] is None]
     candidates = Candidates(placement, effort)
-    left = [task for task in open_tasks if not candidates.put(task)]
-    if left:
-        Repair(placement, kept, effort).run(left)
+    repair = Repair(placement, kept, effort)
+    repair.place([task for task in open_tasks if not candidates.put(task)])
+    return sum(placement.seconds(task) for task in range(len(placement.places))), repair
+
+
+def _decision(problem: Problem, placement: Placement) -> Decision:
     choices = [choice for task in range(len(problem.tasks)) if (choice := placement.choice(task))]
     reasons = {
         problem.tasks[task].name: _why_not(placement, task)

@@ -30,11 +30,14 @@ class Repair:
         self._noted: dict[int, tuple[Place | None, float]] = {}
         placement.fixed = kept
 
-    def run(self, left: list[int]) -> None:
-        """Place what is left, then make it cheaper until nothing gains or the effort is spent."""
+    def place(self, left: list[int]) -> None:
+        """Place these tasks one by one, without taking anything away for them."""
         for task in left:
             self._place(task)
         self._noted.clear()
+
+    def run(self) -> None:
+        """Make the decision cheaper until nothing gains or the effort is spent."""
         small = len(self.placement.places) <= SMALL
         for _ in range(ROUNDS):
             if not self._round(self._exchange) and not (small and self._round(self._reorder)):
@@ -206,19 +209,27 @@ class Repair:
             able = [server for server in reach if placement.can_take(task, server)]
             # The fullest that can take it, to leave large gaps for large tasks.
             return min(able, key=lambda server: placement.ledger.free_cpu[server]) if able else None
-        # Each task begins at another server, so that the full ones are not asked again and again.
-        begin = task * 37 % len(reach)
-        order = reach[begin:] + reach[:begin]
-        if self.effort <= 0:
-            order = order[:FEW]
-        return next((server for server in order if placement.can_take(task, server)), None)
+        return next((server for server in self._some(task, reach) if placement.can_take(task, server)), None)
+
+    def _some(self, task: int, servers: list[int]) -> list[int]:
+        """Return servers from another one on for each task, so that full ones are not asked each time.
+
+        When the effort is spent these are only a few.
+        """
+        if len(servers) <= FEW:
+            return servers
+        begin = task * 37 % len(servers)
+        order = servers[begin:] + servers[:begin]
+        return order if self.effort > 0 else order[:FEW]
 
     def _pairs(self, task: int, reach: list[int]) -> list[Place]:
         """Return the pairs of servers between which there is the most room, some few of them."""
         placement = self.placement
         source = placement.sources[task]
-        stores = [server for server in reach if placement.can_store(task, server)]
-        servers = range(len(placement.network.names)) if stores else range(0)
+        stores = [server for server in self._some(task, reach) if placement.can_store(task, server)]
+        if not stores:
+            return []
+        servers = self._some(task, list(range(len(placement.network.names))))
         redeploys = [server for server in servers if placement.can_redeploy(task, server)]
         self.effort -= len(reach) + len(servers)
         if len(servers) > WIDE:
