@@ -31,7 +31,7 @@ class Placement:
             for rack in range(len(self.network.racks))
         ]
         self.fixed: set[int] = set()
-        """Tasks whose rate is not shared anew."""
+        """Tasks whose rate, once they have one, is not shared anew."""
         self.apart: dict[int, set[int]] = {}
         """By source: the tasks whose store and redeploy server differ."""
 
@@ -119,7 +119,9 @@ class Placement:
         All begin at the lowest rate; then again and again the one that gains the most for the bandwidth it
         takes goes one rung up. Nothing is changed if not even the lowest rates fit.
         """
-        tasks = sorted(task for task in self.apart.get(source, ()) if task not in self.fixed)
+        tasks = sorted(
+            task for task in self.apart.get(source, ()) if not (task in self.fixed and self.rates[task])
+        )
         before = [self.rates[task] for task in tasks]
         ladder = self.problem.rates[::-1]
         for task in tasks:
