@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    backup_location,
     driver_memory,
     failover,
     guarantees,
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "idle_cluster": idle_cluster.run,
     "failover": failover.run,
     "placement": placement.run,
+    "backup_location": backup_location.run,
 }
 
 

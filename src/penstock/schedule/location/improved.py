@@ -34,7 +34,7 @@ Order = Callable[[Placement], list[int]]
 
 MUCH_WORSE = 2.0
 SECONDS_WORTH = 1.0
-EFFORT = 20_000
+EFFORT = 24_000
 EFFORT_PER_TASK = 20
 EXPLAINED = 30
 SEVERAL_ORDERS = 24
@@ -95,7 +95,9 @@ def _decision(problem: Problem, placement: Placement) -> Decision:
         for task in range(len(problem.tasks))
         if placement.places[task] is None
     }
-    return decide(problem, "improved", choices, reasons)
+    # Nothing is cheaper than nothing.
+    optimal = not reasons and not any(choice.seconds for choice in choices)
+    return decide(problem, "improved", choices, reasons, optimal=optimal)
 
 
 def _hardest_first(placement: Placement) -> list[int]:

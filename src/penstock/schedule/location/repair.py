@@ -10,10 +10,11 @@ from penstock.schedule.location.placement import Place, Placement
 WIDE = 8
 NEAREST = 12
 FEW = 64
+AT_LEAST = 24
 TRIED_PAIRS = 4
 ROUNDS = 8
 SMALL = 200
-SHARING = 4
+SHARING = 8
 """How many places could be looked at in the time that sharing the bandwidth takes, for each transfer."""
 GAIN = 1e-6
 """Less than this part of the cost is no gain, but rounding."""
@@ -28,6 +29,8 @@ class Repair:
         self.effort = effort
         self._costly: list[int] = []
         self._noted: dict[int, tuple[Place | None, float]] = {}
+        self._empty: Placement | None = None
+        self._leasts: dict[int, float] = {}
         placement.fixed = kept
 
     def place(self, left: list[int]) -> None:
@@ -54,9 +57,19 @@ class Repair:
         for task in list(self._costly):
             if self.effort <= 0:
                 return False
-            if seconds(task) > 0.0:
+            if seconds(task) > self._least(task) * (1 + GAIN):
                 gained |= self._anew(task) or move(task)
         return gained
+
+    def _least(self, task: int) -> float:
+        """Return what a task would cost if it were alone: no search can do better for it."""
+        if len(self.placement.network.names) > FEW:
+            return 0.0
+        if self._empty is None:
+            self._empty = Placement(self.placement.problem)
+        if task not in self._leasts:
+            self._leasts[task] = _alone(self._empty, task)
+        return self._leasts[task]
 
     def _anew(self, task: int) -> bool:
         """Place a task anew, where that is cheaper."""
@@ -157,6 +170,7 @@ class Repair:
                 self._note(task)
             placement.share(source)
         noted = sorted(self._noted.items())
+        self.effort -= SHARING * len(noted)
         before = sum(placement.cost(task, place, rate) for task, (place, rate) in noted)
         after = sum(placement.seconds(task) for task, _ in noted)
         self._noted = {}
@@ -178,8 +192,6 @@ class Repair:
         server = self._one_server(task, reach)
         if server is not None:
             placement.put(task, (server, server))
-            return
-        if self.effort <= 0 and len(reach) > FEW:
             return
         source = placement.sources[task]
         best: tuple[float, Place] | None = None
@@ -220,7 +232,7 @@ class Repair:
             return servers
         begin = task * 37 % len(servers)
         order = servers[begin:] + servers[:begin]
-        return order if self.effort > 0 else order[:FEW]
+        return order if self.effort > 0 else order[:AT_LEAST]
 
     def _pairs(self, task: int, reach: list[int]) -> list[Place]:
         """Return the pairs of servers between which there is the most room, some few of them."""
@@ -233,10 +245,25 @@ class Repair:
         redeploys = [server for server in servers if placement.can_redeploy(task, server)]
         self.effort -= len(reach) + len(servers)
         if len(servers) > WIDE:
-            ledger = placement.ledger
-            stores = sorted(stores, key=lambda server: -ledger.room(server, source))[:WIDE]
-            redeploys = sorted(redeploys, key=lambda server: -ledger.room(server, source))[:WIDE]
+            room, most = placement.ledger.room, WIDE if self.effort > 0 else WIDE // 2
+            stores = sorted(stores, key=lambda server: -room(server, source))[:most]
+            redeploys = sorted(redeploys, key=lambda server: -room(server, source))[:most]
         pairs = [(store, redeploy) for store in stores for redeploy in redeploys if store != redeploy]
         self.effort -= len(pairs)
         pairs.sort(key=lambda pair: (-placement.ledger.transfer_room(source, *pair), pair))
         return pairs[: TRIED_PAIRS if self.effort > 0 else 1]
+
+
+def _alone(empty: Placement, task: int) -> float:
+    source = empty.sources[task]
+    servers = range(len(empty.network.names))
+    stores = [server for server in servers if empty.can_store(task, server)]
+    redeploys = [server for server in servers if empty.can_redeploy(task, server)]
+    if not {*stores}.isdisjoint(redeploys):
+        return 0.0
+    rooms = [
+        empty.ledger.transfer_room(source, store, redeploy) for store in stores for redeploy in redeploys
+    ]
+    room = max(rooms, default=0.0)
+    rate = next((rate for rate in empty.problem.rates if rate <= room), 0.0)
+    return empty.cost(task, (stores[0], redeploys[0]) if rate else None, rate)
