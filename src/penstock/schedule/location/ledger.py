@@ -51,6 +51,8 @@ class Ledger:
         """The storing of each server's tasks on an edge."""
         self.transfers: list[Loads] = [{} for _ in range(edges)]
         """The transfers on an edge when a server failed."""
+        self._largest: list[list[tuple[float, int]] | None] = [None] * edges
+        """One more than may fail of those that bring the most to an edge, until that changes."""
 
     def cpu_fits(self, server: int, source: int, cpu: float) -> bool:
         """Answer CheckCPU: can the server run this on top of what a failure of the source brings already?"""
@@ -74,13 +76,8 @@ class Ledger:
 
         Storing counts while the source works, so only the failures of other servers come on top of it.
         """
-        transfers = self.transfers[edge]
         left = self.capacity[edge] - self.storing[edge]
-        if transfers:
-            left -= worst(
-                (self._brings(edge, other) for other in transfers if other != source), self.failures
-            )
-        return left
+        return left - self._others(edge, source, self.failures) if self.transfers[edge] else left
 
     def store_room(self, source: int, store: int) -> float:
         """Return the least room on the way from a source to a store."""
@@ -107,8 +104,7 @@ class Ledger:
         for edge in self.network.path(store, redeploy):
             left = self.capacity[edge] * SLACK - self.storing[edge] - self._brings(edge, source)
             if self.failures > 1:
-                others = (self._brings(edge, other) for other in self.transfers[edge] if other != source)
-                left -= worst(others, self.failures - 1)
+                left -= self._others(edge, source, self.failures - 1)
             least = min(least, left)
         return least
 
@@ -122,6 +118,7 @@ class Ledger:
         for edge in self.network.path(source, store):
             self.storing[edge] += storing
             _add(self.own[edge], source, storing)
+            self._largest[edge] = None
         self.set_rate(source, store, redeploy, rate)
 
     def give(
@@ -134,6 +131,7 @@ class Ledger:
         for edge in self.network.path(source, store):
             self.storing[edge] -= storing
             _add(self.own[edge], source, -storing)
+            self._largest[edge] = None
         self.set_rate(source, store, redeploy, -rate)
 
     def set_rate(self, source: int, store: int, redeploy: int, change: float) -> None:
@@ -141,6 +139,15 @@ class Ledger:
         if change:
             for edge in self.network.path(store, redeploy):
                 _add(self.transfers[edge], source, change)
+                self._largest[edge] = None
+
+    def _others(self, edge: int, source: int, failures: int) -> float:
+        """Return the most that failures of servers other than this one bring to an edge."""
+        largest = self._largest[edge]
+        if largest is None:
+            brought = ((self._brings(edge, other), other) for other in self.transfers[edge])
+            largest = self._largest[edge] = nlargest(self.failures + 1, brought)
+        return worst((more for more, other in largest if other != source), failures)
 
     def _brings(self, edge: int, source: int) -> float:
         return self.transfers[edge].get(source, 0.0) - self.own[edge].get(source, 0.0)
