@@ -145,8 +145,10 @@ class Ledger:
         """Return the most that failures of servers other than this one bring to an edge."""
         largest = self._largest[edge]
         if largest is None:
-            brought = ((self._brings(edge, other), other) for other in self.transfers[edge])
-            largest = self._largest[edge] = nlargest(self.failures + 1, brought)
+            brought = sorted(
+                ((self._brings(edge, other), other) for other in self.transfers[edge]), reverse=True
+            )
+            largest = self._largest[edge] = brought[: self.failures + 1]
         return worst((more for more, other in largest if other != source), failures)
 
     def _brings(self, edge: int, source: int) -> float:

@@ -11,6 +11,7 @@ WIDE = 8
 NEAREST = 12
 FEW = 64
 AT_LEAST = 24
+TURNS = 6
 TRIED_PAIRS = 4
 ROUNDS = 8
 SMALL = 200
@@ -27,6 +28,7 @@ class Repair:
         self.placement = placement
         self.kept = kept
         self.effort = effort
+        self._turn = 0
         self._costly: list[int] = []
         self._noted: dict[int, tuple[Place | None, float]] = {}
         self._empty: Placement | None = None
@@ -34,9 +36,15 @@ class Repair:
         placement.fixed = kept
 
     def place(self, left: list[int]) -> None:
-        """Place these tasks one by one, without taking anything away for them."""
-        for task in left:
-            self._place(task)
+        """Place these tasks one by one, without taking anything away for them.
+
+        On large clusters a task sees only some of the servers at a time, so those left over get more turns.
+        """
+        for turn in range(TURNS if len(self.placement.network.names) > FEW else 1):
+            self._turn = turn
+            for task in left:
+                if self.placement.places[task] is None:
+                    self._place(task)
         self._noted.clear()
 
     def run(self) -> None:
@@ -230,7 +238,7 @@ class Repair:
         """
         if len(servers) <= FEW:
             return servers
-        begin = task * 37 % len(servers)
+        begin = (task * 37 + self._turn * AT_LEAST) % len(servers)
         order = servers[begin:] + servers[:begin]
         return order if self.effort > 0 else order[:AT_LEAST]
 
