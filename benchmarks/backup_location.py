@@ -103,7 +103,7 @@ def run(sizes: Sizes, work: Path) -> list[Row]:  # noqa: ARG001 - every benchmar
 
 def _figures(*, quick: bool) -> Iterator[tuple[int, int]]:
     if quick:
-        yield from ((30, 10), (30, 30), (36, 30))
+        yield from ((30, 10), (30, 30))
         return
     for tasks in range(10, 121, 10):
         yield 30, tasks
@@ -130,20 +130,24 @@ def _size(servers: int, tasks: int, limit: float, rounds: int, *, tight: bool) -
         found = measured.decision.objective.total if measured.decision else None
         state = "proved" if measured.decision and measured.decision.optimal else f"stopped after {limit:g} s"
         has_target = solver == "CBC" and tasks >= 30
+        met: bool | None = None
+        if has_target and (ratio >= AT_LEAST_FASTER or state == "proved"):
+            # Below the target, a solver that was stopped decides nothing: it might have taken much longer.
+            met = ratio >= AT_LEAST_FASTER
         rows.append(
             Row(
                 name,
                 solver,
-                "s, times faster",
-                seconds,
-                measured.seconds,
+                "ms, times faster",
+                seconds * 1000,
+                measured.seconds * 1000,
                 ratio,
                 f"at least {AT_LEAST_FASTER:g}" if has_target else "",
-                ratio >= AT_LEAST_FASTER if has_target else None,
+                met,
                 f"{solver} {state} at {_total(found)}; ours {ours.objective.total:.3f}, "
                 f"{len(ours.unprotected)} tasks without a place; "
                 f"Algorithm 1 {paper.decision.objective.total:.3f} in {paper.seconds * 1000:.1f} ms",
-                ours_runs=tuple(run.seconds for run in runs),
+                ours_runs=tuple(run.seconds * 1000 for run in runs),
             )
         )
     proved = [m.decision for m in solved.values() if m.decision and m.decision.optimal]
@@ -151,10 +155,8 @@ def _size(servers: int, tasks: int, limit: float, rounds: int, *, tight: bool) -
         best = min(decision.objective.total for decision in proved)
         mine = ours.objective.total
         worse = mine / best if best > 1e-6 else (1.0 if mine <= 1e-6 else float("inf"))
-        met = worse <= AT_MOST_WORSE
-        rows.append(
-            Row(name, "the optimum", "s of transfer", mine, best, worse, f"at most {AT_MOST_WORSE}", met)
-        )
+        near, target = worse <= AT_MOST_WORSE, f"at most {AT_MOST_WORSE}"
+        rows.append(Row(name, "the optimum", "s of transfer", mine, best, worse, target, near))
     return rows
 
 

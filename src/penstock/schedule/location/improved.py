@@ -53,6 +53,8 @@ def resolve(problem: Problem, previous: Decision, *, effort: int | None = None) 
 
     A choice is given up if one of its servers is gone, if the task now works on one of them, if they can take
     it no more, or if its transfer takes over twice as long as it did and over a second more.
+    Tasks that had no place are tried again, and other choices change for them only if that makes the sum
+    smaller: without such tasks, an unchanged problem gives an unchanged decision.
     """
     return _solve(problem, previous, effort)
 
