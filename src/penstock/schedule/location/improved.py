@@ -37,6 +37,8 @@ SECONDS_WORTH = 1.0
 EFFORT = 24_000
 EFFORT_PER_TASK = 20
 EXPLAINED = 30
+SHARED_EFFORT = 2
+"""Several starts together may take this many times the effort of one."""
 SEVERAL_ORDERS = 24
 """Up to so many tasks, a decision that costs something is tried from several orders of the tasks."""
 FEW_SERVERS = 64
@@ -75,7 +77,10 @@ def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> D
         starts.append(_start(placement, set(), _hardest_first, effort))
     starts.sort(key=lambda start: start[0])
     decisions = []
-    for _, repair in starts if len(problem.tasks) <= SEVERAL_ORDERS else starts[:1]:
+    repaired = starts if len(problem.tasks) <= SEVERAL_ORDERS else starts[:1]
+    for _, repair in repaired:
+        if len(repaired) > 1:
+            repair.effort = SHARED_EFFORT * effort // len(repaired)
         repair.run()
         decisions.append(_decision(problem, repair.placement))
     return min(decisions, key=lambda decision: decision.objective.total)
