@@ -10,6 +10,7 @@ from hypothesis import settings
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
-# A shell that runs the tests in the background lets them ignore Ctrl-C, and with them all that they start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that runs the tests in the background lets them ignore signals, and with them all that they start.
+for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _default)
