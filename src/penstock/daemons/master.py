@@ -33,6 +33,9 @@ from penstock.logs import get_logger
 
 _log = get_logger(__name__)
 
+_READ_BACK_SECONDS = 2.0
+"""How long a client's change waits at the most until it is read back."""
+
 
 @dataclass(frozen=True)
 class MasterSettings:
@@ -66,6 +69,12 @@ class Master:
         self._led = 0
         """The epoch in which it last decided; 0 when it did not lead the last time it looked."""
         self._prepared = False
+        self._runs = False
+        self._reading = threading.Condition()
+        self._begun = 0
+        """How many times the tree has begun to be read,"""
+        self._read = 0
+        """and the last of these that has been done."""
         store.listen(self._session_changed)
 
     def wake(self) -> None:
@@ -83,11 +92,21 @@ class Master:
         return self._store.session is Session.CONNECTED
 
     def write(self, operations: list[Operation]) -> None:
-        """Write as the leader. Raises ConflictError, also when another leads by now."""
+        """Write as the leader, and read it back, so that whoever asks next is told of it.
+
+        Raises ConflictError, also when another leads by now.
+        """
         try:
             self._leadership.write(operations)
         finally:
+            for operation in operations:
+                self._mirror.doubt(operation.path)
+            with self._reading:
+                wanted = self._begun + 1  # It begins after the doubt, and will: it is woken after this.
             self.wake()
+        if self._runs:
+            with self._reading:
+                self._reading.wait_for(lambda: self._read >= wanted, _READ_BACK_SECONDS)
 
     def guard(self) -> list[Operation]:
         """Return what must hold when something is written as the leader. Raises ConflictError elsewhere."""
@@ -96,6 +115,7 @@ class Master:
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop."""
         _log.info("master is up", url=self.info.url)
+        self._runs = True
         keep_stepping(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
         with suppress(Exception):
             self._leadership.resign()
@@ -114,7 +134,7 @@ class Master:
         except ConflictError:  # Two of us raised the epoch at once: one has lost.
             epoch = None
             self.wake()
-        self._mirror.refresh()
+        self._refresh()
         if epoch is None:
             if self._led:
                 _log.warning("another master leads", epoch=self._led)
@@ -128,6 +148,15 @@ class Master:
         # What was read is as it was after the step began, by much if this process was paused meanwhile: who
         # is missed since then has not been missed for longer.
         self._decide(epoch, now + max(self._clock() - began, 0.0))
+
+    def _refresh(self) -> None:
+        with self._reading:
+            self._begun += 1
+            begun = self._begun
+        self._mirror.refresh()
+        with self._reading:
+            self._read = begun
+            self._reading.notify_all()
 
     def _decide(self, epoch: Epoch, now: float) -> None:
         actual = self.documents.actual(lambda seen: self._missed(seen, now))

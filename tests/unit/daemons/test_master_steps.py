@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,7 @@ from penstock.cluster.documents import Assignment, JobSpec, JobStatus, MasterInf
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Create, Put, Watcher
-from penstock.daemons.master import Master
+from penstock.daemons.master import Master, MasterSettings
 
 DRAINED = JobSpec("job", "a" * 64, "job.py", wanted="ended", drain=True)
 AGAIN = JobSpec("job", "b" * 64, "job.py", generation=2, after=1)
@@ -99,3 +101,26 @@ def test_a_leader_that_was_paused_while_it_read_gives_a_node_its_whole_time() ->
     assert step().node == "n1", "it was missed for no time, though the step took 10 s"
     clock[0] += master.settings.rules.node_grace
     assert step().node == "n2"
+
+
+def test_what_was_written_can_be_read_at_once_by_whoever_asks_next() -> None:
+    """Watches that come late, or never, do not matter: what was written is read again."""
+    ensemble = MemoryEnsemble()
+    store = MemoryStore(ensemble, deliver=lambda watcher: None)
+    master = Master(store, MasterInfo("m1", "http://m1", 1, 0.0, "0"), settings=MasterSettings(tick=30.0))
+    stop = threading.Event()
+    thread = threading.Thread(target=master.run, args=(stop,))
+    thread.start()
+    try:
+        deadline = time.monotonic() + 10.0
+        while master.epoch is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        for number in range(20):
+            job = f"job{number}"
+            master.write([Create(f"/jobs/{job}", encode(JobSpec(job, "b" * 64, "job.py")))])
+            assert job in master.documents.jobs()
+    finally:
+        stop.set()
+        master.wake()
+        thread.join()
