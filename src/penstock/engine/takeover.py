@@ -8,6 +8,7 @@ buckets of keyed state make their folders as needed) has no ledger and is never 
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import time
@@ -21,8 +22,6 @@ from penstock.errors import JobFailedError, SupersededError
 _NAME = re.compile(r"(\d{6,})-(\d{4,})")
 _FIRST = "000000-0000"
 """What a job's folder is called before anybody has it. The lowest of all names."""
-_BEGUN = "begun"
-"""The mark of a job that has had a folder: from then on none is made, it is only taken over."""
 _EMPTYING = "emptying-"
 _LEDGER = "ledger"
 _LOCK = "lock"
@@ -79,25 +78,24 @@ def take_over(
     attempt of this revision has done stays. Raises SupersededError when a later worker has the folder,
     JobFailedError when a folder that was there is gone.
     """
-    base.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = base / claim.name
     deadline = time.monotonic() + patience
     while True:
         holder = current(base)
-        if holder is not None:
-            deadline = time.monotonic() + patience
         if holder is None:
             # A list that is read while a folder is renamed may lack it: look again before saying so.
-            lost = (base / _BEGUN).exists()
-            if lost and time.monotonic() < deadline:
+            if not _has_begun(base):
+                _begin(base)
+            elif time.monotonic() < deadline:
                 time.sleep(_PAUSE)
-            elif lost and not fresh:
+            elif not fresh:
                 raise JobFailedError(
                     f"the job's folder in {base} is gone: put it back, or start from scratch (--fresh)"
                 )
             else:
-                _make_first(base)
+                _put_away(base)
             continue
+        deadline = time.monotonic() + patience
         if holder > claim:
             raise SupersededError(f"{base / holder.name} belongs to a later worker than {claim.name}")
         if holder == claim:
@@ -115,16 +113,38 @@ def take_over(
     return own
 
 
-def _make_first(base: Path) -> None:
-    """Make the first folder of a job, whole at once, under a name that everybody would give it."""
-    staged = base / f".{uuid4().hex}"
-    staged.mkdir(mode=0o700)
-    (staged / _LEDGER).mkdir(mode=0o700)
+def _has_begun(base: Path) -> bool:
+    """Whether a job has had a folder: from then on none is made, it is only taken over."""
     try:
-        staged.rename(base / _FIRST)
-    except OSError:
-        shutil.rmtree(staged, ignore_errors=True)  # another worker was faster
-    (base / _BEGUN).touch(mode=0o600)
+        return any(base.iterdir())
+    except FileNotFoundError:
+        return False
+
+
+def _begin(base: Path) -> None:
+    """Make the place of a job with its first folder in it, at once: there is never a second first one."""
+    base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    staged = _beside(base)
+    for folder in (staged, staged / _FIRST, staged / _FIRST / _LEDGER):
+        folder.mkdir(mode=0o700)
+    try:
+        staged.rename(base)
+    except OSError as error:
+        shutil.rmtree(staged, ignore_errors=True)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # Else another worker was faster.
+            raise
+
+
+def _put_away(base: Path) -> None:
+    """Clear the place of a job whose folder is gone, and that shall start from scratch."""
+    away = _beside(base)
+    with suppress(FileNotFoundError):
+        base.rename(away)
+        shutil.rmtree(away, ignore_errors=True)
+
+
+def _beside(base: Path) -> Path:
+    return base.with_name(f".{base.name}.{uuid4().hex}")
 
 
 def _settle_down(base: Path, holder: Claim, claim: Claim) -> None:
@@ -165,5 +185,5 @@ def _remove_orphans(base: Path, claim: Claim) -> None:
     """Remove what former holders have made at their old paths since."""
     for path in sorted(base.iterdir()):
         other = Claim.of(path.name)
-        if other is not None and other < claim:
+        if other is not None and other < claim and not holds(path):
             shutil.rmtree(path, ignore_errors=True)

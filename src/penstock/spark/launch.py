@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,10 @@ def prepare(
 def launch(job: Job, query: JobQuery, last: Entry | None) -> None:
     """Start a query after the last batch that has happened."""
     folders, buckets = query.blueprint.folders, query.blueprint.buckets
+    if last is None:
+        # Nothing has happened yet. What a query that was stopped in its first batch has noted keeps Spark
+        # from beginning again.
+        shutil.rmtree(folders.checkpoint, ignore_errors=True)
     if last is not None and last.buckets != buckets:
         last = change_buckets(folders, last, buckets)
     write_structure(job, folders)

@@ -81,7 +81,7 @@ def test_libraries_go_the_same_way_from_warnings_on(tmp_path: Path) -> None:
     try:
         raise OSError("no\nroute")
     except OSError:
-        logging.getLogger("uvicorn.error").exception("failed")
+        logging.getLogger("somebody.elses").exception("failed")
     logs.get_logger("penstock.test").debug("not at this level")
     first, second = lines(file)
     assert (first["event"], first["logger"], first["process"]) == (
