@@ -176,7 +176,7 @@ class _Deciding:
         return self._progress(spec, assignment)
 
     def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> list[Action]:
-        """Move a job whose worker keeps dying: it may be the node's fault (seed 001, IV.C)."""
+        """Move a job whose worker keeps dying: it may be the node's fault (Lee et al., IV.C)."""
         failures = self.actual.failures.get(spec.name)
         if (
             failures is None

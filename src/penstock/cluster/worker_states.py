@@ -77,7 +77,7 @@ EVENTS: dict[tuple[State, Event], State] = {
     (LIVE_RUNNING, Event.RESUBMIT): STANDBY_RUNNING,
     (LIVE_RUNNING, Event.KILL): VOID_RUNNING,
 }
-"""The seed's δ, in steady states. In any other, an event changes nothing yet."""
+"""The paper's δ, in steady states. In any other, an event changes nothing yet."""
 
 ACTIONS: dict[tuple[State, Action], State] = {
     (VOID_WAITING, Action.KEEP): VOID_WAITING,
@@ -88,7 +88,7 @@ ACTIONS: dict[tuple[State, Action], State] = {
     (VOID_RUNNING, Action.GONE): VOID_WAITING,
     (LIVE_WAITING, Action.NEW): LIVE_RUNNING,  # It has died: a new one takes its place.
 }
-"""The seed's ε."""
+"""The paper's ε."""
 
 
 def after_event(state: State, event: Event) -> State:
