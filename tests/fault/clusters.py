@@ -97,9 +97,6 @@ class Daemon:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
-    def said(self) -> str:
-        return self._output.read_text()
-
 
 class Cluster:
     """ZooKeeper servers, masters and supervisors on this machine, each a process of its own."""
@@ -201,6 +198,13 @@ class Cluster:
             if answer.status_code == 200:
                 return answer.json()
         return []
+
+    def metrics(self, master: Daemon) -> str:
+        """Return what one master says of itself; nothing if it does not answer."""
+        try:
+            return httpx.get(f"{self._urls[master.name]}/metrics", timeout=3.0).text
+        except httpx.HTTPError:
+            return ""
 
     def leader(self) -> Daemon | None:
         """Return the master that leads, if one answers that it does."""
