@@ -11,11 +11,12 @@ from pathlib import Path
 
 from penstock.cli.addresses import trouble_at
 from penstock.daemons.ending import keeper_folder, living
-from penstock.daemons.layout import Layout, Wishes, read_layout, write_file, zookeeper_ports
+from penstock.daemons.layout import Layout, Wishes, read_layout, zookeeper_ports
 from penstock.daemons.processes_os import OsProcesses
 from penstock.errors import PenstockError, SettingError
 from penstock.keyring import TOKEN_FILE
 from penstock.log import home
+from penstock.private_files import write_private
 
 MASTERS_FILE = "masters.json"
 _LOCK = "up.lock"
@@ -64,7 +65,7 @@ def running(cluster: Path, processes: OsProcesses) -> list[str]:
 def write_masters(layout: Layout, cluster: Path) -> None:
     """Write down where the masters are, for all other commands."""
     urls = [daemon.url for daemon in layout.of("master")]
-    write_file(cluster / MASTERS_FILE, json.dumps({"urls": urls}) + "\n")
+    write_private(cluster / MASTERS_FILE, json.dumps({"urls": urls}) + "\n")
 
 
 def zookeeper_servers(cluster: Path, wanted: int | None) -> int:
@@ -93,9 +94,9 @@ def prepare_zookeeper(wishes: Wishes, number: int, folder: Path) -> Sequence[str
     ]
     data = folder / "data"
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_file(data / "myid", f"{number}\n")
-    write_file(folder / "zoo.cfg", render_zoo_cfg(number, addresses, data))
-    write_file(folder / "log4j2.properties", render_logging(folder / "zookeeper.log"))
+    write_private(data / "myid", f"{number}\n")
+    write_private(folder / "zoo.cfg", render_zoo_cfg(number, addresses, data))
+    write_private(folder / "log4j2.properties", render_logging(folder / "zookeeper.log"))
     return server_command(find_java(), spark_jars(), folder / "log4j2.properties", folder / "zoo.cfg")
 
 

@@ -23,6 +23,7 @@ from penstock.coord.server_files import (
 )
 from penstock.errors import SettingError
 from penstock.java import find_java, spark_jars
+from penstock.private_files import write_private
 
 _ADDRESSES = "servers.json"
 _PROCESS = "process.json"
@@ -119,7 +120,7 @@ class EmbeddedZooKeeper:
             known = [ServerAddress(**address) for address in json.loads(path.read_text())]
         except FileNotFoundError:
             known = pick_addresses(hosts, ports)
-            _write(path, json.dumps([asdict(address) for address in known]))
+            write_private(path, json.dumps([asdict(address) for address in known]))
             return known
         except (ValueError, TypeError):
             raise SettingError(f"{path} is damaged: delete it to have other ports picked") from None
@@ -139,9 +140,9 @@ class EmbeddedZooKeeper:
         data = home / "data"
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.chmod(0o700)
-        _write(data / "myid", f"{number}\n")
-        _write(home / "zoo.cfg", render_zoo_cfg(number, self.addresses, data))
-        _write(home / "log4j2.properties", render_logging(home / "zookeeper.log"))
+        write_private(data / "myid", f"{number}\n")
+        write_private(home / "zoo.cfg", render_zoo_cfg(number, self.addresses, data))
+        write_private(home / "log4j2.properties", render_logging(home / "zookeeper.log"))
         command = server_command(find_java(), spark_jars(), home / "log4j2.properties", home / "zoo.cfg")
         with (home / "zookeeper.out").open("wb") as out:
             child = subprocess.Popen(
@@ -155,7 +156,7 @@ class EmbeddedZooKeeper:
             )
         self._children[number] = child
         record = {"pid": child.pid, "created": psutil.Process(child.pid).create_time()}
-        _write(home / _PROCESS, json.dumps(record))
+        write_private(home / _PROCESS, json.dumps(record))
 
     def _process(self, number: int) -> psutil.Process | None:
         """Return the process of a server if it is the one that was started, and lives."""
@@ -196,11 +197,3 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
         process.send_signal(number)
     except psutil.NoSuchProcess:
         return
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file in one step by one that only its owner can read."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    staged.touch(mode=0o600)
-    staged.write_text(text)
-    staged.replace(path)

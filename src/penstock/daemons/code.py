@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.bundles.signing import BundleError, sha256_of
 from penstock.bundles.storing import BundleStore
-from penstock.bundles.unpacking import unpack
+from penstock.bundles.unpacking import clear_leftovers, unpack
 from penstock.coord.store import ConflictError, Operation
 from penstock.daemons.interface import InvalidError, RefusedError
 from penstock.daemons.supervisor import RefusedStartError
@@ -80,6 +80,7 @@ class UnpackedBundles:
         """Returns the digests of bundles that living processes import from."""
         self._kept = kept
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clear_leftovers(folder)
 
     def __call__(self, sha256: str) -> Path:
         """Return the folder with the code of a bundle, verified before it is there.

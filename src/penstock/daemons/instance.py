@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.cluster.codec import DocumentError, decode, encode, of_plain
 from penstock.cluster.documents import Assignment, WorkerInfo
 from penstock.errors import SettingError
+from penstock.private_files import write_private
 
 INSTANCE_FILE = "instance.json"
 HEARTBEAT_FILE = "heartbeat"
@@ -58,7 +58,7 @@ class Exit:
 
 def write_instance(folder: Path, instance: Instance) -> None:
     """Leave word for a worker that is about to be started in a folder."""
-    _replace(folder / INSTANCE_FILE, json.dumps(asdict(instance), indent=1).encode())
+    write_private(folder / INSTANCE_FILE, json.dumps(asdict(instance), indent=1).encode())
 
 
 def read_instance(folder: Path) -> Instance:
@@ -74,7 +74,7 @@ def read_instance(folder: Path) -> Instance:
 
 def write_heartbeat(folder: Path, info: WorkerInfo) -> None:
     """Say that the worker is alive, and how it is doing."""
-    _replace(folder / HEARTBEAT_FILE, encode(info))
+    write_private(folder / HEARTBEAT_FILE, encode(info))
 
 
 def read_heartbeat(folder: Path) -> tuple[WorkerInfo, float] | None:
@@ -90,7 +90,7 @@ def read_heartbeat(folder: Path) -> tuple[WorkerInfo, float] | None:
 def write_exit(folder: Path, outcome: str, reason: str) -> None:
     """Say how the worker has ended; the first word stands."""
     if not (folder / EXIT_FILE).exists():
-        _replace(folder / EXIT_FILE, json.dumps({"outcome": outcome, "reason": reason}).encode())
+        write_private(folder / EXIT_FILE, json.dumps({"outcome": outcome, "reason": reason}).encode())
 
 
 def read_exit(folder: Path) -> Exit | None:
@@ -101,12 +101,3 @@ def read_exit(folder: Path) -> Exit | None:
         return None
     assert isinstance(read, Exit)
     return read
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file of the owner alone, whole or not at all."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    staged.replace(path)

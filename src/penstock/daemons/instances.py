@@ -23,8 +23,10 @@ from typing import Any
 
 from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
+from penstock.daemons.instance import EXIT_FILE, HEARTBEAT_FILE, INSTANCE_FILE, read_exit
 from penstock.daemons.processes import Processes
 from penstock.keyring import Keyring
+from penstock.private_files import write_private
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV")
 """What a worker gets of the supervisor's environment: where programs are, nothing that might be secret."""
@@ -85,10 +87,10 @@ class FolderInstances:
     def bundles(self) -> set[str]:
         """Return the digests of the bundles that living processes import from."""
         alive = [folder for folder in self.folders() if self._processes.alive(folder)]
-        return {Path(_read(folder / "instance.json").get("bundle", "")).name for folder in alive}
+        return {Path(_read(folder / INSTANCE_FILE).get("bundle", "")).name for folder in alive}
 
     def _look_at(self, folder: Path, now: float) -> Instance | None:
-        description = self._descriptions.get(folder.name) or _read(folder / "instance.json")
+        description = self._descriptions.get(folder.name) or _read(folder / INSTANCE_FILE)
         if not description:
             return None
         self._descriptions[folder.name] = description
@@ -108,12 +110,12 @@ class FolderInstances:
         )
         if instance.alive:
             return instance
-        left = _read(folder / "exit.json")
+        left = read_exit(folder)
         instance = replace(
             instance,
-            outcome=left.get("outcome", ""),
-            reason=left.get("reason", "") or self._died_of(folder),
-            died=_modified(folder / "exit.json") or now,
+            outcome=left.outcome if left else "",
+            reason=(left.reason if left else "") or self._died_of(folder),
+            died=_modified(folder / EXIT_FILE) or now,
             counted=(folder / "counted").exists(),
         )
         self._dead[folder.name] = instance
@@ -123,7 +125,7 @@ class FolderInstances:
 
     def _heartbeat(self, folder: Path) -> tuple[float, str]:
         """Return when a worker last told how it is, and its phase; read again only if it has changed."""
-        path = folder / "heartbeat"
+        path = folder / HEARTBEAT_FILE
         at = _modified(path)
         known = self._heartbeats.get(folder.name)
         if known is None or known[0] != at:
@@ -161,7 +163,7 @@ class FolderInstances:
             "app_id": start.driver.app_id if start.driver else "",
             "started": now,
         }
-        _write(folder / "instance.json", description)
+        write_private(folder / INSTANCE_FILE, json.dumps(description))
         argv, environment = self._command(start, folder, bundle)
         self._processes.start(argv, folder=folder, environment=environment, cwd=folder)
 
@@ -232,14 +234,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    staged = path.with_suffix(".new")
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
-    staged.replace(path)
 
 
 def _modified(path: Path) -> float:

@@ -7,7 +7,6 @@ apart. Everything else is on 127.0.0.1, with ports counted from one base.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import SettingError
+from penstock.private_files import write_private
 
 PORT = 7700
 ROOT = "/penstock"
@@ -135,7 +135,7 @@ def node_host(number: int) -> str:
 def write_layout(layout: Layout, cluster: Path) -> None:
     """Write ``up.json``, which says what was started: whoever ends a cluster needs nothing else."""
     cluster.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_file(cluster / UP_FILE, json.dumps({"schema": _SCHEMA, **asdict(layout)}, indent=1) + "\n")
+    write_private(cluster / UP_FILE, json.dumps({"schema": _SCHEMA, **asdict(layout)}, indent=1) + "\n")
 
 
 def read_layout(cluster: Path) -> Layout | None:
@@ -156,15 +156,6 @@ def read_layout(cluster: Path) -> Layout | None:
         raise SettingError(
             f"{path} cannot be understood ({error}): end what it names by hand, then remove it"
         ) from error
-
-
-def write_file(path: Path, text: str) -> None:
-    """Replace a file at once, readable by its owner alone."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    staged.replace(path)
 
 
 def penstock_command(*arguments: str) -> tuple[str, ...]:

@@ -1,0 +1,16 @@
+"""Files that only their owner can read, replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_private(path: Path, content: bytes | str) -> None:
+    """Replace a file at once by one that only its owner can read."""
+    data = content.encode() if isinstance(content, str) else content
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    staged.replace(path)
