@@ -53,6 +53,15 @@ def test_a_job_goes_on_where_it_ended(home: Path) -> None:
     assert _read("out") == Counter([("a", 1), ("b", 1), ("a", 2)])
 
 
+def test_a_query_that_was_stopped_while_it_noted_its_first_batch_begins_again(home: Path) -> None:
+    _append("in", ("a", 1))
+    offsets = home / "jobs" / "counting" / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.half-written.tmp").write_text("v1")
+    assert ps.run(_counting(), master=MASTER).records_in == 1
+    assert _read("out") == Counter([("a", 1)])
+
+
 def test_another_number_of_buckets_takes_the_state_along(home: Path) -> None:
     _append("in", *((n, 1) for n in range(20)))
     ps.run(_counting(parallelism=2), master=MASTER)

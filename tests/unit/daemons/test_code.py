@@ -116,3 +116,12 @@ def test_bundles_that_no_job_names_are_forgotten_after_a_while(lab: Lab) -> None
     lab.clock.now += 3601
     lab.kept.forget_others({used})
     assert lab.bundles.names() == [used]
+
+
+def test_what_a_crash_left_half_unpacked_is_cleared_away_at_the_start(lab: Lab) -> None:
+    sha256 = lab.put("x = 1\n")
+    unpacked = lab.folder / "unpacked"
+    left = unpacked / f".{sha256}.{'0' * 16}"
+    left.mkdir(parents=True)
+    folder = UnpackedBundles(lab.bundles, unpacked)(sha256)
+    assert list(unpacked.iterdir()) == [folder]
