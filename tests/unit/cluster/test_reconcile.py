@@ -205,6 +205,14 @@ def test_a_refused_update_falls_back_to_the_code_before() -> None:
     assert (again.revision, again.generation) == (3, 1)
 
 
+def test_when_the_new_code_runs_there_is_nothing_to_fall_back_to_any_more() -> None:
+    spec = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
+    running = _actual(assignments={"job": _assignment(spec, revision=2)}, workers={"job": (_worker(2),)})
+    assert _only(Respec, _decide(spec, running)).spec == replace(spec, before=None)
+    starting = replace(running, workers={"job": (_worker(1), _worker(2, phase="ready"))})
+    assert not [action for action in _decide(spec, starting) if isinstance(action, Respec)]
+
+
 def test_a_job_refused_at_first_has_failed() -> None:
     result = Result("job", 1, "refused", "no such source", NOW)
     actions = _decide(_spec(), _actual(results={"job": result}, workers={}))

@@ -93,3 +93,17 @@ def test_what_is_granted_because_a_job_runs_is_refused_when_it_has_just_failed()
     with pytest.raises(RefusedError, match="at the same time"):
         leader.service.update("job", Submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
     assert leader.spec.bundle == "a" * 64
+
+
+def test_what_is_being_drained_can_be_ended_at_once_but_not_twice() -> None:
+    leader = _Leader()
+    leader.service.resubmit("job", fresh=False)
+    leader.look()
+    leader.service.kill("job", drain=True)
+    leader.look()
+    with pytest.raises(RefusedError):
+        leader.service.kill("job", drain=True)
+    leader.service.kill("job", drain=False)
+    assert (leader.spec.wanted, leader.spec.drain) == ("ended", False)
+    with pytest.raises(RefusedError):
+        leader.service.kill("job", drain=False)
