@@ -94,9 +94,10 @@ def test_the_node_of_an_executor_is_killed(cluster: Cluster, feeder: Feeder) -> 
     lost = next(node for node in _slots(cluster).values() if node != worker["node"])
     cluster.kill_node(lost)
     until(cluster.batches_advance(NAME), "a batch without it")
-    assert cluster.worker(NAME) == {**worker, **(cluster.worker(NAME) or {})}
-    assert (cluster.worker(NAME) or {})["revision"] == worker["revision"], "the driver was left alone"
+    still = until(lambda: cluster.worker(NAME), "a worker")
     cluster.supervisors[lost].start()
+    for what in ("revision", "attempt", "node", "pid"):
+        assert still[what] == worker[what], "the driver was left alone"
     until(lambda: len(_executors(cluster)) == 2, "two executors again")
 
 
