@@ -45,6 +45,8 @@ class NodeInfo:
     pid: int = 0
     started: float = 0.0
     version: str = ""
+    bandwidth: float = 0.0
+    """Bytes a second of its link to the others; 0 if nobody said."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,10 @@ class JobSpec:
     conf: Mapping[str, str] = field(default_factory=dict)
     structure: Mapping[str, Any] = field(default_factory=dict)
     """``job.to_dict()``, to compare an update with."""
+    keep: str = "shared"
+    """Where its data is: ``shared`` by all nodes, or with its ``node``, and then copied to another one."""
+    strategy: str = ""
+    """Who decides where it runs: a strategy's name or ``module:Class``; empty for that of the cluster."""
     driver: str = ""
     """The node that the user moved the driver to; it counts as long as that node is there."""
     restarts: int = 0
@@ -155,6 +161,18 @@ class ExecutorSlot:
     node: str
     cores: int
     memory: int
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What a worker begins with whose job's data was lost with another node."""
+
+    store: str
+    """The node that has a copy,"""
+    url: str
+    """and where its supervisor answers."""
+    revision: int
+    """The revision that ran on the node that was lost. Who has restored what that left does not again."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +205,14 @@ class Assignment:
     """One more whenever the user asks for a new worker of the same code."""
     after: int = 0
     """Failures of revisions up to this one are history."""
+    keep: str = "shared"
+    """Where the job's data is: see :class:`JobSpec`."""
+    restore: Restore | None = None
+    """For a job whose data is with its node: the copy that it goes on from."""
+    strategy: str = ""
+    """Who decided where it runs."""
+    refused: str = ""
+    """Why what the job's own strategy said was not used; empty if it was."""
     reason: str = ""
     since: float = 0.0
 
@@ -272,6 +298,47 @@ class Alarm:
     reason: str
     since: float
     evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Location:
+    """For a job whose data is with its node: who keeps a copy, and who runs it when that node is lost."""
+
+    job: str
+    store: str
+    store_url: str
+    redeploy: str
+    rate: float = 0.0
+    """Bytes a second that are set aside for the way from the one to the other; 0 where they are the same."""
+    seconds: float = 0.0
+    """How long that way takes."""
+    reason: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where the data of a job is that is with its node, and how far its copy has come: by its worker."""
+
+    job: str
+    origin: str
+    """The node with the data itself."""
+    revision: int
+    attempt: int
+    store: str = ""
+    """The node that has a whole snapshot; empty as long as none has."""
+    store_url: str = ""
+    number: int = 0
+    """Of the last snapshot that is whole there; they are counted over all revisions."""
+    batch: int = -1
+    """The last batch in it."""
+    bytes: int = 0
+    """The size of it,"""
+    sent: int = 0
+    """and how much of that had to be sent."""
+    at: float = 0.0
+    rate: float = 0.0
+    """Bytes a second that have lately been sent."""
 
 
 @dataclass(frozen=True)

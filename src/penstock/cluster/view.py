@@ -11,6 +11,8 @@ from penstock.cluster.documents import (
     Failures,
     JobSpec,
     JobStatus,
+    Kept,
+    Location,
     NodeInfo,
     NodeReport,
     Result,
@@ -31,6 +33,8 @@ class Actual:
     failures: Mapping[str, Failures] = field(default_factory=dict)
     statuses: Mapping[str, JobStatus] = field(default_factory=dict)
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
+    locations: Mapping[str, Location] = field(default_factory=dict)
+    kept: Mapping[str, Kept] = field(default_factory=dict)
     absent_since: Mapping[str, float] = field(default_factory=dict)
     """For nodes that something is assigned to and that are not there: since when they are missed."""
 

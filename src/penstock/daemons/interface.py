@@ -53,6 +53,8 @@ class Submission:
     conf: Mapping[str, str] = field(default_factory=dict)
     until: str | None = None
     fresh: bool = False
+    keep: str = "shared"
+    strategy: str = ""
 
 
 class MasterService(Protocol):

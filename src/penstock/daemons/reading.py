@@ -14,6 +14,8 @@ from penstock.cluster.documents import (
     Failures,
     JobSpec,
     JobStatus,
+    Kept,
+    Location,
     MasterInfo,
     NodeInfo,
     NodeReport,
@@ -41,6 +43,8 @@ MASTER_ROOTS = (
     paths.RESULTS,
     paths.FAILURES,
     paths.ALARMS,
+    paths.LOCATIONS,
+    paths.KEPT,
 )
 
 SUPERVISOR_ROOTS = (paths.ASSIGNMENTS, paths.WORKERS, paths.FAILURES)
@@ -124,6 +128,8 @@ class Documents:
             failures=self.failures(),
             statuses=self.all(JobStatus, paths.STATUS),
             alarms=self.all(Alarm, paths.ALARMS),
+            locations=self.all(Location, paths.LOCATIONS),
+            kept=self.all(Kept, paths.KEPT),
         )
         if absent is None:
             return seen

@@ -1,0 +1,8 @@
+"""Copies of what a job keeps on its node: cut there, sent to another node's supervisor, restored from it.
+
+- `manifest`: the files that a snapshot consists of, each with its digest.
+- `cutting`: takes a snapshot of a job that runs, without stopping it (in the worker).
+- `store`: the snapshots that a supervisor keeps for other nodes.
+- `client`: sends snapshots to a supervisor and fetches them, resumably and no faster than allowed.
+- `restoring`: makes a job's home from the last snapshot that is whole.
+"""

@@ -1,0 +1,111 @@
+"""What a snapshot consists of: files, named by their digests, and where each of them belongs."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from penstock.errors import PenstockError
+
+SCHEMA = 1
+MOST_FILES = 1_000_000
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class SnapshotError(PenstockError):
+    """A snapshot cannot be taken, kept or restored. The root of all such errors."""
+
+
+class ManifestError(SnapshotError):
+    """What should be a manifest is none."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One file of a snapshot."""
+
+    path: str
+    """Relative to the job's home, with slashes."""
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A snapshot: the job's home as it was between two batches.
+
+    >>> manifest = Manifest("count", 7, 2, 1, 41, 12.5, (Piece("logs/in/log.json", "ab" * 32, 120),))
+    >>> Manifest.from_json(manifest.to_json()) == manifest, manifest.total_bytes
+    (True, 120)
+    """
+
+    job: str
+    number: int
+    """One more with each snapshot of the job, over all its revisions."""
+    revision: int
+    attempt: int
+    batch: int
+    """The last batch whose effects are in it; -1 before the first."""
+    at: float
+    pieces: tuple[Piece, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all files together."""
+        return sum(piece.size for piece in self.pieces)
+
+    def to_json(self) -> bytes:
+        """Write it down."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Manifest:
+        """Read it; raises ManifestError for whatever could not be one, paths that lead elsewhere included."""
+        try:
+            content = json.loads(data)
+        except (ValueError, RecursionError):
+            raise ManifestError("a manifest is JSON") from None
+        if not isinstance(content, dict) or content.pop("schema", None) != SCHEMA:
+            raise ManifestError(f"a manifest is an object of schema {SCHEMA}")
+        pieces = content.pop("pieces", None)
+        if not isinstance(pieces, list) or len(pieces) > MOST_FILES:
+            raise ManifestError(f"a manifest has a list of pieces, {MOST_FILES:,} at most")
+        try:
+            manifest = cls(**content, pieces=tuple(_piece(piece) for piece in pieces))
+        except TypeError as error:
+            raise ManifestError(f"a manifest has other fields: {error}") from None
+        numbers = (manifest.number, manifest.revision, manifest.attempt, manifest.batch)
+        if not isinstance(manifest.job, str) or any(type(number) is not int for number in numbers):
+            raise ManifestError("a manifest names a job, and counts in whole numbers")
+        if isinstance(manifest.at, bool) or not isinstance(manifest.at, int | float):
+            raise ManifestError("a manifest says when it was made")
+        if len({piece.path for piece in manifest.pieces}) < len(manifest.pieces):
+            raise ManifestError("a manifest names each path once")
+        return manifest
+
+
+def _piece(given: Any) -> Piece:
+    if not isinstance(given, dict) or set(given) != {"path", "sha256", "size"}:
+        raise ManifestError("a piece has a path, a sha256 and a size")
+    path, sha256, size = given["path"], given["sha256"], given["size"]
+    if not isinstance(path, str) or not is_inside(path):
+        raise ManifestError(f"{path!r} is not a path inside a job's home")
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise ManifestError(f"{path}: {sha256!r} is not a SHA-256")
+    if type(size) is not int or size < 0:
+        raise ManifestError(f"{path}: {size!r} is not a size")
+    return Piece(path, sha256, size)
+
+
+def is_inside(path: str) -> bool:
+    """Whether a relative path stays where it is put.
+
+    >>> [is_inside(path) for path in ("logs/a", "/etc/passwd", "a/../../b", "", "a//b", "a\\x00b")]
+    [True, False, False, False, False, False]
+    """
+    pure = PurePosixPath(path)
+    whole = bool(path) and not pure.is_absolute() and pure.as_posix() == path and len(path) <= 1024
+    return whole and all(part not in (".", "..") and part.isprintable() for part in pure.parts)
