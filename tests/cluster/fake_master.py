@@ -219,6 +219,25 @@ class FakeMaster:
         self._change(name, replace(self._spec(name), wanted="running", fresh=fresh))
         return self._changed(name)
 
+    def placement(self, name: str) -> dict[str, Any]:
+        self.job(name)
+        driver = f"{name}/driver"
+        terms = dict.fromkeys(("imbalance", "cross_node", "cross_rack", "moves", "fit"), 0.0)
+        return {
+            "job": name,
+            "strategy": "balanced",
+            "asked_for": "balanced",
+            "refused": "",
+            "matrix": {driver: "n1"},
+            "cost": {**terms, "total": 0.0},
+            "weights": terms,
+            "rejected": {driver: {"n2": "it lacks the label disk=ssd"}},
+            "unplaced": {},
+            "nodes": [],
+            "location": None,
+            "kept": None,
+        }
+
     def rebalance(self, dry_run: bool) -> dict[str, Any]:
         self._lead()
         if not dry_run:

@@ -32,6 +32,12 @@ def master(
     root: Root = ROOT,
     cluster_folder: ClusterFolder = None,
     wait: Wait = 60.0,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where jobs run that do not say."
+        ),
+    ] = "balanced",
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", help="Another name that clients call it by, as a proxy's; repeatable."),
@@ -50,9 +56,10 @@ def master(
     from penstock import __version__, logs
     from penstock.bundles.storing import BundleStore
     from penstock.cluster.documents import MasterInfo
-    from penstock.daemons.code import KeptBundles
+    from penstock.daemons.code import KeptBundles, UnpackedBundles
     from penstock.daemons.master import Master
     from penstock.daemons.service import ClusterService
+    from penstock.daemons.strategies import Strategies
     from penstock.keyring import signing_key
     from penstock.web.agent_client import AgentClient
     from penstock.web.app import make_app
@@ -71,10 +78,11 @@ def master(
         store = open_store(connect, keyring, root, wait)
         try:
             info = MasterInfo(name, f"http://{host}:{port}", os.getpid(), time.time(), __version__)
-            daemon = Master(store, info)
-            stop = stop_on_signals(daemon.wake)
             with AgentClient(keyring.node_token) as agents:
                 bundles = BundleStore(store, signing_key(keyring.token), agents)
+                code = UnpackedBundles(bundles, folder / "bundles")
+                daemon = Master(store, info, strategies=Strategies(strategy, code))
+                stop = stop_on_signals(daemon.wake)
                 kept = KeptBundles(bundles, daemon.guard, time.time)
                 logged = ClusterLogs(agents, lambda: sorted(cluster.glob("masters/*/log.jsonl")))
                 service = ClusterService(daemon, kept, logged)

@@ -69,6 +69,16 @@ def submit(
         str | None, typer.Option("--until", metavar="drained", help="End when everything is processed.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what a job of this name has done.")] = False,
+    keep: Annotated[
+        str,
+        typer.Option(
+            "--keep", metavar="shared|node", help="Its data is with all nodes, or with one and copied."
+        ),
+    ] = "shared",
+    strategy: Annotated[
+        str,
+        typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where it runs."),
+    ] = "",
     wait: Wait = False,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
@@ -82,6 +92,8 @@ def submit(
 
     if until not in (None, "drained"):
         raise typer.BadParameter(f"--until takes 'drained', not {until!r}")
+    if keep not in ("shared", "node"):
+        raise typer.BadParameter(f"--keep takes 'shared' or 'node', not {keep!r}")
     resources = Resources(
         cores=cores,
         memory=usage(read_memory, memory),
@@ -102,6 +114,8 @@ def submit(
         conf=settings,
         until=until,
         fresh=fresh,
+        keep=keep,
+        strategy=strategy,
     )
     with connect(master_url) as client:
         _put(client, packed)

@@ -40,6 +40,9 @@ def supervisor(
         str, typer.Option("--memory", metavar="SIZE", help="What workers may use; 3/4 of what there is.")
     ] = "",
     rack: Annotated[str, typer.Option("--rack", help="Nodes of a rack may fail together.")] = "",
+    bandwidth: Annotated[
+        str, typer.Option("--bandwidth", metavar="SIZE", help="A second, of its link to the others.")
+    ] = "",
     labels: Annotated[
         str, typer.Option("--labels", metavar="NAME=VALUE,…", help="What jobs may ask for in a node.")
     ] = "",
@@ -68,6 +71,7 @@ def supervisor(
         pid=os.getpid(),
         started=time.time(),
         version=__version__,
+        bandwidth=float(read_memory(bandwidth)) if bandwidth else 0.0,
     )
     if info.cores < 1:
         raise SettingError(f"a node has 1 core at least, not {info.cores}")

@@ -36,6 +36,7 @@ from penstock.daemons.processes_os import OsProcesses
 from penstock.errors import PenstockError
 from penstock.keyring import open_keyring
 from penstock.log import home
+from penstock.schedule.strategies import known
 
 
 @user_errors
@@ -59,6 +60,9 @@ def up(
     racks: Annotated[
         str, typer.Option("--racks", metavar="r1,r2", help="Racks that nodes are in, in turn.")
     ] = "",
+    strategy: Annotated[
+        str, typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where jobs run.")
+    ] = "balanced",
     storage: Annotated[
         Path | None,
         typer.Option("--storage", metavar="DIR", help="Logs and jobs; $PENSTOCK_HOME by default."),
@@ -86,6 +90,7 @@ def up(
             cores=cores if cores is not None else os.cpu_count() or 1,
             memory=read_memory(memory),
             racks=tuple(rack for rack in racks.split(",") if rack),
+            strategy=known(strategy),
         )
         folder = (storage or home()).absolute()
         layout = plan(wishes, cluster, folder, partial(prepare_zookeeper, wishes), started=time.time())

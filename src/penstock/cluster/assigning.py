@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
+from itertools import count, islice
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec
-from penstock.cluster.placing import Choice, Demand, Room, choose, demands, slot_demand
+from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, Restore
+from penstock.cluster.placing import Placed, Request
 
 
 def wanted_until(spec: JobSpec) -> str | None:
@@ -41,43 +41,32 @@ def difference(spec: JobSpec, assignment: Assignment) -> str | None:
     return None
 
 
-def assign(
-    spec: JobSpec,
-    before: Assignment | None,
-    room: Room,
+def assignment_of(
+    request: Request,
+    placed: Placed,
     *,
     revision: int,
     epoch: int,
     now: float,
     reason: str,
-    lost: frozenset[str] = frozenset(),
-) -> Assignment | Choice:
-    """Place all of a job for a new worker, or return why its driver fits nowhere.
+    restore: Restore | None = None,
+) -> Assignment:
+    """Return the assignment for a new worker of a job whose driver has a node.
 
-    What the job has now does not count against it: the old worker leaves when the new one is ready. Executors
-    that fit nowhere are left out; they follow when there is room.
+    Executors that fit nowhere are left out; they follow when there is room.
     """
-    for node, demand in demands(before) if before else ():
-        room.give(node, demand)
-    resources = spec.resources
-    prefer = spec.driver or (before.node if before and before.node not in lost else "")
-    demand = Demand(resources.cores, resources.memory)
-    choice = choose(spec, demand, room, prefer=prefer)
-    if choice.node is None:
-        for node, taken in demands(before) if before else ():
-            room.take(node, taken)
-        return choice
-    room.take(choice.node, demand)
-    placed = Assignment(
+    assert placed.node is not None, "a driver without a node cannot be assigned"
+    spec = request.spec
+    made = Assignment(
         job=spec.name,
         epoch=epoch,
         revision=revision,
         generation=spec.generation,
         bundle=spec.bundle,
         entry=spec.entry,
-        node=choice.node,
-        cores=resources.cores,
-        memory=resources.memory,
+        node=placed.node,
+        cores=spec.resources.cores,
+        memory=spec.resources.memory,
         spark_master=spec.spark_master,
         conf=spec.conf,
         until=wanted_until(spec),
@@ -86,61 +75,52 @@ def assign(
         forget=spec.forget if spec.fresh else None,
         restarts=spec.restarts,
         after=spec.after,
+        keep=spec.keep,
+        restore=restore,
+        strategy=placed.strategy,
+        refused=placed.refused,
         reason=reason,
         since=now,
     )
-    slots = executors(spec, before.executors if before else (), room, lost, taken=False)
-    return replace(placed, executors=slots)
+    return replace(made, executors=slots_of(request, placed))
+
+
+def slots_of(request: Request, placed: Placed) -> tuple[ExecutorSlot, ...]:
+    """Return a job's executors: those that stay, and those that were placed.
+
+    One whose node is lost keeps it while there is no room elsewhere: the node may come back.
+    """
+    asked = request.spec.resources
+    before = request.before.executors if request.before else ()
+    slots = {slot.ordinal: slot for slot in before if slot.ordinal in request.missing}
+    slots |= {slot.ordinal: slot for slot in request.slots}
+    for ordinal, node in placed.executors.items():
+        slots[ordinal] = ExecutorSlot(ordinal, node, asked.executor_cores, asked.executor_memory)
+    return tuple(slots[ordinal] for ordinal in sorted(slots))
 
 
 def executors(
-    spec: JobSpec,
-    before: tuple[ExecutorSlot, ...],
-    room: Room,
-    lost: frozenset[str] = frozenset(),
-    *,
-    taken: bool = True,
-) -> tuple[ExecutorSlot, ...]:
-    """Place a job's executors: those that can stay do, what is missing goes where the fewest are.
+    spec: JobSpec, before: tuple[ExecutorSlot, ...], lost: frozenset[str]
+) -> tuple[tuple[ExecutorSlot, ...], tuple[int, ...]]:
+    """Return which executors of a job stay, and the numbers of those that need a node.
 
-    A slot whose node is lost keeps it while there is no room elsewhere: the node may come back. ``taken``
-    says whether ``before`` is counted in the room.
+    >>> from penstock.cluster.documents import Resources
+    >>> spec = JobSpec("job", "", "", resources=Resources(executors=3, executor_memory=8))
+    >>> slots = (ExecutorSlot(1, "n1", 1, 8), ExecutorSlot(2, "n2", 1, 8), ExecutorSlot(3, "n3", 2, 8))
+    >>> staying, missing = executors(spec, slots, frozenset({"n2"}))
+    >>> [slot.ordinal for slot in staying], missing
+    ([1], (2, 3))
     """
-    resources = spec.resources
-    wanted = Demand(resources.executor_cores, resources.executor_memory)
-    usable = {slot.ordinal: slot for slot in before if _stays(spec, slot, wanted)}
-    kept: dict[int, ExecutorSlot] = {}
-    for ordinal, slot in sorted(usable.items()):
-        if len(kept) < resources.executors:
-            kept[ordinal] = slot
-    if taken:
-        for slot in before:
-            if slot.ordinal not in kept:
-                room.give(slot.node, slot_demand(slot))
-    else:
-        for slot in kept.values():
-            room.take(slot.node, slot_demand(slot))
-    there = Counter(slot.node for slot in kept.values() if slot.node not in lost)
-    for ordinal, slot in sorted(kept.items()):
-        if slot.node in lost:
-            choice = choose(spec, wanted, room, avoid=there)
-            if choice.node is not None:
-                kept[ordinal] = _slot(ordinal, choice.node, wanted, room, there)
-    free = (number for number in range(1, 10_000) if number not in usable)
-    while len(kept) < resources.executors:
-        choice = choose(spec, wanted, room, avoid=there)
-        if choice.node is None:
-            break
-        ordinal = next(free)
-        kept[ordinal] = _slot(ordinal, choice.node, wanted, room, there)
-    return tuple(kept[ordinal] for ordinal in sorted(kept))
+    asked = spec.resources
+    usable = [slot for slot in sorted(before, key=lambda slot: slot.ordinal) if _stays(spec, slot)]
+    kept = usable[: asked.executors]
+    staying = tuple(slot for slot in kept if slot.node not in lost)
+    taken = {slot.ordinal for slot in usable}
+    new = islice((number for number in count(1) if number not in taken), asked.executors - len(kept))
+    away = (slot.ordinal for slot in kept if slot.node in lost)
+    return staying, tuple(sorted([*away, *new]))
 
 
-def _slot(ordinal: int, node: str, wanted: Demand, room: Room, there: Counter[str]) -> ExecutorSlot:
-    room.take(node, wanted)
-    there[node] += 1
-    return ExecutorSlot(ordinal, node, wanted.cores, wanted.memory)
-
-
-def _stays(spec: JobSpec, slot: ExecutorSlot, wanted: Demand) -> bool:
-    return slot_demand(slot) == wanted and (not spec.nodes or slot.node in spec.nodes)
+def _stays(spec: JobSpec, slot: ExecutorSlot) -> bool:
+    asked = (spec.resources.executor_cores, spec.resources.executor_memory)
+    return (slot.cores, slot.memory) == asked and (not spec.nodes or slot.node in spec.nodes)

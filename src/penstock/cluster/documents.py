@@ -144,6 +144,8 @@ class JobSpec:
     """Who decides where it runs: a strategy's name or ``module:Class``; empty for that of the cluster."""
     driver: str = ""
     """The node that the user moved the driver to; it counts as long as that node is there."""
+    driver_by: str = ""
+    """Who moved it there: ``user``, or ``rebalance``, which may move it again."""
     restarts: int = 0
     """One more whenever the user asks for a new worker of the same code."""
     after: int = 0

@@ -10,19 +10,29 @@ For each job, in the order of names, the first of these that applies:
 6. nothing is assigned: it is placed;
 7. its node is gone, and its worker with it: it is placed elsewhere;
 8. it is wanted otherwise: a new revision is placed, and the old worker makes way when that is ready;
-9. its executors are as wanted, or are placed anew one by one.
+9. its executors are as wanted, or those that are not are placed anew.
+
+What needs a node is gathered first, of all jobs, and then placed together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
 from penstock.cluster.alarms import job_failed, node_alarms, stale_alarms, update_refused
-from penstock.cluster.assigning import assign, difference, executors, other_code, wanted_until
-from penstock.cluster.documents import Assignment, JobSpec, JobStatus, WorkerInfo
-from penstock.cluster.placing import Choice, Demand, Room, choose
+from penstock.cluster.assigning import (
+    assignment_of,
+    difference,
+    executors,
+    other_code,
+    slots_of,
+    wanted_until,
+)
+from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Restore, WorkerInfo
+from penstock.cluster.homes import Home, home_of
+from penstock.cluster.placing import Placed, Placer, Request
 from penstock.cluster.view import Actual, Rules, newest, of_today
 
 PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
@@ -32,15 +42,40 @@ ACTIVE = (PENDING, STARTING, RUNNING, ENDING)
 OVER = (ENDED, FAILED)
 
 
+@dataclass(frozen=True)
+class _ToPlace:
+    """Stands for what is done about a job once it is known where it goes."""
+
+    request: Request
+    reason: str
+    restore: Restore | None = None
+    optional: bool = False
+    """Whether all stays as it is when there is no node for it."""
+    unpins: bool = False
+    """Whether the user's wish for a certain node is given up with it."""
+
+
+_Intent = Action | _ToPlace
+
+
 def reconcile(
-    desired: Mapping[str, JobSpec], actual: Actual, now: float, *, epoch: int, rules: Rules | None = None
+    desired: Mapping[str, JobSpec],
+    actual: Actual,
+    now: float,
+    *,
+    epoch: int,
+    placer: Placer,
+    rules: Rules | None = None,
 ) -> list[Action]:
     """Return what a leader has to do, in order. Nothing to do is an empty list."""
     rules = rules or Rules()
     deciding = _Deciding(actual, now, epoch, rules)
+    intents = [intent for name in sorted(desired) for intent in deciding.job(desired[name])]
+    requests = [intent.request for intent in intents if isinstance(intent, _ToPlace)]
+    placed = placer.place(requests, actual, deciding.lost) if requests else {}
     actions: list[Action] = []
-    for name in sorted(desired):
-        actions += deciding.job(desired[name])
+    for intent in intents:
+        actions += deciding.placed(intent, placed) if isinstance(intent, _ToPlace) else [intent]
     for name in sorted(set(actual.assignments) - set(desired)):
         actions.append(Unassign(name, "nobody wants this job any more"))
     actions += node_alarms(actual, deciding.lost)
@@ -49,7 +84,7 @@ def reconcile(
 
 
 class _Deciding:
-    """One pass. ``room`` shrinks as jobs are placed."""
+    """One pass."""
 
     def __init__(self, actual: Actual, now: float, epoch: int, rules: Rules) -> None:
         self.actual = actual
@@ -59,9 +94,8 @@ class _Deciding:
         self.lost = frozenset(
             name for name, since in actual.absent_since.items() if now - since >= rules.node_grace
         )
-        self.room = Room.of(actual.nodes, (actual.assignments[name] for name in sorted(actual.assignments)))
 
-    def job(self, spec: JobSpec) -> list[Action]:
+    def job(self, spec: JobSpec) -> Sequence[_Intent]:
         """Return what to do about one job."""
         name = spec.name
         assignment = self.actual.assignments.get(name)
@@ -152,7 +186,7 @@ class _Deciding:
             return self._status(spec, ENDING, f"its worker on {left[0].node} ends its batch")
         return self._status(spec, ENDED, "it was killed")
 
-    def _running(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
+    def _running(self, spec: JobSpec, assignment: Assignment | None) -> Sequence[_Intent]:
         if assignment is None:
             return self._place(
                 spec, None, "it was submitted" if not self._revision(spec) else "it runs again"
@@ -165,7 +199,17 @@ class _Deciding:
         elsewhere = self._try_elsewhere(spec, assignment)
         if elsewhere:
             return elsewhere
-        slots = executors(spec, assignment.executors, self.room, self.lost)
+        staying, missing = executors(spec, assignment.executors, self.lost)
+        request = Request(spec, assignment, driver=False, slots=staying, missing=missing)
+        if missing:
+            return [_ToPlace(request, "its executors are placed anew")]
+        return self._adjusted(request, Placed())
+
+    def _adjusted(self, request: Request, placed: Placed) -> list[Action]:
+        """Give a job the executors that it has nodes for; its worker stays."""
+        spec, assignment = request.spec, request.before
+        assert assignment is not None, "who has no assignment needs a whole one"
+        slots = slots_of(request, placed)
         until = wanted_until(spec)
         if slots != assignment.executors or until != assignment.until:
             reason = (
@@ -175,26 +219,29 @@ class _Deciding:
             return [Assign(adjusted, reason), *self._progress(spec, adjusted)]
         return self._progress(spec, assignment)
 
-    def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> list[Action]:
+    def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> Sequence[_Intent]:
         """Move a job whose worker keeps dying: it may be the node's fault (Lee et al., IV.C)."""
         failures = self.actual.failures.get(spec.name)
         if (
             failures is None
             or failures.revision != assignment.revision
             or failures.count != self.rules.move_after
+            or home_of(spec, assignment, self.actual).only
         ):
             return []
-        others = {name: node for name, node in self.actual.nodes.items() if name != assignment.node}
-        room = Room(others, self.room.cores, self.room.memory)
-        demand = Demand(spec.resources.cores, spec.resources.memory)
-        if choose(spec, demand, room).node is None:
-            return []
         reason = f"its worker has died {failures.count} times on {assignment.node}"
-        placed = self._place(spec, assignment, reason, room)
-        if spec.driver == assignment.node:
-            # Else it would be moved back at once.
-            return [Respec(replace(spec, driver=""), reason), *placed]
-        return placed
+        # Where it is pinned to, it would be moved back at once.
+        elsewhere = replace(spec, driver="") if spec.driver == assignment.node else spec
+        staying, missing = executors(elsewhere, assignment.executors, self.lost)
+        request = Request(
+            elsewhere,
+            assignment,
+            slots=staying,
+            missing=missing,
+            prefer=elsewhere.driver,
+            avoid=frozenset({assignment.node}),
+        )
+        return [_ToPlace(request, reason, optional=True, unpins=elsewhere is not spec)]
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
         wanted = spec.driver
@@ -209,26 +256,54 @@ class _Deciding:
         workers = self.actual.workers.get(assignment.job, ())
         return not any(worker.revision == assignment.revision for worker in workers)
 
-    def _place(
-        self, spec: JobSpec, before: Assignment | None, reason: str, room: Room | None = None
-    ) -> list[Action]:
-        revision = self._revision(spec) + 1
-        placed = assign(
+    def _place(self, spec: JobSpec, before: Assignment | None, reason: str) -> Sequence[_Intent]:
+        """Have a job placed for a new worker."""
+        home = home_of(spec, before, self.actual)
+        if home.waits:
+            return self._status(spec, PENDING, f"{reason}: {home.waits}")
+        staying, missing = executors(spec, before.executors if before else (), self.lost)
+        there = before.node if before is not None and before.node not in self.lost else ""
+        request = Request(
             spec,
             before,
-            room or self.room,
+            slots=staying,
+            missing=missing,
+            stay=there if there in self.actual.nodes else "",
+            prefer=home.prefer or spec.driver,
+            only=home.only,
+        )
+        return [_ToPlace(request, reason, self._restore(before, home))]
+
+    def _restore(self, before: Assignment | None, home: Home) -> Restore | None:
+        if home.restore is None and before is not None and before.node == home.only:
+            return before.restore
+        return home.restore
+
+    def placed(self, intent: _ToPlace, answers: Mapping[str, Placed]) -> list[Action]:
+        """Return what to do now that it is known where a job goes."""
+        request, spec = intent.request, intent.request.spec
+        placed = answers.get(spec.name, Placed(told="nobody has decided where it goes"))
+        before = request.before
+        if not request.driver:
+            return self._adjusted(request, placed)
+        if placed.node is None:
+            if intent.optional and before is not None:
+                return self._progress(spec, before)
+            running = before is not None and not self._is_lost(before)
+            return self._status(spec, RUNNING if running else PENDING, f"{intent.reason}, and {placed.told}")
+        revision = self._revision(spec) + 1
+        made = assignment_of(
+            request,
+            placed,
             revision=revision,
             epoch=self.epoch,
             now=self.now,
-            reason=reason,
-            lost=self.lost,
+            reason=intent.reason,
+            restore=intent.restore,
         )
-        if isinstance(placed, Choice):
-            why = f"{reason}, and no node can take it: {placed.told()}"
-            running = before is not None and not self._is_lost(before)
-            return self._status(spec, RUNNING if running else PENDING, why)
-        told = f"{reason}: on {placed.node}"
-        return [Assign(placed, told), *self._status(spec, STARTING, told, revision)]
+        told = f"{intent.reason}: on {made.node}"
+        unpinned = [Respec(spec, intent.reason)] if intent.unpins else []
+        return [*unpinned, Assign(made, told), *self._status(spec, STARTING, told, revision)]
 
     def _progress(self, spec: JobSpec, assignment: Assignment) -> list[Action]:
         workers = self.actual.workers.get(spec.name, ())

@@ -150,6 +150,15 @@ class MasterService(Protocol):
         """
         ...
 
+    def placement(self, name: str) -> dict[str, Any]:
+        """Why a job runs where it does. Raises UnknownError.
+
+        ``matrix`` (task to node), ``cost`` (each term, and the total), ``weights``, ``rejected`` (for each
+        task why it is not on each other node), ``unplaced``, ``strategy``, ``asked_for``, ``refused``,
+        ``nodes``, ``location`` and ``kept``.
+        """
+        ...
+
     def clear(self, alarm: str) -> None:
         """Take an alarm back; that of a failed job lets it run again. Raises UnknownError."""
         ...

@@ -40,6 +40,8 @@ class Wishes:
     cores: int = 1
     memory: int = 2 << 30
     racks: tuple[str, ...] = ()
+    strategy: str = ""
+    """Who decides where jobs run that do not say."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ def plan(
     for number in range(1, wishes.masters + 1):
         name, port = f"master-{number}", base + number - 1
         listens = ("--name", name, "--host", "127.0.0.1", "--port", str(port))
-        daemons.append(_daemon(name, MASTER, (*listens, *where), cluster, "127.0.0.1", port))
+        decides = ("--strategy", wishes.strategy) if wishes.strategy else ()
+        daemons.append(_daemon(name, MASTER, (*listens, *decides, *where), cluster, "127.0.0.1", port))
     for number in range(1, wishes.nodes + 1):
         name, host, port = f"node-{number}", node_host(number), base + _AGENT
         listens = ("--name", name, "--host", host, "--port", str(port))

@@ -29,7 +29,9 @@ from penstock.coord.store import (
 )
 from penstock.daemons.reading import MASTER_ROOTS, Documents
 from penstock.daemons.stepping import keep_stepping
+from penstock.daemons.strategies import Strategies
 from penstock.logs import get_logger
+from penstock.schedule.job_placer import JobPlacer
 
 _log = get_logger(__name__)
 
@@ -55,13 +57,17 @@ class Master:
         info: MasterInfo,
         *,
         settings: MasterSettings | None = None,
+        strategies: Strategies | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.info = info
         self.settings = settings or MasterSettings()
+        self.strategies = strategies or Strategies()
+        self.placer = JobPlacer(self.strategies)
         self._store = store
         self._clock = clock
         self._wake = threading.Event()
+        self.strategies.asked.wake = self.wake
         self._leadership = Leadership(store, info.name, info.url)
         self._mirror = Mirror(store, MASTER_ROOTS, self.wake)
         self.documents = Documents(self._mirror)
@@ -162,9 +168,12 @@ class Master:
 
     def _decide(self, epoch: Epoch, now: float) -> None:
         actual = self.documents.actual(lambda seen: self._missed(seen, now))
-        actions = reconcile(self.documents.jobs(), actual, now, epoch=epoch.number, rules=self.settings.rules)
+        desired = self.documents.jobs()
+        actions = reconcile(
+            desired, actual, now, epoch=epoch.number, placer=self.placer, rules=self.settings.rules
+        )
         for together in _by_subject(actions):
-            operations = self._unless_respecified(together)
+            operations = self._unless_respecified(together) + self._unless_gone(together, actual)
             operations += [operation for action in together for operation in self._operations(action)]
             try:
                 self._leadership.write(operations)
@@ -197,6 +206,18 @@ class Master:
         path = f"{paths.JOBS}/{getattr(actions[0], 'job', '')}"
         version = self.documents.version(path)
         return [Check(path, version)] if version is not None else []
+
+    def _unless_gone(self, actions: list[Action], actual: Actual) -> list[Operation]:
+        """Return checks that nodes that get something to do are still those that it was decided on."""
+        chosen: set[str] = set()
+        for action in actions:
+            if isinstance(action, Assign):
+                before = actual.assignments.get(action.job)
+                chosen |= needed_nodes({action.job: action.assignment})
+                chosen -= needed_nodes({action.job: before}) if before is not None else set()
+        paths_of = [f"{paths.NODES}/{name}" for name in sorted(chosen)]
+        versions = [(path, self.documents.version(path)) for path in paths_of]
+        return [Check(path, version) for path, version in versions if version is not None]
 
     def _missed(self, seen: Actual, now: float) -> dict[str, float]:
         self._absent = missed(self._absent, seen.nodes, needed_nodes(seen.assignments), now)

@@ -21,7 +21,6 @@ from penstock.cluster.documents import (
     Resources,
     Result,
 )
-from penstock.cluster.rebalancing import rebalance
 from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, PENDING
 from penstock.cluster.view import newest
 from penstock.coord import paths
@@ -37,6 +36,9 @@ from penstock.daemons.master import Master
 from penstock.daemons.metrics import render
 from penstock.graph.compatibility import obstacles
 from penstock.graph.names import name_fault
+from penstock.schedule.explaining import explain_placement
+from penstock.schedule.rebalancing import rebalance
+from penstock.schedule.strategies import UnknownStrategyError, known
 
 
 class Bundles(Protocol):
@@ -196,6 +198,8 @@ class ClusterService:
             spark_master=submission.spark_master,
             conf=submission.conf,
             structure=submission.structure,
+            keep=submission.keep,
+            strategy=submission.strategy,
             after=self._status(name).revision,
             submitted=self._clock(),
         )
@@ -228,11 +232,15 @@ class ClusterService:
         self._lead()
         spec = self._active(name)
         self.node(node)
+        if spec.keep == "node":
+            raise RefusedError(
+                f"job {name!r} keeps its data with its node: it moves when that node is lost, and only then"
+            )
         if spec.nodes and node not in spec.nodes:
             raise RefusedError(
                 f"job {name!r} is for {', '.join(spec.nodes)} only: scale it to other nodes first"
             )
-        return self._change(replace(spec, driver=node), f"it was moved to {node}")
+        return self._change(replace(spec, driver=node, driver_by="user"), f"it was moved to {node}")
 
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
         self._lead()
@@ -256,6 +264,8 @@ class ClusterService:
             nodes=spec.nodes if nodes is None else nodes,
             driver=driver,
         )
+        if spec.keep == "node" and changed.resources.executors:
+            raise InvalidError(f"job {name!r} keeps its data with its node: it can have no executors")
         if changed == spec:
             raise InvalidError("nothing to scale was given")
         return self._change(changed, "it was scaled")
@@ -290,8 +300,14 @@ class ClusterService:
         moves = rebalance(specs, self._documents.actual())
         if not dry_run:
             for move in moves:
-                self._change(replace(specs[move.job], driver=move.target), f"rebalanced: {move.reason}")
+                moved = replace(specs[move.job], driver=move.target, driver_by="rebalance")
+                self._change(moved, f"rebalanced: {move.reason}")
         return {"moves": [asdict(move) for move in moves], "applied": not dry_run}
+
+    def placement(self, name: str) -> dict[str, Any]:
+        spec = self._spec(name)
+        default = self._master.strategies.default
+        return explain_placement(self._documents.jobs(), self._documents.actual(), spec.name, default=default)
 
     def clear(self, alarm: str) -> None:
         self._lead()
@@ -342,6 +358,15 @@ class ClusterService:
                 raise InvalidError(f"{field.name} cannot be {value!r}")
         if submission.spark_master and submission.resources.executors:
             raise InvalidError("executors are for jobs without a Spark master of their own")
+        if submission.keep not in ("shared", "node"):
+            raise InvalidError(f"data is kept 'shared' or with its 'node', not {submission.keep!r}")
+        if submission.keep == "node" and (submission.resources.executors or submission.spark_master):
+            raise InvalidError("a job that keeps its data with its node runs on that node alone")
+        if submission.strategy:
+            try:
+                known(submission.strategy)
+            except UnknownStrategyError as error:
+                raise InvalidError(str(error)) from error
 
     def _check_compatible(self, spec: JobSpec, submission: Submission) -> None:
         """Refuse code that could not go on from where the job is. The worker, who knows, looks again."""

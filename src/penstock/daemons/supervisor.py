@@ -230,10 +230,10 @@ class Supervisor:
 
     def _save(self, job: str, failures: Failures) -> None:
         path = f"{paths.FAILURES}/{job}"
-        try:
-            self._store.set(path, encode(failures))
-        except MissingError:
+        with suppress(ExistsError):  # Another node was faster: what it wrote is replaced below.
             self._store.create(path, encode(failures))
+            return
+        self._store.set(path, encode(failures))
 
     def _tidy(self, seen: Sequence[Instance]) -> None:
         """Take back the places of dead workers that were not replaced: nobody else knows so soon."""

@@ -47,6 +47,10 @@ class CustomStrategyError(PenstockError):
         return (CustomStrategyError, (self.strategy, self.kind, self.reason))
 
 
+class NotYetError(PenstockError):
+    """A strategy is asked and has not answered yet: ask again later."""
+
+
 @dataclass(frozen=True)
 class Custom:
     """A user's strategy, ``module:Class``, as one of Penstock's."""

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.errors import PenstockError, cause_of
 from penstock.schedule.constraints import Violation, check
 from penstock.schedule.cost import DEFAULT, Cost, Weights, cost
+from penstock.schedule.custom import NotYetError
 from penstock.schedule.demands import needed, standing
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import OVERLOADED, Snapshot, Task
@@ -65,7 +66,7 @@ def decide(
     """Place what must be placed, and whatever else is demanded; nothing else moves.
 
     To rebalance a cluster, demand all its tasks. If one of those that could stay found no node by that, only
-    what must be placed is.
+    what must be placed is. Raises NotYetError when the strategy has not answered yet.
     """
     must = {task.id: task for task in needed(snapshot)}
     wanted = {**must, **{task.id: task for task in demands}}
@@ -75,6 +76,8 @@ def decide(
     try:
         matrix = strategy.place(snapshot, asked)
         refused = _faults(matrix, snapshot, wanted)
+    except NotYetError:
+        raise
     except PenstockError as error:
         refused = str(error)
     except Exception as error:  # Whatever is wrong with a strategy, the cluster must go on.

@@ -111,6 +111,10 @@ class Client:
         """Start a job again."""
         return self._object("POST", f"/jobs/{_part(name)}/resubmit", json={"fresh": fresh})
 
+    def placement(self, name: str) -> dict[str, Any]:
+        """Return why a job runs where it does."""
+        return self._object("GET", f"/jobs/{_part(name)}/placement")
+
     def rebalance(self, dry_run: bool) -> dict[str, Any]:
         """Move drivers to emptier nodes, or only ask which would move."""
         return self._object("POST", "/rebalance", json={"dry_run": dry_run})

@@ -17,7 +17,7 @@ from penstock.web.schemas import (
     ScaleRequest,
     SubmissionRequest,
 )
-from penstock.web.views import ChangeView, JobSummary, JobView, LogPage, errors
+from penstock.web.views import ChangeView, JobSummary, JobView, LogPage, PlacementView, errors
 
 _CHANGED: dict[int | str, dict[str, Any]] = {200: {"model": ChangeView}, **errors(404, 409)}
 
@@ -57,6 +57,11 @@ def job_routes(service: MasterService) -> APIRouter:
     ) -> Response:
         """Lines that the job's processes have logged on all nodes, in order of time."""
         return Answer(service.logs(job, cursor, limit))
+
+    @router.get("/jobs/{job}/placement", responses={200: {"model": PlacementView}, **errors(404)})
+    def placement(job: JobName) -> Response:
+        """Why a job runs where it does: the matrix, the cost of each term, and why not on other nodes."""
+        return Answer(redacted(service.placement(job)))
 
     @router.post("/jobs/{job}/update", responses=_CHANGED)
     def update(job: JobName, request: SubmissionRequest) -> Response:

@@ -15,6 +15,7 @@ from penstock.graph.names import name_fault
 NAME = r"^[A-Za-z0-9](\.?[A-Za-z0-9_-])*\.?$"
 """The rule of :func:`penstock.graph.names.name_fault` in a form that other programs can read."""
 DIGEST = r"^[0-9a-f]{64}$"
+_STRATEGY = r"^([A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?)?$"
 _ENTRY = r"^[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*(/[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*)*(:[^/\\:\x00-\x1f]+)?$"
 _DEEPEST = 50
 
@@ -100,6 +101,10 @@ class SubmissionRequest(_Request):
     conf: dict[Text, Text] = Field(default={}, description="Spark settings.")
     until: Literal["drained"] | None = None
     fresh: bool = Field(default=False, description="Forget what a job of this name has done before.")
+    keep: Literal["shared", "node"] = Field(default="shared", description="Where its data is.")
+    strategy: Annotated[str, StringConstraints(pattern=_STRATEGY, max_length=300)] = Field(
+        default="", description="Who decides where it runs: a strategy's name or MODULE:CLASS."
+    )
 
     def submission(self) -> Submission:
         """Return it as a master takes it. Raises InvalidError when the structure has no usable name."""
@@ -116,6 +121,8 @@ class SubmissionRequest(_Request):
             conf=self.conf,
             until=self.until,
             fresh=self.fresh,
+            keep=self.keep,
+            strategy=self.strategy,
         )
 
 

@@ -12,6 +12,8 @@ from penstock.cluster.documents import (
     Failures,
     JobSpec,
     JobStatus,
+    Kept,
+    Location,
     MasterInfo,
     NodeInfo,
     NodeReport,
@@ -93,6 +95,24 @@ class JobView:
     workers: tuple[WorkerInfo, ...]
     result: Result | None
     failures: Failures | None
+
+
+@dataclass(frozen=True)
+class PlacementView:
+    """Why a job runs where it does."""
+
+    job: str
+    strategy: str
+    asked_for: str
+    refused: str
+    matrix: dict[str, str]
+    cost: dict[str, float]
+    weights: dict[str, float]
+    rejected: dict[str, dict[str, str]]
+    unplaced: dict[str, str]
+    nodes: tuple[dict[str, Any], ...]
+    location: Location | None
+    kept: Kept | None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.view import Actual, Rules
+from penstock.schedule.job_placer import JobPlacer
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ def _actual(**changes: Any) -> Actual:
 
 def _decide(spec: JobSpec | None, actual: Actual, **rules: Any) -> list[Action]:
     desired = {spec.name: spec} if spec else {}
-    return reconcile(desired, actual, NOW, epoch=7, rules=Rules(**rules))
+    return reconcile(desired, actual, NOW, epoch=7, placer=JobPlacer(), rules=Rules(**rules))
 
 
 def _only(kind: type[T], actions: list[Action]) -> T:
@@ -100,14 +101,14 @@ def test_a_job_that_fits_nowhere_waits_and_says_why_for_each_node() -> None:
     spec = _spec(nodes=("n1", "n3"), labels={"disk": "ssd"}, resources=Resources(cores=9))
     status = _only(SetStatus, _decide(spec, Actual(nodes=nodes))).status
     assert status.phase == "PENDING"
-    assert "n1: it lacks the label disk=ssd" in status.reason
-    assert "n2: the job is for n1, n3 only" in status.reason
-    assert "n3: 9 cores asked for, 4 of 4 free" in status.reason
+    assert "it lacks the label disk=ssd (n1)" in status.reason
+    assert "the task is for n1, n3 only (n2)" in status.reason
+    assert "9 cores asked for, 4 of 4 free (n3)" in status.reason
 
 
 def test_jobs_share_the_room_in_the_order_of_their_names() -> None:
     jobs = {name: replace(_spec(), name=name) for name in ("b", "a", "c")}
-    actions = reconcile(jobs, Actual(nodes={"n1": _node("n1", 4)}), NOW, epoch=1)
+    actions = reconcile(jobs, Actual(nodes={"n1": _node("n1", 4)}), NOW, epoch=1, placer=JobPlacer())
     assert [action.assignment.job for action in actions if isinstance(action, Assign)] == ["a", "b"]
 
 
@@ -146,7 +147,7 @@ def test_a_job_that_ended_stays_ended_whoever_leads() -> None:
         nodes=NODES, results={"job": result}, statuses={"job": _status("ENDED", 1, "drained: all was read")}
     )
     assert _decide(_spec(until="drained"), over) == []
-    newly_led = reconcile({"job": _spec()}, replace(over, statuses={}), NOW + 9, epoch=8)
+    newly_led = reconcile({"job": _spec()}, replace(over, statuses={}), NOW + 9, epoch=8, placer=JobPlacer())
     assert _only(SetStatus, newly_led).status.phase == "ENDED"
 
 

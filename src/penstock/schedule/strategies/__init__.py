@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from penstock.errors import PenstockError
+from penstock.schedule.custom import is_custom
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.strategies.balanced import Balanced
@@ -53,3 +54,14 @@ def named(name: str) -> Strategy:
             f"there is no strategy {name!r}: use one of {known}, or MODULE:CLASS for one of your own"
         )
     return STRATEGIES[name]()
+
+
+def known(name: str) -> str:
+    """Return a name that can be a strategy's; whether a user's class is there is found when it is asked.
+
+    >>> known("packed"), known("mine.placing:Nearest")
+    ('packed', 'mine.placing:Nearest')
+    """
+    if not is_custom(name):
+        named(name)
+    return name

@@ -1,0 +1,100 @@
+"""What ``penstock explain JOB --placement`` prints: matrix, costs, and why nodes were rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.cluster_options import connect
+from penstock.cli.output import Output
+from penstock.cli.painting import make_table, show, size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_TERMS = {
+    "imbalance": "how unlike the nodes' loads are (S)",
+    "cross_node": "share of the traffic between nodes",
+    "cross_rack": "share of it between racks",
+    "moves": "share of the tasks that move",
+    "fit": "cores and memory used unlike each other",
+}
+
+
+def show_placement(job: str, output: Output, master_url: str | None) -> None:
+    """Ask the cluster about a job, and print the answer."""
+    with connect(master_url) as client:
+        show(lambda: client.placement(job), placement_picture, output, watch=False)
+
+
+def placement_picture(found: Mapping[str, Any], now: float) -> RenderableType:  # noqa: ARG001
+    """Draw why a job is where it is."""
+    from rich.console import Group
+    from rich.text import Text
+
+    told = [Text(part) for part in (_unplaced(found), _backup(found)) if part]
+    return Group(Text(_decided(found)), _matrix(found), _costs(found), _rejections(found), *told)
+
+
+def _decided(found: Mapping[str, Any]) -> str:
+    told = f"{found['job']}: placed by {found['strategy']}"
+    if found["refused"]:
+        told += f", because {found['asked_for']} was refused: {found['refused']}"
+    return told
+
+
+def _matrix(found: Mapping[str, Any]) -> RenderableType:
+    nodes = found["nodes"]
+    headings = ("task", *(node["name"] for node in nodes))
+    tasks = sorted(found["rejected"])
+    places = found["matrix"]
+    rows: list[tuple[Any, ...]] = [
+        (task, *("X" if places.get(task) == node["name"] else "." for node in nodes)) for task in tasks
+    ]
+    rows.append(("status", *(node["status"] for node in nodes)))
+    rows.append(("cores used", *(f"{node['cores_used']:g} of {node['cores']:g}" for node in nodes)))
+    used = (f"{size(node['memory_used'])} of {size(node['memory'])}" for node in nodes)
+    rows.append(("memory used", *used))
+    return make_table("allocation", headings, rows)
+
+
+def _costs(found: Mapping[str, Any]) -> RenderableType:
+    cost, weights = found["cost"], found["weights"]
+    rows = [
+        (term, meaning, f"{cost[term]:.4f}", f"{weights[term]:g}", f"{cost[term] * weights[term]:.4f}")
+        for term, meaning in _TERMS.items()
+    ]
+    rows.append(("total", "", "", "", f"{cost['total']:.4f}"))
+    headings = ("term", "what it is", "value", "weight", "cost")
+    return make_table("cost of the whole cluster", headings, rows, "value weight cost")
+
+
+def _rejections(found: Mapping[str, Any]) -> RenderableType:
+    rows = [
+        (task, node, reason)
+        for task, nodes in sorted(found["rejected"].items())
+        for node, reason in sorted(nodes.items())
+    ]
+    return make_table("why not elsewhere", ("task", "node", "reason"), rows)
+
+
+def _unplaced(found: Mapping[str, Any]) -> str:
+    return "\n".join(f"{task} has no node: {reason}" for task, reason in sorted(found["unplaced"].items()))
+
+
+def _backup(found: Mapping[str, Any]) -> str:
+    location, kept = found["location"], found["kept"]
+    told = []
+    if location is not None:
+        told.append(
+            f"backup on {location['store']}, runs on {location['redeploy']} if its node is lost: "
+            f"{location['reason']}"
+        )
+    if kept is not None and kept["store"]:
+        told.append(
+            f"last whole copy: number {kept['number']} on {kept['store']}, up to batch {kept['batch']}, "
+            f"{size(kept['bytes'])}"
+        )
+    elif kept is not None:
+        told.append(f"its data is on {kept['origin']} only: no copy is whole yet")
+    return "\n".join(told)

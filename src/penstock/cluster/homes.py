@@ -1,0 +1,47 @@
+"""Where a job may run whose data is with its node: there, or where the copy of it can be brought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.cluster.documents import Assignment, JobSpec, Restore
+from penstock.cluster.view import Actual
+
+
+@dataclass(frozen=True)
+class Home:
+    """What follows from where a job's data is."""
+
+    only: str = ""
+    """The node that has the data, and is there: it runs nowhere else."""
+    prefer: str = ""
+    """The node that was chosen beforehand for the case that the other is lost."""
+    restore: Restore | None = None
+    """What a worker goes on from that does not run where the data is."""
+    waits: str = ""
+    """Why it can run nowhere at the moment; empty if it can."""
+
+
+def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
+    """Return where a job has to go. One whose data is shared by all nodes can go anywhere."""
+    if spec.keep != "node":
+        return Home()
+    kept = actual.kept.get(spec.name)
+    if kept is None or (spec.fresh and kept.revision <= spec.forget):
+        # Its worker has not begun yet, or what it did is to be forgotten.
+        return Home(only=before.node if before is not None and before.node in actual.nodes else "")
+    if kept.origin in actual.nodes:
+        # A worker that still restores what another node lost has not said yet that it has it.
+        restore = before.restore if before is not None and before.node == kept.origin else None
+        return Home(only=kept.origin, restore=restore)
+    if before is not None and before.restore is not None and before.node in actual.nodes:
+        return Home(only=before.node, restore=before.restore)
+    if not kept.store:
+        return Home(waits=f"its data is on {kept.origin}, which is gone, and nobody has a whole copy")
+    if kept.store not in actual.nodes:
+        return Home(waits=f"its data is on {kept.origin} and a copy is on {kept.store}, and both are gone")
+    location = actual.locations.get(spec.name)
+    return Home(
+        prefer=location.redeploy if location is not None else kept.store,
+        restore=Restore(kept.store, kept.store_url, kept.revision),
+    )

@@ -1,0 +1,149 @@
+"""Which strategy decides about a job. A user's own is asked in the background: no master waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.cluster.documents import JobSpec
+from penstock.daemons.custom_strategy import strategy_named
+from penstock.errors import PenstockError
+from penstock.logs import get_logger
+from penstock.schedule.custom import CustomStrategyError, NotYetError, is_custom
+from penstock.schedule.job_placer import DEFAULT
+from penstock.schedule.matrix import Matrix
+from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.strategies import Strategy, known, named
+
+_log = get_logger(__name__)
+
+_SECONDS = 5.0
+"""How long a user's strategy may think."""
+_AT_ONCE = 4
+_MOST_ANSWERS = 100
+
+
+@dataclass
+class _Answer:
+    """What a strategy said, once it has."""
+
+    done: bool = False
+    matrix: Matrix | None = None
+    error: PenstockError | None = None
+
+
+@dataclass
+class Asked:
+    """The questions that are under way, and the answers that nobody has fetched yet."""
+
+    wake: Callable[[], None] = lambda: None
+    """Called when there is an answer."""
+    _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(
+        self, about: tuple[object, ...], strategy: Strategy, snapshot: Snapshot, demands: tuple[Task, ...]
+    ) -> Matrix:
+        """Return or raise what a strategy said, or NotYetError. An answer is given once.
+
+        It may be of some seconds ago; who uses it verifies it against the cluster as it is now.
+        """
+        with self._lock:
+            known = self._answers.get(about)
+            if known is None:
+                self._begin(about, strategy, snapshot, demands)
+            if known is None or not known.done:
+                raise NotYetError(f"its strategy {about[0]!r} is asked where it shall go")
+            del self._answers[about]
+        if known.error is not None:
+            raise known.error
+        assert known.matrix is not None, "an answer is a matrix or an error"
+        return known.matrix
+
+    def _begin(
+        self, about: tuple[object, ...], strategy: Strategy, snapshot: Snapshot, demands: tuple[Task, ...]
+    ) -> None:
+        if sum(not answer.done for answer in self._answers.values()) >= _AT_ONCE:
+            return  # Who asks again when one of them has answered is heard then.
+        if len(self._answers) >= _MOST_ANSWERS:
+            # Of jobs that have gone meanwhile: nobody will fetch them.
+            self._answers = {key: answer for key, answer in self._answers.items() if not answer.done}
+        answer = self._answers[about] = _Answer()
+        arguments = (answer, strategy, snapshot, demands)
+        threading.Thread(target=self._run, args=arguments, name="strategy", daemon=True).start()
+
+    def _run(
+        self, answer: _Answer, strategy: Strategy, snapshot: Snapshot, demands: tuple[Task, ...]
+    ) -> None:
+        try:
+            answer.matrix = strategy.place(snapshot, demands)
+        except PenstockError as error:
+            answer.error = error
+        except Exception as error:  # Whatever it is: who asked must hear of it.
+            _log.exception("strategy could not be asked")
+            answer.error = PenstockError(f"it could not be asked: {error}")
+        with self._lock:
+            answer.done = True
+        self.wake()
+
+
+@dataclass(frozen=True)
+class InBackground:
+    """A strategy that may take its time."""
+
+    name: str
+    bundle: str
+    strategy: Strategy
+    asked: Asked
+
+    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+        """Return what the strategy has said. Raises NotYetError until it has."""
+        about = (self.name, self.bundle, tuple(task.id for task in demands))
+        return self.asked.ask(about, self.strategy, snapshot, demands)
+
+
+class _Missing:
+    """Stands for a strategy whose code cannot be had."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self._error = CustomStrategyError(name, "name", reason)
+
+    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:  # noqa: ARG002
+        raise self._error
+
+
+class Strategies:
+    """Chooses for :class:`penstock.schedule.job_placer.JobPlacer`."""
+
+    def __init__(
+        self,
+        default: str = DEFAULT,
+        unpacked: Callable[[str], Path] | None = None,
+        *,
+        asked: Asked | None = None,
+        seconds: float = _SECONDS,
+    ) -> None:
+        """``default`` is the cluster's; ``unpacked`` returns the folder of a bundle's code.
+
+        Raises UnknownStrategyError for a default that there is not.
+        """
+        self.default = known(default)
+        self.asked = asked or Asked()
+        self._unpacked = unpacked
+        self._seconds = seconds
+
+    def __call__(self, spec: JobSpec) -> tuple[str, Strategy]:
+        """Return the strategy that decides about a job, and its name."""
+        name = spec.strategy or self.default
+        if name != "exact" and not is_custom(name):
+            return name, named(name)
+        folder = None
+        if is_custom(spec.strategy):
+            try:
+                folder = self._unpacked(spec.bundle) if self._unpacked else None
+            except PenstockError as error:
+                return name, _Missing(name, f"its code cannot be had: {error}")
+        strategy = strategy_named(name, folder, self._seconds)
+        return name, InBackground(name, spec.bundle, strategy, self.asked)

@@ -1,0 +1,69 @@
+"""Why a job runs where it does: the matrix, what each term costs, and why not elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from penstock.cluster.documents import JobSpec
+from penstock.cluster.view import Actual
+from penstock.schedule.constraints import usages
+from penstock.schedule.cost import DEFAULT, Weights, cost
+from penstock.schedule.demands import standing
+from penstock.schedule.job_placer import standing_snapshot
+from penstock.schedule.model import Snapshot
+from penstock.schedule.reading import tasks_of
+from penstock.schedule.reasons import Rejections
+
+
+def explain_placement(
+    desired: Mapping[str, JobSpec], actual: Actual, job: str, *, default: str, weights: Weights = DEFAULT
+) -> dict[str, Any]:
+    """Return what JSON can hold of it. The cost is that of the whole cluster as it is."""
+    spec = desired[job]
+    assignment = actual.assignments.get(job)
+    snapshot = standing_snapshot((), actual)
+    wanted = tasks_of(spec, assignment, actual.nodes)
+    own = [replace(task, current=task.current if task.current in actual.nodes else None) for task in wanted]
+    others = tuple(task for task in snapshot.tasks if task.job != job)
+    snapshot = replace(snapshot, tasks=(*others, *own))
+    matrix = standing(snapshot)
+    rejected = Rejections(snapshot, matrix, weights)
+    location, kept = actual.locations.get(job), actual.kept.get(job)
+    return {
+        "job": job,
+        "strategy": assignment.strategy if assignment else spec.strategy or default,
+        "asked_for": spec.strategy or default,
+        "refused": assignment.refused if assignment else "",
+        "matrix": {task.id: task.current for task in own if task.current is not None},
+        "cost": matrix_cost(snapshot, weights),
+        "weights": asdict(weights),
+        "rejected": {task.id: dict(rejected[task.id]) for task in own},
+        "unplaced": {task.id: rejected.told(task.id) for task in own if task.current is None},
+        "nodes": _nodes(snapshot),
+        "location": asdict(location) if location else None,
+        "kept": asdict(kept) if kept else None,
+    }
+
+
+def matrix_cost(snapshot: Snapshot, weights: Weights) -> dict[str, float]:
+    """Return the terms of what a cluster costs as it stands."""
+    return cost(standing(snapshot), snapshot, weights).to_plain()
+
+
+def _nodes(snapshot: Snapshot) -> list[dict[str, Any]]:
+    used = usages(standing(snapshot), snapshot)
+    return [
+        {
+            "name": node.name,
+            "status": snapshot.status(node),
+            "load": round(node.load, 3),
+            "cores": node.cores,
+            "cores_used": used[node.name].cpu,
+            "memory": node.memory,
+            "memory_used": used[node.name].memory,
+            "rack": node.rack,
+        }
+        for node in snapshot.nodes
+    ]

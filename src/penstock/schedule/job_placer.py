@@ -1,0 +1,219 @@
+"""Answers a leader: turns what needs a node into a snapshot, has a strategy decide, and reads the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.cluster.documents import Assignment, JobSpec
+from penstock.cluster.placing import Placed, Request
+from penstock.cluster.view import Actual
+from penstock.schedule.constraints import Usage, obstacle
+from penstock.schedule.custom import NotYetError, is_custom
+from penstock.schedule.deciding import Placement, decide
+from penstock.schedule.model import Node, Snapshot, Task, Traffic
+from penstock.schedule.reading import DRIVER, EXECUTOR, node_of, task_id
+from penstock.schedule.strategies import Strategy
+from penstock.schedule.strategies.balanced import Balanced
+
+DEFAULT = "balanced"
+
+ChooseStrategy = Callable[[JobSpec], tuple[str, Strategy]]
+"""Returns the strategy that decides about a job, and its name."""
+
+
+def always_balanced(_: JobSpec) -> tuple[str, Strategy]:
+    """Have the default decide about every job."""
+    return DEFAULT, Balanced()
+
+
+@dataclass(frozen=True)
+class JobPlacer:
+    """A :class:`penstock.cluster.placing.Placer` that asks strategies.
+
+    What is not asked for stays where it is, whatever it takes there. Jobs with the same strategy are decided
+    about together; those with strategies of the users come last.
+    """
+
+    choose: ChooseStrategy = always_balanced
+
+    def place(
+        self, requests: Sequence[Request], actual: Actual, lost: frozenset[str]
+    ) -> Mapping[str, Placed]:
+        """Answer all requests."""
+        del lost  # What is on lost nodes is asked for, or is not there: either way it takes no room.
+        snapshot = standing_snapshot(requests, actual)
+        groups: dict[tuple[bool, str, str], tuple[Strategy, list[Request]]] = {}
+        for request in sorted(requests, key=lambda request: request.spec.name):
+            name, strategy = self.choose(request.spec)
+            own = is_custom(name)
+            # A class of the same name in other code is another class.
+            key = (own, name, request.spec.bundle if own else "")
+            groups.setdefault(key, (strategy, []))[1].append(request)
+        answers: dict[str, Placed] = {}
+        for key in sorted(groups):
+            strategy, group = groups[key]
+            snapshot, placed = _placed(key[1], strategy, group, snapshot)
+            answers |= placed
+        return answers
+
+
+def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
+    """Return the nodes with all that stays on them. It is not to be moved, so no rule is said of it."""
+    asked = {request.spec.name: request for request in requests}
+    tasks = [
+        task
+        for name in sorted(actual.assignments)
+        for task in standing_tasks(actual.assignments[name], asked.get(name))
+        if task.current in actual.nodes
+    ]
+    used: dict[str, Usage] = {name: Usage() for name in actual.nodes}
+    for task in tasks:
+        used[task.current or ""].add(task)
+    nodes = [node_of(actual.nodes[name], actual.reports.get(name)) for name in sorted(actual.nodes)]
+    return Snapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
+
+
+def standing_tasks(assignment: Assignment, request: Request | None = None) -> list[Task]:
+    """Return what of a job stays where it is."""
+    slots = assignment.executors if request is None else request.slots
+    tasks = [
+        Task(
+            task_id(assignment.job, f"{EXECUTOR}-{slot.ordinal}"),
+            assignment.job,
+            EXECUTOR,
+            slot.cores,
+            slot.memory,
+            current=slot.node,
+        )
+        for slot in slots
+    ]
+    if request is None or not request.driver:
+        name = task_id(assignment.job, DRIVER)
+        driver = Task(name, assignment.job, DRIVER, assignment.cores, assignment.memory)
+        tasks.insert(0, replace(driver, current=assignment.node))
+    return tasks
+
+
+def _no_smaller_than(node: Node, used: Usage) -> Node:
+    """A node that has more than it can take (it came back smaller) keeps that, and gets nothing new."""
+    return replace(node, cores=max(node.cores, used.cpu), memory=max(node.memory, used.memory))
+
+
+def _placed(
+    name: str, strategy: Strategy, requests: Sequence[Request], snapshot: Snapshot
+) -> tuple[Snapshot, dict[str, Placed]]:
+    """Decide about the requests of one strategy; return also the cluster as it will be."""
+    for request in requests:
+        snapshot = _with_driver_that_stays(request, snapshot)
+    tasks = [task for request in requests for task in wanted_tasks(request, snapshot)]
+    if is_custom(name) or name == "traffic":
+        jobs = {request.spec.name for request in requests}
+        snapshot = replace(snapshot, traffic=(*snapshot.traffic, *assumed_traffic(tasks, snapshot, jobs)))
+    snapshot = replace(snapshot, tasks=(*snapshot.tasks, *tasks))
+    try:
+        decided = decide(strategy, snapshot, name=name)
+        decided, snapshot = _without_preferences(decided, strategy, name, requests, snapshot)
+    except NotYetError as error:
+        waiting = Placed(told=str(error), strategy=name, waits=True)
+        return snapshot, {request.spec.name: waiting for request in requests}
+    placed = snapshot.placed(decided.matrix.places)
+    gone = {task.id for task in tasks if task.id not in decided.matrix.places}
+    after = replace(placed, tasks=tuple(task for task in placed.tasks if task.id not in gone))
+    return after, {request.spec.name: _answer(request, decided) for request in requests}
+
+
+def _with_driver_that_stays(request: Request, snapshot: Snapshot) -> Snapshot:
+    """Leave a driver where it is if it can be there; what else is asked for then goes around it."""
+    wish = request.only or request.prefer or request.stay
+    if not request.driver or not request.stay or wish != request.stay or request.stay in request.avoid:
+        return snapshot
+    task = _driver(request, snapshot)
+    node = snapshot.node_named[request.stay]
+    used = Usage()
+    for other in snapshot.tasks:
+        if other.current == node.name:
+            used.add(other)
+    # It is there already: that the node has much to do is no reason to leave.
+    if obstacle(task, replace(node, load=0.0), used, snapshot) is not None:
+        return snapshot
+    return replace(snapshot, tasks=(*snapshot.tasks, replace(task, current=node.name)))
+
+
+def wanted_tasks(request: Request, snapshot: Snapshot) -> list[Task]:
+    """Return the tasks of a request that need a node."""
+    spec, asked = request.spec, request.spec.resources
+    tasks = [
+        Task(
+            task_id(spec.name, f"{EXECUTOR}-{ordinal}"),
+            spec.name,
+            EXECUTOR,
+            asked.executor_cores,
+            asked.executor_memory,
+            spec.labels,
+            spec.nodes,
+        )
+        for ordinal in request.missing
+    ]
+    if request.driver and task_id(spec.name, DRIVER) not in snapshot.task_named:
+        tasks.insert(0, _driver(request, snapshot))
+    return tasks
+
+
+def _driver(request: Request, snapshot: Snapshot) -> Task:
+    spec, asked = request.spec, request.spec.resources
+    wish = request.only or (request.prefer if request.prefer in snapshot.node_named else "")
+    nodes = (wish,) if wish else spec.nodes
+    if request.avoid:
+        able = nodes or tuple(node.name for node in snapshot.nodes)
+        # Whoever may go nowhere may go to no node of this cluster.
+        nodes = tuple(name for name in able if name not in request.avoid) or ("",)
+    return Task(task_id(spec.name, DRIVER), spec.name, DRIVER, asked.cores, asked.memory, spec.labels, nodes)
+
+
+def _without_preferences(
+    decided: Placement, strategy: Strategy, name: str, requests: Sequence[Request], snapshot: Snapshot
+) -> tuple[Placement, Snapshot]:
+    """Decide again about drivers whose preferred node cannot take them: any other is better than none."""
+    disappointed = {
+        task_id(request.spec.name, DRIVER): request
+        for request in requests
+        if request.prefer and not request.only and task_id(request.spec.name, DRIVER) in decided.unplaced
+    }
+    if not disappointed:
+        return decided, snapshot
+    tasks = tuple(
+        _driver(replace(disappointed[task.id], prefer=""), snapshot) if task.id in disappointed else task
+        for task in snapshot.placed(decided.matrix.places).tasks
+    )
+    relaxed = replace(snapshot, tasks=tasks)
+    again = decide(strategy, relaxed, name=name)
+    return replace(again, refused=again.refused or decided.refused), relaxed
+
+
+def assumed_traffic(tasks: Iterable[Task], snapshot: Snapshot, jobs: set[str]) -> list[Traffic]:
+    """Return what the tasks of each job send each other, alike between any two: nobody measures it."""
+    by_job: dict[str, list[str]] = {}
+    for task in (*snapshot.tasks, *tasks):
+        if task.job in jobs:
+            by_job.setdefault(task.job, []).append(task.id)
+    return [
+        Traffic(first, second, 1.0)
+        for _, ids in sorted(by_job.items())
+        for at, first in enumerate(ids)
+        for second in ids[at + 1 :]
+    ]
+
+
+def _answer(request: Request, decided: Placement) -> Placed:
+    spec = request.spec
+    places = decided.matrix.places
+    driver = task_id(spec.name, DRIVER)
+    executors = {
+        ordinal: places[task]
+        for ordinal in request.missing
+        if (task := task_id(spec.name, f"{EXECUTOR}-{ordinal}")) in places
+    }
+    return Placed(
+        places.get(driver), executors, decided.unplaced.get(driver, ""), decided.strategy, decided.refused
+    )

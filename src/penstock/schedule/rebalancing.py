@@ -1,0 +1,88 @@
+"""Which drivers to move so that the whole costs less. Pure; each move says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from penstock.cluster.documents import JobSpec
+from penstock.cluster.view import Actual
+from penstock.schedule.constraints import usages
+from penstock.schedule.cost import DEFAULT, Weights, cost
+from penstock.schedule.deciding import decide
+from penstock.schedule.demands import standing
+from penstock.schedule.job_placer import DEFAULT as DEFAULT_STRATEGY
+from penstock.schedule.job_placer import standing_snapshot
+from penstock.schedule.matrix import Matrix
+from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.reading import DRIVER, task_id
+from penstock.schedule.strategies import Strategy
+from penstock.schedule.strategies.balanced import Balanced
+
+
+@dataclass(frozen=True)
+class Move:
+    """A driver that would be better off elsewhere."""
+
+    job: str
+    origin: str
+    target: str
+    reason: str
+
+
+def rebalance(
+    desired: Mapping[str, JobSpec],
+    actual: Actual,
+    strategy: Strategy | None = None,
+    *,
+    name: str = DEFAULT_STRATEGY,
+    weights: Weights = DEFAULT,
+) -> list[Move]:
+    """Return moves, one a job at the most, after all of which the whole costs less.
+
+    Only jobs that run move, and only to nodes that they may use. What the user has put somewhere stays there,
+    and so does a job whose data is with its node.
+    """
+    free = {task_id(name, DRIVER): spec for name, spec in desired.items() if _can_move(spec, actual)}
+    snapshot = standing_snapshot((), actual)
+    tasks = tuple(_bound(task, free[task.id]) if task.id in free else task for task in snapshot.tasks)
+    snapshot = replace(snapshot, tasks=tasks)
+    movable = tuple(task for task in tasks if task.id in free)
+    if not movable:
+        return []
+    before = standing(snapshot)
+    decided = decide(strategy or Balanced(weights), snapshot, name=name, demands=movable, weights=weights)
+    if decided.cost.total >= cost(before, snapshot, weights).total:
+        return []
+    return [
+        Move(free[task].name, origin, target, _reason(snapshot, before, decided.matrix, origin, target))
+        for task, (origin, target) in decided.matrix.moved_from(before.places).items()
+        if origin is not None and task in free
+    ]
+
+
+def _can_move(spec: JobSpec, actual: Actual) -> bool:
+    assignment = actual.assignments.get(spec.name)
+    running = any(
+        worker.phase == "running" and assignment is not None and worker.revision == assignment.revision
+        for worker in actual.workers.get(spec.name, ())
+    )
+    placed_by_user = spec.driver in actual.nodes and spec.driver_by != "rebalance"
+    return running and spec.wanted == "running" and spec.keep != "node" and not placed_by_user
+
+
+def _bound(task: Task, spec: JobSpec) -> Task:
+    return replace(task, labels=spec.labels, nodes=spec.nodes)
+
+
+def _reason(snapshot: Snapshot, before: Matrix, after: Matrix, origin: str, target: str) -> str:
+    told = []
+    for node in (origin, target):
+        then, now = _share(snapshot, before, node), _share(snapshot, after, node)
+        told.append(f"{node} from {then:.0%} to {now:.0%}")
+    return f"how full it is: {', '.join(told)}"
+
+
+def _share(snapshot: Snapshot, matrix: Matrix, node: str) -> float:
+    cores = snapshot.node_named[node].cores
+    return usages(matrix, snapshot)[node].cpu / cores if cores else 0.0
