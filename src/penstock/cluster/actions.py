@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus
+from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus, Location
 
 
 @dataclass(frozen=True)
@@ -74,4 +74,25 @@ class Clear:
     reason: str
 
 
-Action = Assign | Unassign | SetStatus | Respec | Raise | Clear
+@dataclass(frozen=True)
+class Locate:
+    """Have a copy of a job's data kept somewhere, and know who runs it when its node is lost."""
+
+    location: Location
+    reason: str
+
+    @property
+    def job(self) -> str:
+        """Whom it is about."""
+        return self.location.job
+
+
+@dataclass(frozen=True)
+class Unlocate:
+    """Have no copy of a job's data made any more."""
+
+    job: str
+    reason: str
+
+
+Action = Assign | Unassign | SetStatus | Respec | Raise | Clear | Locate | Unlocate

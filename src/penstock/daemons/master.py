@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from penstock.cluster.actions import Action, Assign, Clear, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.actions import (
+    Action,
+    Assign,
+    Clear,
+    Locate,
+    Raise,
+    Respec,
+    SetStatus,
+    Unassign,
+    Unlocate,
+)
 from penstock.cluster.codec import encode
-from penstock.cluster.documents import Epoch, MasterInfo
+from penstock.cluster.documents import Epoch, JobSpec, MasterInfo
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.view import Actual, Rules, missed, needed_nodes
 from penstock.coord import paths
@@ -32,6 +42,7 @@ from penstock.daemons.stepping import keep_stepping
 from penstock.daemons.strategies import Strategies
 from penstock.logs import get_logger
 from penstock.schedule.job_placer import JobPlacer
+from penstock.schedule.locating import LocatingRules, locate, occasion
 
 _log = get_logger(__name__)
 
@@ -44,6 +55,7 @@ class MasterSettings:
     """How a master goes about it."""
 
     rules: Rules = field(default_factory=Rules)
+    locating: LocatingRules = field(default_factory=LocatingRules)
     tick: float = 2.0
     """Seconds after which it looks up even if nothing has changed: deadlines pass without a sound."""
 
@@ -72,6 +84,8 @@ class Master:
         self._mirror = Mirror(store, MASTER_ROOTS, self.wake)
         self.documents = Documents(self._mirror)
         self._absent: dict[str, float] = {}
+        self._occasion: tuple[object, ...] = ()
+        self._locate_at = 0.0
         self._led = 0
         """The epoch in which it last decided; 0 when it did not lead the last time it looked."""
         self._prepared = False
@@ -172,6 +186,7 @@ class Master:
         actions = reconcile(
             desired, actual, now, epoch=epoch.number, placer=self.placer, rules=self.settings.rules
         )
+        actions += self._located(desired, actual, now, bool(actions))
         for together in _by_subject(actions):
             operations = self._unless_respecified(together) + self._unless_gone(together, actual)
             operations += [operation for action in together for operation in self._operations(action)]
@@ -194,6 +209,16 @@ class Master:
                 )
         if actions:
             self.wake()  # What was written is read back, and may ask for more.
+
+    def _located(
+        self, desired: Mapping[str, JobSpec], actual: Actual, now: float, unsettled: bool
+    ) -> list[Action]:
+        """Decide where copies of data go, on a change and after a while; not before jobs have their nodes."""
+        news = occasion(desired, actual)
+        if unsettled or (news == self._occasion and now < self._locate_at):
+            return []
+        self._occasion, self._locate_at = news, now + self.settings.locating.period
+        return list(locate(desired, actual, now, self.settings.locating)) if news else []
 
     def _unless_respecified(self, actions: list[Action]) -> list[Operation]:
         """Return checks that what is wanted of a job is still what was decided on.
@@ -237,6 +262,10 @@ class Master:
                 return [self._put(f"{paths.ALARMS}/{alarm.id}", encode(alarm))]
             case Clear(id):
                 return self._remove(f"{paths.ALARMS}/{id}")
+            case Locate(location):
+                return [self._put(f"{paths.LOCATIONS}/{location.job}", encode(location))]
+            case Unlocate(job):
+                return self._remove(f"{paths.LOCATIONS}/{job}")
 
     def _put(self, path: str, data: bytes) -> Operation:
         version = self.documents.version(path)

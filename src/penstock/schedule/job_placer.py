@@ -162,7 +162,9 @@ def wanted_tasks(request: Request, snapshot: Snapshot) -> list[Task]:
 
 def _driver(request: Request, snapshot: Snapshot) -> Task:
     spec, asked = request.spec, request.spec.resources
-    wish = request.only or (request.prefer if request.prefer in snapshot.node_named else "")
+    allowed = not spec.nodes or request.prefer in spec.nodes
+    preferred = request.prefer if allowed and request.prefer in snapshot.node_named else ""
+    wish = request.only or preferred
     nodes = (wish,) if wish else spec.nodes
     if request.avoid:
         able = nodes or tuple(node.name for node in snapshot.nodes)

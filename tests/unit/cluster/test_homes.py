@@ -1,0 +1,116 @@
+"""Where a job may run whose data is with its node, and what the leader does when that node is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from penstock.cluster.actions import Assign, SetStatus
+from penstock.cluster.documents import (
+    Assignment,
+    JobSpec,
+    JobStatus,
+    Kept,
+    Location,
+    NodeInfo,
+    Resources,
+    Restore,
+)
+from penstock.cluster.homes import Home, home_of
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.view import Actual
+from penstock.schedule.job_placer import JobPlacer
+
+NOW = 100.0
+GIB = 1 << 30
+SPEC = JobSpec("job", "b", "job.py", resources=Resources(1, GIB), keep="node")
+ASSIGNED = Assignment("job", 1, 3, 1, "b", "job.py", "n1", 1, GIB, keep="node")
+KEPT = Kept("job", "n1", 3, 1, "n3", "http://n3", number=9, batch=40)
+RESTORE = Restore("n3", "http://n3", 3)
+
+
+def _actual(*nodes: str, **changes: Any) -> Actual:
+    infos = {name: NodeInfo(name, "", 4, 8 * GIB, url=f"http://{name}") for name in nodes}
+    given = Actual(
+        nodes=infos,
+        assignments={"job": ASSIGNED},
+        statuses={"job": JobStatus("RUNNING", "", 0.0, 3)},
+        kept={"job": KEPT},
+        absent_since={name: 0.0 for name in ("n1",) if name not in nodes},
+    )
+    return replace(given, **changes)
+
+
+def _assigned(actual: Actual, spec: JobSpec = SPEC) -> Assignment | None:
+    actions = reconcile({"job": spec}, actual, NOW, epoch=1, placer=JobPlacer())
+    return next((action.assignment for action in actions if isinstance(action, Assign)), None)
+
+
+def test_it_stays_with_its_data_while_that_node_is_there() -> None:
+    assert home_of(SPEC, ASSIGNED, _actual("n1", "n2", "n3")).only == "n1"
+    moved = replace(SPEC, restarts=1, driver="n2")
+    found = _assigned(_actual("n1", "n2", "n3"), moved)
+    assert found is not None
+    assert (found.node, found.restore, found.revision) == ("n1", None, 4)
+
+
+def test_it_goes_where_it_was_decided_beforehand_and_takes_the_copy_along() -> None:
+    location = Location("job", "n3", "http://n3", "n2")
+    found = _assigned(_actual("n2", "n3", locations={"job": location}))
+    assert found is not None
+    assert (found.node, found.restore) == ("n2", RESTORE)
+    assert _assigned(_actual("n2", "n3")) is not None, "without a location it goes to the copy, or anywhere"
+
+
+def test_it_goes_elsewhere_when_that_node_cannot_take_it() -> None:
+    location = Location("job", "n3", "http://n3", "n2")
+    full = Assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
+    actual = _actual("n2", "n3", locations={"job": location}, assignments={"job": ASSIGNED, "full": full})
+    found = _assigned(actual)
+    assert found is not None
+    assert (found.node, found.restore) == ("n3", RESTORE)
+
+
+def test_it_waits_rather_than_begin_without_its_data() -> None:
+    for kept, nodes, why in (
+        (replace(KEPT, store="", store_url=""), ("n2", "n3"), "nobody has a whole copy"),
+        (KEPT, ("n2",), "both are gone"),
+    ):
+        actual = _actual(*nodes, kept={"job": kept})
+        actions = reconcile({"job": SPEC}, actual, NOW, epoch=1, placer=JobPlacer())
+        assert not [action for action in actions if isinstance(action, Assign)]
+        [status] = [action.status for action in actions if isinstance(action, SetStatus)]
+        assert status.phase == "PENDING"
+        assert why in status.reason
+
+
+def test_what_is_being_restored_is_not_given_up_for_another_change() -> None:
+    restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
+    actual = _actual("n2", "n3", assignments={"job": restoring})
+    assert home_of(SPEC, restoring, actual) == Home(only="n2", restore=RESTORE)
+    found = _assigned(actual, replace(SPEC, restarts=1))
+    assert found is not None
+    assert (found.node, found.restore) == ("n2", RESTORE)
+    # Once it has begun there, that is where its data is; the marker on the node knows that it was restored.
+    begun = replace(actual, kept={"job": replace(KEPT, origin="n2", revision=4)})
+    found = _assigned(begun, replace(SPEC, restarts=1))
+    assert found is not None
+    assert (found.node, found.restore) == ("n2", RESTORE)
+
+
+def test_a_node_that_comes_back_before_anybody_began_elsewhere_has_the_data_still() -> None:
+    restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
+    back = _actual("n1", "n3", assignments={"job": restoring}, absent_since={"n2": 0.0})
+    assert home_of(SPEC, restoring, back) == Home(only="n1")
+    found = _assigned(back)
+    assert found is not None
+    assert (found.node, found.restore) == ("n1", None)
+
+
+def test_what_is_to_be_forgotten_holds_nobody() -> None:
+    forgetting = replace(SPEC, fresh=True, forget=3)
+    assert home_of(forgetting, None, _actual("n2", "n3")) == Home()
+
+
+def test_jobs_whose_data_is_everywhere_go_anywhere() -> None:
+    assert home_of(replace(SPEC, keep="shared"), ASSIGNED, _actual("n1", "n2")) == Home()
