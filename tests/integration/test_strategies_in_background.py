@@ -1,0 +1,119 @@
+"""Strategies of users, asked by a master: real processes, and nobody waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster.documents import JobSpec, NodeInfo, Resources
+from penstock.cluster.placing import Placed, Request
+from penstock.cluster.view import Actual
+from penstock.daemons.strategies import Asked, Strategies
+from penstock.schedule.job_placer import JobPlacer
+from penstock.schedule.strategies import UnknownStrategyError
+
+CODE = '''
+import time
+
+
+class Last:
+    """Everything on the last node."""
+
+    def place(self, snapshot, demands):
+        from penstock.schedule.matrix import Matrix
+
+        stay = {task.id: task.current for task in snapshot.tasks if task.current}
+        return Matrix({**stay, **{task.id: snapshot.nodes[-1].name for task in demands}})
+
+
+class Raises:
+    def place(self, snapshot, demands):
+        raise ValueError("I do not know")
+
+
+class Loops:
+    def place(self, snapshot, demands):
+        while True:
+            time.sleep(0.1)
+
+
+class Nonsense:
+    def place(self, snapshot, demands):
+        return "n1"
+'''
+
+ACTUAL = Actual(nodes={name: NodeInfo(name, "", 4, 1 << 34) for name in ("n1", "n2")})
+
+
+def _spec(strategy: str, name: str = "job") -> JobSpec:
+    return JobSpec(name, "b" * 64, "job.py", resources=Resources(1, 1 << 30), strategy=strategy)
+
+
+@pytest.fixture
+def placed(tmp_path: Path) -> Place:
+    (tmp_path / "mine.py").write_text(CODE)
+    return Place(tmp_path)
+
+
+class Place:
+    """Asks as a master does: again whenever it is woken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.woken = threading.Event()
+        self.placer = JobPlacer(
+            Strategies("balanced", lambda _: folder, asked=Asked(self.woken.set), seconds=3.0)
+        )
+
+    def __call__(self, strategy: str) -> Placed:
+        deadline = time.monotonic() + 60
+        while True:
+            began = time.monotonic()
+            found = self.placer.place([Request(_spec(strategy))], ACTUAL, frozenset())["job"]
+            assert time.monotonic() - began < 2.0, "the master waited for the user's code"
+            if not found.waits:
+                return found
+            assert time.monotonic() < deadline, f"{strategy} was never answered"
+            self.woken.wait(deadline - time.monotonic())
+            self.woken.clear()
+
+
+def test_what_a_users_class_says_is_done(placed: Place) -> None:
+    assert placed("mine:Last") == Placed("n2", strategy="mine:Last")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        ("mine:Raises", "ValueError: I do not know"),
+        ("mine:Loops", "it did not answer within 3 s"),
+        ("mine:Nonsense", "str"),
+        ("mine:Nowhere", "Nowhere"),
+    ],
+)
+def test_a_class_that_is_of_no_use_is_refused_and_the_default_decides(
+    placed: Place, strategy: str, reason: str
+) -> None:
+    found = placed(strategy)
+    assert found.node in ("n1", "n2")
+    assert found.strategy == "balanced"
+    assert reason in found.refused
+
+
+def test_others_are_placed_while_one_thinks(placed: Place) -> None:
+    requests = [Request(_spec("mine:Loops", "slow")), Request(_spec("", "quick"))]
+    found = placed.placer.place(requests, ACTUAL, frozenset())
+    assert found["slow"].waits
+    assert found["quick"].node is not None
+
+
+def test_the_exact_strategy_runs_outside_the_master(placed: Place) -> None:
+    found = placed("exact")
+    assert (found.strategy, found.refused) == ("exact", "")
+
+
+def test_a_cluster_is_not_started_with_a_strategy_that_there_is_not() -> None:
+    with pytest.raises(UnknownStrategyError, match="there is no strategy 'fastest'"):
+        Strategies("fastest")

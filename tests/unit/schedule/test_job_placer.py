@@ -1,0 +1,174 @@
+"""The leader's questions as snapshots, and matrices as answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, NodeReport, Resources
+from penstock.cluster.placing import Placed, Request
+from penstock.cluster.view import Actual
+from penstock.schedule.custom import NotYetError
+from penstock.schedule.job_placer import JobPlacer
+from penstock.schedule.matrix import Matrix
+from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.strategies import Strategy
+from penstock.schedule.strategies.balanced import Balanced
+from penstock.schedule.strategies.packed import Packed
+
+GIB = 1 << 30
+
+
+def _spec(name: str = "job", cores: int = 1, **changes: Any) -> JobSpec:
+    asked = changes.pop("resources", Resources(cores=cores, memory=GIB))
+    return JobSpec(name, "b" * 64, "job.py", resources=asked, **changes)
+
+
+def _nodes(**cores: int) -> dict[str, NodeInfo]:
+    return {name: NodeInfo(name, "", count, 64 * GIB) for name, count in cores.items()}
+
+
+def _assignment(name: str, node: str, cores: int = 1, **changes: Any) -> Assignment:
+    return replace(Assignment(name, 1, 1, 1, "b" * 64, "job.py", node, cores, GIB), **changes)
+
+
+def _place(actual: Actual, *requests: Request, placer: JobPlacer | None = None) -> dict[str, Placed]:
+    return dict((placer or JobPlacer()).place(requests, actual, frozenset()))
+
+
+def test_jobs_that_lost_a_node_are_spread_over_the_others_together() -> None:
+    actual = Actual(nodes=_nodes(n1=4, n2=4))
+    found = _place(actual, *(Request(_spec(f"j{number}", 2)) for number in range(4)))
+    assert sorted(placed.node or "" for placed in found.values()) == ["n1", "n1", "n2", "n2"]
+    assert {placed.strategy for placed in found.values()} == {"balanced"}
+
+
+def test_a_driver_that_can_stay_stays() -> None:
+    busy = {name: _assignment(name, "n1") for name in ("a", "b")}
+    actual = Actual(nodes=_nodes(n1=4, n2=4), assignments={**busy, "job": _assignment("job", "n1")})
+    request = Request(_spec(), actual.assignments["job"], stay="n1")
+    assert _place(actual, request)["job"].node == "n1"
+    larger = replace(request, spec=_spec(cores=3))
+    assert _place(actual, larger)["job"].node == "n2", "it has become too large for where it was"
+
+
+def test_a_node_that_is_preferred_is_taken_if_it_can_be() -> None:
+    full = Actual(nodes=_nodes(n1=4, n2=4, n3=4), assignments={"full": _assignment("full", "n1", 4)})
+    assert _place(full, Request(_spec(), prefer="n2"))["job"].node == "n2"
+    assert _place(full, Request(_spec(), prefer="n1"))["job"].node in ("n2", "n3")
+    assert _place(full, Request(_spec(nodes=("n3",)), prefer="n2"))["job"].node == "n3"
+    refused = _place(full, Request(_spec(), only="n1"))["job"]
+    assert refused.node is None
+    assert "1 cores asked for, 0 of 4 free" in refused.told
+
+
+def test_a_node_to_avoid_is_avoided() -> None:
+    actual = Actual(nodes=_nodes(n1=8, n2=2))
+    assert _place(actual, Request(_spec(), avoid=frozenset({"n1"})))["job"].node == "n2"
+    alone = _place(Actual(nodes=_nodes(n1=8)), Request(_spec(), avoid=frozenset({"n1"})))["job"]
+    assert alone.node is None
+
+
+def test_executors_that_are_missing_go_around_those_that_stay() -> None:
+    asked = Resources(1, GIB, executors=3, executor_cores=1, executor_memory=GIB)
+    slots = (ExecutorSlot(2, "n2", 1, GIB),)
+    before = _assignment("job", "n1", executors=slots)
+    actual = Actual(nodes=_nodes(n1=2, n2=2, n3=2), assignments={"job": before})
+    request = Request(_spec(resources=asked), before, driver=False, slots=slots, missing=(1, 3))
+    found = _place(actual, request)["job"]
+    assert sorted(found.executors) == [1, 3]
+    assert "n3" in found.executors.values(), "nothing is there yet"
+
+
+def test_a_node_that_came_back_smaller_keeps_what_it_has_and_gets_no_more() -> None:
+    there = {"a": _assignment("a", "n1", 4)}
+    actual = Actual(nodes=_nodes(n1=2, n2=1), assignments=there)
+    assert _place(actual, Request(_spec()))["job"].node == "n2"
+    assert _place(actual, Request(_spec(cores=2)))["job"].node is None
+
+
+def test_a_node_that_is_overloaded_is_the_last_to_be_used() -> None:
+    busy = NodeReport(0.0, 0.99, 0, 1, 0.0, 0.0)
+    actual = Actual(nodes=_nodes(n1=8, n2=1), reports={"n1": busy})
+    assert _place(actual, Request(_spec()))["job"].node == "n2"
+    assert _place(actual, Request(_spec(cores=2)))["job"].node == "n1"
+
+
+class _Waiting:
+    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+        raise NotYetError("it is asked")
+
+
+class _Faulty:
+    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+        return Matrix({task.id: "moon" for task in demands})
+
+
+def _by_job(spec: JobSpec) -> tuple[str, Strategy]:
+    known: dict[str, Strategy] = {"mine:Waiting": _Waiting(), "mine:Faulty": _Faulty(), "packed": Packed()}
+    return spec.strategy or "balanced", known.get(spec.strategy, Balanced())
+
+
+def test_each_job_is_placed_by_its_own_strategy() -> None:
+    actual = Actual(nodes=_nodes(n1=4, n2=4))
+    packed = [Request(_spec(f"p{number}", strategy="packed")) for number in range(3)]
+    level = [Request(_spec(f"b{number}")) for number in range(2)]
+    found = _place(actual, *packed, *level, placer=JobPlacer(_by_job))
+    assert len({found[f"p{number}"].node for number in range(3)}) == 1
+    assert {found[f"p{number}"].strategy for number in range(3)} == {"packed"}
+    assert {found[f"b{number}"].strategy for number in range(2)} == {"balanced"}
+
+
+def test_who_waits_for_a_strategy_keeps_nobody_waiting() -> None:
+    actual = Actual(nodes=_nodes(n1=4))
+    slow, quick = Request(_spec("slow", strategy="mine:Waiting")), Request(_spec("quick"))
+    found = _place(actual, slow, quick, placer=JobPlacer(_by_job))
+    assert (found["slow"].node, found["slow"].waits, found["slow"].told) == (None, True, "it is asked")
+    assert found["quick"].node == "n1"
+
+
+def test_what_a_strategy_says_wrong_is_refused_with_the_reason() -> None:
+    request = Request(_spec(strategy="mine:Faulty"))
+    found = _place(Actual(nodes=_nodes(n1=4)), request, placer=JobPlacer(_by_job))["job"]
+    assert (found.node, found.strategy) == ("n1", "balanced")
+    assert "there is no node 'moon'" in found.refused
+
+
+@given(
+    st.dictionaries(st.sampled_from(["n1", "n2", "n3"]), st.integers(1, 8), min_size=1),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=6),
+)
+def test_no_node_is_given_more_than_it_has_and_nobody_is_turned_away_without_a_reason(
+    cores: dict[str, int], jobs: list[tuple[int, int]], there: list[tuple[int, int]]
+) -> None:
+    names = sorted(cores)
+    standing = {
+        f"old{n}": _assignment(f"old{n}", names[at % len(names)], count)
+        for n, (at, count) in enumerate(there)
+    }
+    actual = Actual(nodes=_nodes(**cores), assignments=standing)
+    requests = [
+        Request(
+            _spec(f"new{n}", resources=Resources(count, GIB, more, 1, GIB)), missing=tuple(range(1, more + 1))
+        )
+        for n, (count, more) in enumerate(jobs)
+    ]
+    found = _place(actual, *requests)
+    used = dict.fromkeys(names, 0)
+    for assignment in standing.values():
+        used[assignment.node] += assignment.cores
+    before = dict(used)
+    for request in requests:
+        placed = found[request.spec.name]
+        assert (placed.node is None) == bool(placed.told)
+        if placed.node is not None:
+            used[placed.node] += request.spec.resources.cores
+            for node in placed.executors.values():
+                used[node] += 1
+    for name in names:
+        assert used[name] <= max(cores[name], before[name])
+    assert found == _place(actual, *reversed(requests))
