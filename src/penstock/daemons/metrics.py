@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.cluster.documents import Alarm, JobStatus, NodeInfo, NodeReport
+from penstock.cluster.documents import Alarm, JobStatus, Kept, NodeInfo, NodeReport
 from penstock.cluster.view import newest
 from penstock.coord import paths
 from penstock.daemons.reading import Documents
@@ -23,6 +23,7 @@ def render(documents: Documents, *, leads: bool, connected: bool) -> str:
         ("penstock_jobs", "gauge", "Jobs by phase.", _jobs(documents)),
         *_nodes(documents),
         *_progress(documents),
+        *_copies(documents),
     ]
     return "".join(_family(*family) for family in families)
 
@@ -85,6 +86,21 @@ def _nodes(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
             each("network_in"),
         ),
         ("penstock_node_network_send_bytes_per_second", "gauge", "Sent by a node.", each("network_out")),
+    ]
+
+
+def _copies(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
+    """Of jobs whose data is with their nodes."""
+    kept = documents.all(Kept, paths.KEPT)
+
+    def each(field: str) -> list[Sample]:
+        return [({"job": job}, float(getattr(kept[job], field))) for job in sorted(kept)]
+
+    return [
+        ("penstock_job_snapshot_bytes", "gauge", "Size of the last whole copy.", each("bytes")),
+        ("penstock_job_snapshot_batch", "gauge", "The last batch in it.", each("batch")),
+        ("penstock_job_snapshot_time_seconds", "gauge", "When it was cut, seconds since 1970.", each("at")),
+        ("penstock_job_snapshot_send_bytes_per_second", "gauge", "Lately sent for copies.", each("rate")),
     ]
 
 
