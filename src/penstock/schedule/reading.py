@@ -1,4 +1,4 @@
-"""Makes the snapshot that placement is decided on out of the documents of a cluster."""
+"""Makes nodes and tasks, as placement is decided on them, of the documents of a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, NodeReport
-from penstock.schedule.model import Link, Node, Snapshot, Task, Traffic
+from penstock.schedule.model import Node, Task
 
 DRIVER = "driver"
 EXECUTOR = "executor"
@@ -21,49 +21,24 @@ def task_id(job: str, role: str) -> str:
     return f"{job}/{role}"
 
 
-def snapshot_of(
-    nodes: Mapping[str, NodeInfo],
-    reports: Mapping[str, NodeReport],
-    jobs: Iterable[JobSpec],
-    assignments: Mapping[str, Assignment],
-    *,
-    traffic: Iterable[Traffic] = (),
-    links: Iterable[Link] = (),
-    bandwidth: Mapping[str, float] | None = None,
-    overloaded_above: float = 0.9,
-) -> Snapshot:
-    """Return the cluster as it is. A job that shall end keeps its tasks as long as it is assigned."""
-    tasks: list[Task] = []
-    for spec in sorted(jobs, key=lambda spec: spec.name):
-        assignment = assignments.get(spec.name)
-        if assignment is not None or spec.wanted == "running":
-            tasks += tasks_of(spec, assignment, nodes)
-    speeds = bandwidth or {}
-    return Snapshot(
-        tuple(node_of(nodes[name], reports.get(name), speeds.get(name, 0.0)) for name in sorted(nodes)),
-        tuple(tasks),
-        tuple(traffic),
-        tuple(links),
-        overloaded_above,
-    )
-
-
-def node_of(info: NodeInfo, report: NodeReport | None, bandwidth: float = 0.0) -> Node:
+def node_of(info: NodeInfo, report: NodeReport | None) -> Node:
     """Return a node; its load is that of the scarcer of processor and memory, 0 if it has not reported."""
     load = 0.0
     if report is not None:
         load = max(report.cpu, report.memory_used / report.memory_total if report.memory_total else 0.0)
     return Node(
-        info.name, info.cores, info.memory, bandwidth, info.rack, info.labels, min(max(load, 0.0), 1.0)
+        info.name, info.cores, info.memory, info.bandwidth, info.rack, info.labels, min(max(load, 0.0), 1.0)
     )
 
 
 def tasks_of(spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, NodeInfo]) -> list[Task]:
-    """Return the tasks of a job: what it asks for, and where that runs now.
+    """Return the tasks of a job: what it asks for, and where that runs now; none of a job that is over.
 
     A driver that the user moved is pinned to that node as long as it is there. With the user's own Spark
     cluster there are no executors to place.
     """
+    if assignment is None and spec.wanted != "running":
+        return []
     asked = spec.resources
     pinned = (spec.driver,) if spec.driver in nodes else spec.nodes
     driver = Task(

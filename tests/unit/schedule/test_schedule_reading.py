@@ -1,12 +1,12 @@
-"""Snapshots from the documents of a cluster."""
+"""Nodes and tasks from the documents of a cluster."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, NodeReport, Resources
-from penstock.schedule.model import OVERLOADED
-from penstock.schedule.reading import snapshot_of
+from penstock.schedule.model import OVERLOADED, Snapshot
+from penstock.schedule.reading import node_of, tasks_of
 
 NODES = {
     "n1": NodeInfo("n1", "h1", 4, 8 << 30, rack="r1", labels={"disk": "fast"}),
@@ -21,34 +21,34 @@ ASSIGNED = Assignment(
 
 
 def test_a_job_is_a_driver_and_its_executors_where_they_run() -> None:
-    snapshot = snapshot_of(NODES, {}, [SPEC], {"count": ASSIGNED})
-    assert [(task.id, task.kind, task.cpu, task.memory, task.current) for task in snapshot.tasks] == [
+    tasks = tasks_of(SPEC, ASSIGNED, NODES)
+    assert [(task.id, task.kind, task.cpu, task.memory, task.current) for task in tasks] == [
         ("count/driver", "driver", 2, 1 << 30, "n1"),
         ("count/executor-1", "executor", 3, 2 << 30, None),
         ("count/executor-7", "executor", 3, 2 << 30, "n2"),
     ]
-    assert all(task.labels == {"disk": "fast"} for task in snapshot.tasks)
+    assert all(task.labels == {"disk": "fast"} for task in tasks)
 
 
 def test_a_driver_that_was_moved_is_pinned_while_its_node_is_there() -> None:
     moved = replace(SPEC, driver="n2", nodes=("n1", "n2"))
-    assert snapshot_of(NODES, {}, [moved], {}).tasks[0].nodes == ("n2",)
-    assert snapshot_of({"n1": NODES["n1"]}, {}, [moved], {}).tasks[0].nodes == ("n1", "n2")
+    assert tasks_of(moved, None, NODES)[0].nodes == ("n2",)
+    assert tasks_of(moved, None, {"n1": NODES["n1"]})[0].nodes == ("n1", "n2")
 
 
 def test_on_a_spark_cluster_of_the_users_only_the_driver_is_placed() -> None:
-    assert len(snapshot_of(NODES, {}, [replace(SPEC, spark_master="spark://h:7077")], {}).tasks) == 1
+    assert len(tasks_of(replace(SPEC, spark_master="spark://h:7077"), None, NODES)) == 1
 
 
 def test_a_job_that_shall_end_has_tasks_only_while_it_is_assigned() -> None:
     ending = replace(SPEC, wanted="ended")
-    assert snapshot_of(NODES, {}, [ending], {}).tasks == ()
-    assert len(snapshot_of(NODES, {}, [ending], {"count": ASSIGNED}).tasks) == 3
+    assert tasks_of(ending, None, NODES) == []
+    assert len(tasks_of(ending, ASSIGNED, NODES)) == 3
 
 
 def test_the_load_of_a_node_is_that_of_its_scarcer_resource() -> None:
-    reports = {"n1": NodeReport(0.0, 0.2, 95, 100, 0.0, 0.0)}
-    first, second = snapshot_of(NODES, reports, [], {}).nodes
+    report = NodeReport(0.0, 0.2, 95, 100, 0.0, 0.0)
+    first, second = node_of(NODES["n1"], report), node_of(NODES["n2"], None)
     assert (first.load, second.load) == (0.95, 0.0)
-    assert snapshot_of(NODES, reports, [], {}).status(first) == OVERLOADED
+    assert Snapshot((first,), ()).status(first) == OVERLOADED
     assert (first.rack, second.cores) == ("r1", 8)
