@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from penstock.cluster.documents import Assignment, JobSpec
 from penstock.cluster.placing import Placed, Request
@@ -11,7 +12,7 @@ from penstock.cluster.view import Actual
 from penstock.schedule.constraints import Usage, obstacle
 from penstock.schedule.custom import NotYetError, is_custom
 from penstock.schedule.deciding import Placement, decide
-from penstock.schedule.model import Node, Snapshot, Task, Traffic
+from penstock.schedule.model import OVERLOADED, Node, Snapshot, Task, Traffic
 from penstock.schedule.reading import DRIVER, EXECUTOR, node_of, task_id
 from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
@@ -71,7 +72,10 @@ def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
     for task in tasks:
         used[task.current or ""].add(task)
     nodes = [node_of(actual.nodes[name], actual.reports.get(name)) for name in sorted(actual.nodes)]
-    return Snapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
+    snapshot = Snapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
+    if all(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
+        return replace(snapshot, overloaded_above=inf)  # Then it tells no node from another.
+    return snapshot
 
 
 def standing_tasks(assignment: Assignment, request: Request | None = None) -> list[Task]:

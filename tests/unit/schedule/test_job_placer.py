@@ -97,9 +97,22 @@ def test_a_node_that_is_overloaded_is_the_last_to_be_used() -> None:
     assert _place(actual, Request(_spec(cores=2)))["job"].node == "n1"
 
 
+def test_where_every_node_is_overloaded_that_is_no_reason_against_any() -> None:
+    busy = NodeReport(0.0, 0.99, 0, 1, 0.0, 0.0)
+    actual = Actual(nodes=_nodes(n1=8, n2=8), reports={"n1": busy, "n2": busy})
+    request = Request(_spec(strategy="mine:First"))
+    found = _place(actual, request, placer=JobPlacer(_by_job))["job"]
+    assert (found.node, found.strategy, found.refused) == ("n1", "mine:First", "")
+
+
 class _Waiting:
     def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
         raise NotYetError("it is asked")
+
+
+class _First:
+    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+        return Matrix({task.id: snapshot.nodes[0].name for task in demands})
 
 
 class _Faulty:
@@ -108,7 +121,12 @@ class _Faulty:
 
 
 def _by_job(spec: JobSpec) -> tuple[str, Strategy]:
-    known: dict[str, Strategy] = {"mine:Waiting": _Waiting(), "mine:Faulty": _Faulty(), "packed": Packed()}
+    known: dict[str, Strategy] = {
+        "mine:Waiting": _Waiting(),
+        "mine:Faulty": _Faulty(),
+        "mine:First": _First(),
+        "packed": Packed(),
+    }
     return spec.strategy or "balanced", known.get(spec.strategy, Balanced())
 
 

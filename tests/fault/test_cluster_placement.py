@@ -1,0 +1,141 @@
+"""Where jobs run in a cluster of real processes: by strategies, the users' own among them, and explained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import JOB, Cluster, running_cluster, until
+
+from penstock.log import Log, log_folder
+from penstock.record import Record
+
+STRATEGIES = '''
+from penstock.schedule.matrix import Matrix
+
+
+class OnTheLast:
+    """Puts everything on the last node."""
+
+    def place(self, snapshot, demands):
+        stay = {task.id: task.current for task in snapshot.tasks if task.current}
+        return Matrix({**stay, **{task.id: snapshot.nodes[-1].name for task in demands}})
+
+
+class OnTheMoon:
+    def place(self, snapshot, demands):
+        return Matrix({task.id: "moon" for task in demands})
+
+
+class ForEver:
+    def place(self, snapshot, demands):
+        while True:
+            pass
+'''
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(
+        tmp_path_factory.mktemp("cluster"), nodes=3, masters=1, servers=1, cores=4
+    ) as running:
+        yield running
+
+
+def _submit(cluster: Cluster, name: str, *options: str) -> dict[str, Any]:
+    """Submit a job with strategies in its own code; return where it is, once that is decided."""
+    Log.create(log_folder(f"{name}-in", cluster.home), partitions=2, exist_ok=True)
+    folder = cluster.home / "code" / name
+    folder.mkdir(parents=True)
+    (folder / "job.py").write_text(JOB.format(name=name))
+    (folder / "mine.py").write_text(STRATEGIES)
+    cluster.cli("submit", str(folder), "--entry", "job.py", "--memory", "1g", *options)
+    found: dict[str, Any] = until(lambda: cluster.job(name)["assignment"], f"{name} is assigned")
+    return found
+
+
+def _explained(cluster: Cluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.cli("explain", name, "--placement", "-o", "json"))
+    return found
+
+
+def test_a_strategy_of_the_users_own_places_its_job(cluster: Cluster) -> None:
+    assigned = _submit(cluster, "own", "--strategy", "mine:OnTheLast")
+    assert (assigned["node"], assigned["strategy"], assigned["refused"]) == ("n3", "mine:OnTheLast", "")
+    found = _explained(cluster, "own")
+    assert found["matrix"] == {"own/driver": "n3"}
+    assert set(found["rejected"]["own/driver"]) == {"n1", "n2"}
+    assert set(found["cost"]) >= {"imbalance", "cross_node", "cross_rack", "moves", "fit", "total"}
+    picture = cluster.cli("explain", "own", "--placement")
+    for words in ("own/driver", "imbalance", "why not elsewhere", "it could take it, but"):
+        assert words in picture
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "reason"),
+    [
+        ("wrong", "mine:OnTheMoon", "there is no node 'moon'"),
+        ("endless", "mine:ForEver", "did not answer within"),
+        ("missing", "mine:NotThere", "NotThere"),
+    ],
+)
+def test_a_strategy_that_is_of_no_use_is_refused_and_the_job_runs(
+    cluster: Cluster, name: str, strategy: str, reason: str
+) -> None:
+    assigned = _submit(cluster, name, "--strategy", strategy)
+    assert assigned["strategy"] == "balanced"
+    assert reason in assigned["refused"]
+    assert cluster.leader() is not None, "the master was not hurt"
+    assert reason in cluster.cli("explain", name, "--placement")
+    cluster.cli("kill", name)
+
+
+def test_a_strategy_that_there_is_not_is_refused_at_once(cluster: Cluster) -> None:
+    folder = cluster.home / "code" / "own"
+    told = cluster.cli("submit", str(folder), "--entry", "job.py", "--strategy", "fastest", expect=1)
+    assert "there is no strategy 'fastest'" in told
+
+
+def test_a_job_that_no_node_can_take_says_why(cluster: Cluster) -> None:
+    Log.create(log_folder("large-in", cluster.home), partitions=2)
+    file = Path(cluster.home / "large.py")
+    file.write_text(JOB.format(name="large"))
+    cluster.cli("submit", str(file), "--cores", "5", "--memory", "1g")
+    until(lambda: "5 cores asked for" in cluster.job("large")["reason"], "it waits")
+    found = _explained(cluster, "large")
+    assert found["matrix"] == {}
+    assert "5 cores asked for" in found["unplaced"]["large/driver"]
+    cluster.cli("kill", "large")
+
+
+def test_what_a_lost_node_had_goes_elsewhere_by_the_same_strategy(cluster: Cluster) -> None:
+    Log.open(log_folder("own-in", cluster.home)).append([Record(None, number) for number in range(100)])
+    until(lambda: cluster.worker("own"), "it runs")
+    cluster.kill_node("n3")
+    moved = until(
+        lambda: (found := cluster.job("own")["assignment"])["revision"] > 1 and found, "it is elsewhere"
+    )
+    assert (moved["node"], moved["strategy"]) == ("n2", "mine:OnTheLast")
+    until(lambda: cluster.worker("own"), "it runs again")
+    cluster.supervisors["n3"].start()
+    until(lambda: len(cluster.get("/nodes")) == 3, "the node is back")
+
+
+def test_rebalancing_moves_drivers_until_loads_are_alike(cluster: Cluster) -> None:
+    """Jobs of the strategy that packs share a node with another; rebalancing takes them apart."""
+    there = cluster.job("own")["assignment"]["node"]
+    jobs = ("first", "own", "second")
+    for name in ("first", "second"):
+        assert _submit(cluster, name, "--strategy", "packed")["node"] == there
+    for name in jobs:
+        until(lambda name=name: cluster.worker(name), f"{name} runs")  # type: ignore[misc]
+    assert len(json.loads(cluster.cli("rebalance", "--dry-run", "-o", "json"))["moves"]) == 2
+    cluster.cli("rebalance")
+    until(
+        lambda: len({cluster.job(name)["assignment"]["node"] for name in jobs}) == 3,
+        "each has a node of its own",
+    )
+    assert json.loads(cluster.cli("rebalance", "--dry-run", "-o", "json"))["moves"] == []
