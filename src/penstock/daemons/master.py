@@ -21,6 +21,7 @@ from penstock.cluster.actions import (
 )
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import Epoch, JobSpec, MasterInfo
+from penstock.cluster.placing import Placer
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.view import Actual, Rules, missed, needed_nodes
 from penstock.coord import paths
@@ -75,7 +76,7 @@ class Master:
         self.info = info
         self.settings = settings or MasterSettings()
         self.strategies = strategies or Strategies()
-        self.placer = JobPlacer(self.strategies)
+        self.placer: Placer = JobPlacer(self.strategies)
         self._store = store
         self._clock = clock
         self._wake = threading.Event()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.alarms import JOB_FAILED, alarm_id
-from penstock.cluster.documents import JobSpec, NodeInfo, Resources
+from penstock.cluster.documents import JobSpec, Resources
 from penstock.coord.store import DisconnectedError
 from penstock.daemons.interface import NotLeaderError, RequestError, Submission
 from penstock.daemons.service import ClusterService
@@ -24,26 +24,6 @@ _EVERY = 7.0
 
 Ask = Callable[[ClusterService], Any]
 Granted = Callable[[JobSpec], bool]
-
-
-class AnyBundle:
-    """A place for code that has whatever it is asked for."""
-
-    def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
-        return {}
-
-    def has(self, sha256: str) -> bool:
-        return True
-
-    def forget_others(self, used: Collection[str]) -> None:
-        return
-
-
-class NoLogs:
-    """Logs that nobody has written."""
-
-    def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
-        return {}
 
 
 class Clients:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from without_code import AnyBundle, NoLogs
+
 from penstock.cluster.codec import decode
 from penstock.cluster.documents import Assignment, JobSpec, MasterInfo
 from penstock.cluster.supervising import slot_role
@@ -10,7 +12,7 @@ from penstock.coord import paths
 from penstock.daemons.master import Master, MasterSettings
 from penstock.daemons.service import ClusterService
 from simulation.actors import Actor
-from simulation.clients import AnyBundle, Clients, NoLogs
+from simulation.clients import Clients
 from simulation.faults import Faults
 from simulation.nodes import Machine
 from simulation.storage import Storage

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
-
 import pytest
+from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import encode
-from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo, NodeInfo
+from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Create, Put
@@ -17,28 +15,12 @@ from penstock.daemons.master import Master
 from penstock.daemons.service import ClusterService
 
 
-class _Nothing:
-    """No bundle is missing, and there is no log."""
-
-    def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
-        return {}
-
-    def has(self, sha256: str) -> bool:
-        return True
-
-    def forget_others(self, used: Collection[str]) -> None:
-        return
-
-    def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
-        return {}
-
-
 class _Leader:
     """A leader and a job that has ended with revision 4."""
 
     def __init__(self) -> None:
         self.master = Master(MemoryStore(MemoryEnsemble()), MasterInfo("m1", "", 1, 0.0, ""))
-        self.service = ClusterService(self.master, _Nothing(), _Nothing(), lambda: 1.0)
+        self.service = ClusterService(self.master, AnyBundle(), NoLogs(), lambda: 1.0)
         self.look()
         ended = JobStatus("ENDED", "it was killed", 0.0, 4)
         self.master.write(
