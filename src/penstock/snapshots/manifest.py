@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
@@ -12,6 +13,7 @@ from penstock.errors import PenstockError
 
 SCHEMA = 1
 MOST_FILES = 1_000_000
+MOST_NUMBER = 10**12
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -44,7 +46,8 @@ class Manifest:
 
     job: str
     number: int
-    """One more with each snapshot of the job, over all its revisions."""
+    """Grows with each snapshot of the job, over all its revisions and stores: the store gives it, and it is
+    no smaller than the one that the snapshot came with."""
     revision: int
     attempt: int
     batch: int
@@ -80,11 +83,22 @@ class Manifest:
         numbers = (manifest.number, manifest.revision, manifest.attempt, manifest.batch)
         if not isinstance(manifest.job, str) or any(type(number) is not int for number in numbers):
             raise ManifestError("a manifest names a job, and counts in whole numbers")
+        if min(numbers) < -1 or max(numbers) > MOST_NUMBER:
+            raise ManifestError(f"what a manifest counts goes from -1 to {MOST_NUMBER}")
         if isinstance(manifest.at, bool) or not isinstance(manifest.at, int | float):
             raise ManifestError("a manifest says when it was made")
-        if len({piece.path for piece in manifest.pieces}) < len(manifest.pieces):
-            raise ManifestError("a manifest names each path once")
+        if not math.isfinite(manifest.at):
+            raise ManifestError("a manifest says when it was made")
+        _check_paths({piece.path for piece in manifest.pieces}, len(manifest.pieces))
         return manifest
+
+
+def _check_paths(paths: set[str], count: int) -> None:
+    if len(paths) < count:
+        raise ManifestError("a manifest names each path once")
+    folders = {path[:end] for path in paths for end, letter in enumerate(path) if letter == "/"}
+    if both := sorted(paths & folders):
+        raise ManifestError(f"{both[0]} cannot be a file and a folder")
 
 
 def _piece(given: Any) -> Piece:
@@ -93,11 +107,16 @@ def _piece(given: Any) -> Piece:
     path, sha256, size = given["path"], given["sha256"], given["size"]
     if not isinstance(path, str) or not is_inside(path):
         raise ManifestError(f"{path!r} is not a path inside a job's home")
-    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+    if not is_sha256(sha256):
         raise ManifestError(f"{path}: {sha256!r} is not a SHA-256")
     if type(size) is not int or size < 0:
         raise ManifestError(f"{path}: {size!r} is not a size")
     return Piece(path, sha256, size)
+
+
+def is_sha256(given: Any) -> bool:
+    """Whether something is a SHA-256 as it is written here: 64 small hexadecimal digits."""
+    return isinstance(given, str) and _SHA256.fullmatch(given) is not None
 
 
 def is_inside(path: str) -> bool:
@@ -108,4 +127,9 @@ def is_inside(path: str) -> bool:
     """
     pure = PurePosixPath(path)
     whole = bool(path) and not pure.is_absolute() and pure.as_posix() == path and len(path) <= 1024
-    return whole and all(part not in (".", "..") and part.isprintable() for part in pure.parts)
+    return whole and all(map(_is_name, pure.parts))
+
+
+def _is_name(part: str) -> bool:
+    # What is not printable includes halves of characters, which no file system takes.
+    return part not in (".", "..") and part.isprintable() and len(part.encode()) <= 255

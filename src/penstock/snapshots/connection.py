@@ -1,0 +1,170 @@
+"""Asking a supervisor over HTTP with what Python brings: workers are to stay small.
+
+There is no proxy, and no redirection is followed: neither may see the token.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.snapshots.errors import TransferError
+
+MOST_ANSWER = 256 << 20
+"""Of a list or a manifest."""
+_MOST_WORDS = 2_000
+_IDLE = 2.0
+"""Servers close what was idle for five seconds: a connection must not be used again just then."""
+_AGAIN = (408, 409, 429, 500, 502, 503, 504, 507)
+
+
+class Answer:
+    """What a supervisor answered, as long as nothing else is asked. Reading it raises TransferError."""
+
+    def __init__(self, response: http.client.HTTPResponse, url: str) -> None:
+        self._response = response
+        self._url = url
+        self.status = response.status
+        self.length = response.length
+        """Bytes of the body; None if they are not told."""
+        self.packed = response.headers.get("Content-Encoding") == "deflate"
+
+    def read(self, size: int = -1, /) -> bytes:
+        with _wire(self._url):
+            return self._response.read(None if size < 0 else size)
+
+    def readline(self, limit: int = -1, /) -> bytes:
+        with _wire(self._url):
+            return self._response.readline(limit)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._response.isclosed()
+
+
+class Connection:
+    """One connection to a supervisor at a time, made anew when it broke. For one thread."""
+
+    def __init__(self, url: str, token: str, timeout: float) -> None:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        if parts.scheme != "http" or not host or parts.path.strip("/") or parts.query or "@" in parts.netloc:
+            raise TransferError(f"{url!r} is not where a supervisor answers: http://HOST:PORT", again=False)
+        self.url = f"{parts.scheme}://{parts.netloc}"
+        self._authorization = f"Bearer {token}"
+        self._http = http.client.HTTPConnection(host, port, timeout=timeout)
+        self._used = time.monotonic()
+        self.sent = 0
+        """Bytes of all bodies that were sent."""
+
+    def ask(self, method: str, path: str, content: dict[str, Any] | None = None) -> Any:
+        """Ask something in JSON, and return the JSON that is answered. Raises TransferError."""
+        body, headers = json_body(content)
+        with self.asking(method, path, len(body), [body], headers) as answer:
+            data = answer.read(MOST_ANSWER + 1)
+        try:
+            return json.loads(inflated(data, MOST_ANSWER) if answer.packed else data)
+        except (ValueError, RecursionError):
+            raise TransferError(f"{self.url} answered something that is no JSON", again=False) from None
+
+    @contextmanager
+    def asking(
+        self, method: str, path: str, length: int, body: Iterable[bytes], headers: Mapping[str, str]
+    ) -> Iterator[Answer]:
+        """Ask something; gives the answer, whose body is for the caller to read. Raises TransferError.
+
+        An answer whose body is not read to its end costs the connection.
+        """
+        if time.monotonic() - self._used > _IDLE:
+            self.close()
+        head = {**headers, "Authorization": self._authorization, "Content-Length": str(length)}
+        try:
+            answer = self._answer(method, path, head, body)
+            if not 200 <= answer.status < 300:
+                raise self._refusal(answer)
+            yield answer
+        except BaseException:
+            # There may be an answer on the way that is not for the next question.
+            self.close()
+            raise
+        if not answer.is_read:
+            self.close()
+        self._used = time.monotonic()
+
+    def _answer(self, method: str, path: str, head: Mapping[str, str], body: Iterable[bytes]) -> Answer:
+        with _wire(self.url):
+            self._http.putrequest(method, path, skip_accept_encoding=True)
+            for name, value in head.items():
+                self._http.putheader(name, value)
+            self._http.endheaders()
+        for block in body:
+            try:
+                with _wire(self.url):
+                    self._http.send(block)
+            except TransferError:
+                # Who refuses a body answers before it is there, and hangs up.
+                with suppress(TransferError), _wire(self.url):
+                    return Answer(self._http.getresponse(), self.url)
+                raise
+            self.sent += len(block)
+        with _wire(self.url):
+            return Answer(self._http.getresponse(), self.url)
+
+    def _refusal(self, answer: Answer) -> TransferError:
+        try:
+            told = str(json.loads(answer.read(1 << 20))["error"])[:_MOST_WORDS]
+        except (ValueError, RecursionError, TypeError, KeyError, TransferError):
+            told = "it did not say why"
+        return TransferError(
+            f"{self.url} answered {answer.status}: {told}",
+            again=answer.status in _AGAIN,
+            status=answer.status,
+        )
+
+    def close(self) -> None:
+        """Hang up. What is asked next makes a new connection."""
+        self._http.close()
+
+
+def json_body(content: object) -> tuple[bytes, dict[str, str]]:
+    """Write a question, and the headers that go with it."""
+    if content is None:
+        return b"", {}
+    packed = zlib.compress(json.dumps(content).encode(), 1)
+    return packed, {"Content-Type": "application/json", "Content-Encoding": "deflate"}
+
+
+def inflated(data: bytes, most: int) -> bytes:
+    """Unpack what was packed by deflate. Raises ValueError when it is more than ``most``, or no such thing.
+
+    >>> inflated(zlib.compress(b"x" * 100), 100) == b"x" * 100
+    True
+    """
+    unpacking = zlib.decompressobj()
+    try:
+        whole = unpacking.decompress(data, most)
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise ValueError(f"this is more than {most} bytes, or cut off")
+    except zlib.error as error:
+        raise ValueError(f"this was not packed by deflate: {error}") from None
+    return whole
+
+
+@contextmanager
+def _wire(url: str) -> Iterator[None]:
+    """Say it plainly when a connection breaks."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
+        what = str(error) or type(error).__name__
+        raise TransferError(f"{url} does not answer: {what}", again=True) from error

@@ -1,0 +1,109 @@
+"""The manifests of one job's snapshots that a store keeps: numbered files, each with a checksum.
+
+With its manifest a snapshot counts. It is written beside and renamed, after all it names is on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.snapshots.manifest import Manifest, ManifestError, is_sha256
+from penstock.snapshots.objects import Print, room, sync
+
+_NAME = re.compile(r"(\d{1,13})\.json")
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A manifest as it was written here, and what its objects looked like then."""
+
+    manifest: Manifest
+    prints: Mapping[str, Print]
+
+    @property
+    def names(self) -> set[str]:
+        """The objects that it consists of."""
+        return {piece.sha256 for piece in self.manifest.pieces}
+
+
+class Shelf:
+    """The manifests of one job."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def numbers(self) -> list[int]:
+        """The numbers of all manifests here, newest first, damaged ones included."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        found = (_NAME.fullmatch(name) for name in names)
+        return sorted((int(match[1]) for match in found if match), reverse=True)
+
+    def read(self, number: int) -> Shelved:
+        """Read a manifest. Raises ManifestError if it is torn, altered or gone."""
+        path = self._path(number)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ManifestError(f"snapshot {number}: {path} cannot be read: {error.strerror}") from None
+        checksum, _, body = content.partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != checksum:
+            raise ManifestError(f"snapshot {number}: {path} is damaged")
+        written, _, prints = body.partition(b"\n")
+        manifest = Manifest.from_json(written)
+        if manifest.number != number:
+            raise ManifestError(f"snapshot {number}: {path} is that of another, {manifest.number}")
+        return Shelved(manifest, _prints(prints))
+
+    def whole(self) -> Iterator[Shelved]:
+        """The manifests that can be read, newest first."""
+        for number in self.numbers():
+            try:
+                yield self.read(number)
+            except ManifestError:
+                continue
+
+    def write(self, manifest: Manifest, prints: Mapping[str, Print]) -> None:
+        """Make a snapshot count."""
+        noted = json.dumps({sha256: list(prints[sha256]) for sha256 in sorted(prints)}).encode()
+        body = manifest.to_json() + b"\n" + noted
+        path = self._path(manifest.number)
+        staged = path.with_name(f".{path.name}")
+        with room():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+                    file.flush()
+                    os.fsync(file.fileno())
+                staged.replace(path)
+            except OSError:
+                staged.unlink(missing_ok=True)
+                raise
+            sync(self._folder)
+            sync(self._folder.parent)
+
+    def remove(self, number: int) -> None:
+        """Forget a snapshot; what it consisted of is for others to remove."""
+        self._path(number).unlink(missing_ok=True)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:012d}.json"
+
+
+def _prints(text: bytes) -> dict[str, Print]:
+    """Read what objects looked like; whatever cannot be understood is looked at again."""
+    try:
+        content = json.loads(text)
+        return {sha256: (size, time) for sha256, (size, time) in content.items() if is_sha256(sha256)}
+    except (ValueError, RecursionError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,245 @@
+"""The snapshots that a supervisor keeps for other nodes.
+
+Of each job it has a folder with ``objects``, ``parts`` (objects that are still coming) and ``manifests``.
+What is sent is named by its digest, so that what two snapshots share is sent and kept once, and no name of a
+client becomes a path. A snapshot counts when its manifest is there, which is written last.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from penstock.snapshots.errors import SnapshotIncompleteError, SnapshotNameError, SnapshotStaleError
+from penstock.snapshots.framing import frames
+from penstock.snapshots.manifest import Manifest, ManifestError, Piece
+from penstock.snapshots.objects import RESERVE, Objects, Print, Receiving
+from penstock.snapshots.shelf import Shelf
+
+LINGER = 3600.0
+"""Seconds that something stays which was sent for a snapshot that never came."""
+_BLOCK = 1 << 20
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_LEAVING = ".leaving-"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The snapshots of a job that a store has."""
+
+    manifests: tuple[Manifest, ...]
+    """Newest first. Their objects are there unless the disk has lost some."""
+    damaged: tuple[str, ...] = ()
+    """Of each manifest that cannot be used, why not."""
+
+
+class _Job:
+    """What there is of one job."""
+
+    def __init__(self, folder: Path, reserve: int) -> None:
+        self.lock = threading.Lock()
+        self.objects = Objects(folder, reserve=reserve)
+        self.shelf = Shelf(folder / "manifests")
+        self.swept = float("-inf")
+
+
+class SnapshotStore:
+    """The snapshots in a folder. One process writes there, from any thread; others may read.
+
+    >>> import hashlib, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = SnapshotStore(Path(folder.name))
+    >>> name = hashlib.sha256(b"entry").hexdigest()
+    >>> manifest = Manifest("count", 0, 1, 0, 41, 12.5, (Piece("ledger/41", name, 5),))
+    >>> store.missing("count", manifest.pieces) == {name: 0}
+    True
+    >>> store.append("count", name, 0, io.BytesIO(b"entry"), 5), store.commit("count", manifest)
+    (True, 1)
+    >>> [each.batch for each in store.manifests("count").manifests]
+    [41]
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep: int = 3,
+        clock: Callable[[], float] = time.time,
+        reserve: int = RESERVE,
+    ) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._clock = clock
+        self._reserve = reserve
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _Job] = {}
+
+    def missing(self, job: str, pieces: Iterable[Piece]) -> dict[str, int]:
+        """Return which objects are to be sent, and of each how many bytes are here already."""
+        objects = self._job(job).objects
+        sizes = {piece.sha256: piece.size for piece in pieces}
+        lacking = [name for name in sorted(sizes) if (objects.look(name) or (None,))[0] != sizes[name]]
+        return {name: min(objects.held(name), sizes[name]) for name in lacking}
+
+    def receive(self, job: str, sha256: str, offset: int, size: int) -> Receiving:
+        """Let an object of ``size`` bytes be written from an offset on; to be closed. See Objects.begin."""
+        return self._job(job).objects.begin(sha256, offset, size)
+
+    def append(self, job: str, sha256: str, offset: int, data: BinaryIO, size: int) -> bool:
+        """Add to an object of ``size`` bytes what follows ``offset``; return whether it is whole now."""
+        with self.receive(job, sha256, offset, size) as receiving:
+            while block := data.read(_BLOCK):
+                receiving.write(block)
+            return receiving.finish()
+
+    def unpack(self, job: str, pack: bytes) -> int:
+        """Keep several small objects, see framing; return how many.
+
+        If the pack is cut off, those before the cut are kept. Raises SnapshotDamagedError.
+        """
+        objects = self._job(job).objects
+        count = 0
+        for each in frames(io.BytesIO(pack)):
+            objects.put(each.sha256, each.data)
+            count += 1
+        return count
+
+    def commit(self, job: str, manifest: Manifest) -> int:
+        """Make a snapshot count, all of whose objects were sent; return its number.
+
+        The number is larger than all before. The same snapshot sent twice counts once. Raises
+        SnapshotIncompleteError when objects are missing or damaged, SnapshotStaleError when a later
+        worker of the job has sent one.
+        """
+        own = self._job(job)
+        if manifest.job != job:
+            raise SnapshotNameError(f"this is a snapshot of {manifest.job!r}, not of {job!r}")
+        with own.lock:
+            newest = next(own.shelf.whole(), None)
+            if newest is not None:
+                if (manifest.revision, manifest.attempt) < _worker(newest.manifest):
+                    raise SnapshotStaleError(
+                        f"job {job!r}: revision {manifest.revision}, attempt {manifest.attempt} has been"
+                        f" succeeded by {newest.manifest.revision}, {newest.manifest.attempt}"
+                    )
+                if replace(manifest, number=newest.manifest.number) == newest.manifest:
+                    return newest.manifest.number
+            known = dict(newest.prints) if newest is not None else {}
+            prints = _verified(job, manifest, own.objects, known)
+            own.objects.sync(sorted(name for name in prints if known.get(name) != prints[name]))
+            number = max(manifest.number, 1, *(number + 1 for number in own.shelf.numbers()[:1]))
+            own.shelf.write(replace(manifest, number=number), prints)
+            self._drop(own)
+        return number
+
+    def manifests(self, job: str, *, before: int | None = None, limit: int | None = None) -> Listed:
+        """Return what there is of a job, newest first: those ``before`` a number, ``limit`` at most."""
+        shelf = self._job(job).shelf
+        found: list[Manifest] = []
+        damaged: list[str] = []
+        for number in shelf.numbers():
+            if before is not None and number >= before:
+                continue
+            if limit is not None and len(found) >= limit:
+                break
+            try:
+                found.append(shelf.read(number).manifest)
+            except ManifestError as error:
+                damaged.append(str(error))
+        return Listed(tuple(found), tuple(damaged))
+
+    def open(self, job: str, sha256: str) -> BinaryIO:
+        """Open an object; whoever reads it checks its digest. Raises SnapshotMissingError."""
+        return self._job(job).objects.open(sha256)
+
+    def path(self, job: str, sha256: str) -> Path:
+        """Where an object is, if it is here."""
+        return self._job(job).objects.path(sha256)
+
+    def jobs(self) -> list[str]:
+        """The names of all jobs that something is kept of."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(path.name for path in self._folder.iterdir() if _JOB.fullmatch(path.name))
+
+    def forget(self, job: str) -> None:
+        """Remove all snapshots of a job."""
+        own = self._job(job)
+        with own.lock:
+            away = self._folder / f"{_LEAVING}{secrets.token_hex(8)}"
+            try:
+                (self._folder / job).rename(away)
+            except FileNotFoundError:
+                return
+            finally:
+                with self._lock:
+                    self._jobs.pop(job, None)
+        shutil.rmtree(away, ignore_errors=True)
+
+    def tidy(self) -> None:
+        """Remove what a crash left. For the process that writes, when it begins."""
+        if self._folder.is_dir():
+            for left in self._folder.glob(f"{_LEAVING}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        for job in self.jobs():
+            own = self._job(job)
+            with own.lock:
+                self._drop(own)
+
+    def _drop(self, own: _Job) -> None:
+        """Remove the oldest snapshots, and what no snapshot consists of any more."""
+        whole = list(own.shelf.whole())
+        kept = set[str]().union(*(each.names for each in whole[: self._keep]))
+        gone = set[str]().union(*(each.names for each in whole[self._keep :])) - kept
+        if len(whole) >= self._keep:
+            oldest = whole[self._keep - 1].manifest.number
+            for number in own.shelf.numbers():
+                if number < oldest:
+                    own.shelf.remove(number)
+        now = self._clock()
+        # A manifest that cannot be read may be readable tomorrow: what it consists of is not known.
+        if now - own.swept >= LINGER and len(own.shelf.numbers()) == min(len(whole), self._keep):
+            own.swept = now
+            gone.update(set(own.objects.strays(now - LINGER)) - kept)
+        own.objects.remove(sorted(gone))
+        # What these looked like is written in their manifests now.
+        own.objects.checked = {
+            name: seen for name, seen in own.objects.checked.items() if name not in kept and name not in gone
+        }
+
+    def _job(self, job: str) -> _Job:
+        if not _JOB.fullmatch(job):
+            raise SnapshotNameError("this is not the name of a job")
+        with self._lock:
+            own = self._jobs.get(job)
+            if own is None:
+                own = self._jobs[job] = _Job(self._folder / job, self._reserve)
+            return own
+
+
+def _worker(manifest: Manifest) -> tuple[int, int]:
+    return manifest.revision, manifest.attempt
+
+
+def _verified(job: str, manifest: Manifest, objects: Objects, known: dict[str, Print]) -> dict[str, Print]:
+    """Return what a snapshot's objects look like, all of which are whole. Raises SnapshotIncompleteError."""
+    prints: dict[str, Print] = {}
+    lacking: list[str] = []
+    for name, size in sorted({(piece.sha256, piece.size) for piece in manifest.pieces}):
+        seen = objects.look(name)
+        trusted = seen is not None and seen in (objects.checked.get(name), known.get(name))
+        if seen is None or seen[0] != size or not (trusted or objects.is_right(name)):
+            lacking.append(name)
+        else:
+            prints[name] = seen
+    if lacking:
+        raise SnapshotIncompleteError(job, lacking)
+    return prints
