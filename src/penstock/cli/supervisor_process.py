@@ -45,6 +45,7 @@ def run(info: NodeInfo, options: SupervisorOptions) -> None:
     from penstock.daemons.machine import Machine
     from penstock.daemons.processes_os import OsProcesses
     from penstock.daemons.supervisor import Supervisor
+    from penstock.snapshots.store import SnapshotStore
     from penstock.web.agent import make_agent
     from penstock.web.agent_client import AgentClient
     from penstock.web.serving import serve
@@ -68,12 +69,15 @@ def run(info: NodeInfo, options: SupervisorOptions) -> None:
                 daemon = Supervisor(
                     store, info, instances, Machine(), is_dead=lambda other: is_dead(other, info)
                 )
+                snapshots = SnapshotStore(folder / "snapshots")
+                snapshots.tidy()
                 agent = make_agent(
                     BlobFolder(folder / "blobs"),
                     lambda: [log, *(place / "log.jsonl" for place in instances.folders())],
                     keyring.node_token,
                     info.name,
                     hosts=[info.host],
+                    snapshots=snapshots,
                 )
                 stop = stop_on_signals()
                 with serve(agent, info.host, options.port):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import http.client
 import json
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock.snapshots.deflating import deflated, inflated
 from penstock.snapshots.errors import TransferError
 
 MOST_ANSWER = 256 << 20
@@ -140,24 +140,7 @@ def json_body(content: object) -> tuple[bytes, dict[str, str]]:
     """Write a question, and the headers that go with it."""
     if content is None:
         return b"", {}
-    packed = zlib.compress(json.dumps(content).encode(), 1)
-    return packed, {"Content-Type": "application/json", "Content-Encoding": "deflate"}
-
-
-def inflated(data: bytes, most: int) -> bytes:
-    """Unpack what was packed by deflate. Raises ValueError when it is more than ``most``, or no such thing.
-
-    >>> inflated(zlib.compress(b"x" * 100), 100) == b"x" * 100
-    True
-    """
-    unpacking = zlib.decompressobj()
-    try:
-        whole = unpacking.decompress(data, most)
-        if unpacking.unconsumed_tail or not unpacking.eof:
-            raise ValueError(f"this is more than {most} bytes, or cut off")
-    except zlib.error as error:
-        raise ValueError(f"this was not packed by deflate: {error}") from None
-    return whole
+    return deflated(content), {"Content-Type": "application/json", "Content-Encoding": "deflate"}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a supervisor answers to masters and other supervisors: blobs, and the logs of its node."""
+"""What a supervisor answers to masters, other supervisors and workers: blobs, snapshots, logs of its node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from penstock.bundles.blobs import BlobError, BlobFolder, BlobMissingError, Blob
 from penstock.bundles.limits import MOST_PACKED, megabytes
 from penstock.errors import PenstockError
 from penstock.log_lines import CursorError, read_lines
+from penstock.snapshots.store import SnapshotStore
 from penstock.web.agent_guard import Guard
+from penstock.web.agent_snapshots import STATUS as SNAPSHOT_STATUS
+from penstock.web.agent_snapshots import SnapshotRoutes
 
 MOST_LINES = 1_000
 """Lines in one answer."""
@@ -27,7 +30,14 @@ _PIECE = 1 << 20
 _SECONDS = 120.0
 """In which a blob must have come: 64 MiB at half a megabyte a second."""
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_STATUS = {BlobNameError: 400, BlobMissingError: 404, BlobSizeError: 413, CursorError: 400, BlobError: 422}
+_STATUS: dict[type[Exception], int] = {
+    BlobNameError: 400,
+    BlobMissingError: 404,
+    BlobSizeError: 413,
+    CursorError: 400,
+    BlobError: 422,
+    **SNAPSHOT_STATUS,
+}
 
 
 def make_agent(
@@ -37,11 +47,12 @@ def make_agent(
     node: str,
     *,
     hosts: Iterable[str] = (),
+    snapshots: SnapshotStore | None = None,
 ) -> Starlette:
     """Make the application of one node's supervisor.
 
-    ``hosts`` are the names and addresses it is reached by, beside those of loopback. All but ``/livez`` needs
-    the token. There is no CORS.
+    ``hosts`` are the names and addresses it is reached by, beside those of loopback. Without ``snapshots`` it
+    keeps none. All but ``/livez`` needs the token. There is no CORS.
     """
 
     def alive(_: Request) -> Response:
@@ -79,6 +90,7 @@ def make_agent(
             Route("/blobs/{sha256}", get_blob, methods=["GET"]),
             Route("/blobs/{sha256}", put_blob, methods=["PUT"]),
             Route("/logs", get_logs, methods=["GET"]),
+            *(SnapshotRoutes(snapshots).routes() if snapshots is not None else []),
         ],
         middleware=[Middleware(Guard, token=token, hosts=tuple(hosts), public=("/livez",))],
         exception_handlers={
