@@ -59,6 +59,8 @@ class SnapshotClient:
         self.url = url
         self._connection = Connection(url, token, timeout)
         self._bucket = TokenBucket(rate, clock=clock, sleep=sleep)
+        self.fetched = 0
+        """Bytes of objects that have ever come."""
         self._there: set[str] = set()
         """The objects of the snapshot that the store has kept last: it need not be asked for them."""
 
@@ -82,7 +84,7 @@ class SnapshotClient:
                 if pieces[name].size > SMALL:
                     self._send_large(manifest.job, pieces[name], offset, open_piece, stop)
             objects += len(lacking)
-            _go_on(stop)
+            go_on(stop)
             try:
                 number = self._commit(manifest)
             except TransferError as error:
@@ -101,8 +103,12 @@ class SnapshotClient:
         SnapshotMissingError or SnapshotDamagedError when the store does not have it whole, TransferError,
         and TransferStoppedError.
         """
-        fetch = fetching.Fetch(self._connection, _base(job), into, self._bucket, lambda: _go_on(stop))
-        return fetch.run(manifest.pieces)
+        fetch = fetching.Fetch(self._connection, _base(job), into, self._bucket, lambda: go_on(stop))
+        try:
+            fetch.run(manifest.pieces)
+        finally:
+            self.fetched += fetch.moved
+        return fetch.moved
 
     def manifests(self, job: str, *, before: int | None = None, limit: int | None = None) -> Listed:
         """Return the snapshots that the store has, as SnapshotStore.manifests does. Raises TransferError."""
@@ -180,7 +186,7 @@ class SnapshotClient:
         for block in blocks:
             for first in range(0, len(block), self._bucket.block):
                 part = block[first : first + self._bucket.block]
-                _go_on(stop)
+                go_on(stop)
                 self._bucket.take(len(part))
                 yield part
 
@@ -189,7 +195,8 @@ def _base(job: str) -> str:
     return f"/snapshots/{quote(job, safe='')}"
 
 
-def _go_on(stop: Event | None) -> None:
+def go_on(stop: Event | None) -> None:
+    """Raise TransferStoppedError if no more is wanted."""
     if stop is not None and stop.is_set():
         raise TransferStoppedError("no more is wanted of this snapshot for now")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.snapshots.connection import Connection, json_body
+from penstock.snapshots.durable import room
 from penstock.snapshots.errors import SnapshotDamagedError, SnapshotMissingError, TransferError
 from penstock.snapshots.framing import SMALL, frames, packs
 from penstock.snapshots.manifest import Piece
-from penstock.snapshots.objects import room
 from penstock.snapshots.rate import TokenBucket
 
 _BLOCK = 1 << 20
@@ -34,28 +34,41 @@ class Fetch:
         self._into = into
         self._bucket = bucket
         self._go_on = go_on
-        self._moved = 0
+        self._there: set[str] = set()
+        self.moved = 0
+        """How many bytes of objects have come."""
 
-    def run(self, pieces: Iterable[Piece]) -> int:
-        """Fetch what is not there; return how many bytes of objects came."""
+    def run(self, pieces: Iterable[Piece]) -> None:
+        """Fetch what is not there."""
         with room():
             self._into.mkdir(mode=0o700, parents=True, exist_ok=True)
-        wanted = {piece.sha256: piece for piece in pieces if not self._has(piece)}
+        wanted = {piece.sha256: piece for piece in pieces}
+        self._there = {name for name in sorted(wanted) if self._has(name)}
+        for name in self._there:
+            del wanted[name]
         small = [piece for _, piece in sorted(wanted.items()) if piece.size <= SMALL]
         for pack in packs(small):
             self._go_on()
             self._fetch_pack(pack)
         for _, piece in sorted(wanted.items()):
-            if not self._has(piece):
+            if piece.sha256 not in self._there:
                 self._fetch(piece)
-        return self._moved
 
-    def _has(self, piece: Piece) -> bool:
-        """Whether an object is there. Nothing gets its name before its digest was right."""
+    def _has(self, name: str) -> bool:
+        """Whether an object is there from an earlier try. A damaged one is removed."""
+        path = self._into / name
         try:
-            return (self._into / piece.sha256).stat().st_size == piece.size
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == name:
+                    return True
         except FileNotFoundError:
             return False
+        path.unlink()
+        return False
+
+    def _keep(self, name: str) -> None:
+        self._part(name).replace(self._into / name)
+        self._there.add(name)
 
     def _fetch_pack(self, pack: list[Piece]) -> None:
         """Fetch small objects together. What does not come, or not whole, is asked for by itself later."""
@@ -63,13 +76,13 @@ class Fetch:
         with self._connection.asking("POST", f"{self._base}/pack", len(body), [body], headers) as answer:
             try:
                 for each in frames(answer):
-                    self._moved += len(each.data)
+                    self.moved += len(each.data)
                     self._bucket.take(len(each.data))
                     self._go_on()
                     if hashlib.sha256(each.data).hexdigest() == each.sha256:
                         with room(), _open(self._part(each.sha256), os.O_TRUNC) as file:
                             file.write(each.data)
-                        self._part(each.sha256).replace(self._into / each.sha256)
+                        self._keep(each.sha256)
             except SnapshotDamagedError:
                 return
 
@@ -79,7 +92,7 @@ class Fetch:
                 offset = file.seek(0, os.SEEK_END)
                 right = offset <= piece.size and self._fetch_rest(piece, offset, file)
             if right:
-                self._part(piece.sha256).replace(self._into / piece.sha256)
+                self._keep(piece.sha256)
                 return
             self._part(piece.sha256).unlink(missing_ok=True)
             if offset == 0:
@@ -104,7 +117,7 @@ class Fetch:
                         self._bucket.take(len(block))
                         file.write(block)
                         digest.update(block)
-                        self._moved += len(block)
+                        self.moved += len(block)
             except TransferError as error:
                 if error.status == 404:
                     raise SnapshotMissingError(

@@ -54,6 +54,8 @@ class Manifest:
     """The last batch whose effects are in it; -1 before the first."""
     at: float
     pieces: tuple[Piece, ...]
+    folders: tuple[str, ...] = ()
+    """Folders that are to be there even if no file is in them, such as those of a log's partitions."""
 
     @property
     def total_bytes(self) -> int:
@@ -76,8 +78,15 @@ class Manifest:
         pieces = content.pop("pieces", None)
         if not isinstance(pieces, list) or len(pieces) > MOST_FILES:
             raise ManifestError(f"a manifest has a list of pieces, {MOST_FILES:,} at most")
+        folders = content.pop("folders", [])
+        if not isinstance(folders, list) or len(folders) > MOST_FILES:
+            raise ManifestError(f"a manifest has a list of folders, {MOST_FILES:,} at most")
         try:
-            manifest = cls(**content, pieces=tuple(_piece(piece) for piece in pieces))
+            manifest = cls(
+                **content,
+                pieces=tuple(_piece(piece) for piece in pieces),
+                folders=tuple(_folder(folder) for folder in folders),
+            )
         except TypeError as error:
             raise ManifestError(f"a manifest has other fields: {error}") from None
         numbers = (manifest.number, manifest.revision, manifest.attempt, manifest.batch)
@@ -89,16 +98,24 @@ class Manifest:
             raise ManifestError("a manifest says when it was made")
         if not math.isfinite(manifest.at):
             raise ManifestError("a manifest says when it was made")
-        _check_paths({piece.path for piece in manifest.pieces}, len(manifest.pieces))
+        _check_paths(manifest)
         return manifest
 
 
-def _check_paths(paths: set[str], count: int) -> None:
-    if len(paths) < count:
+def _check_paths(manifest: Manifest) -> None:
+    files = {piece.path for piece in manifest.pieces}
+    if len(files) < len(manifest.pieces):
         raise ManifestError("a manifest names each path once")
-    folders = {path[:end] for path in paths for end, letter in enumerate(path) if letter == "/"}
-    if both := sorted(paths & folders):
+    named = (*files, *(f"{folder}/" for folder in manifest.folders))
+    folders = {path[:end] for path in named for end, letter in enumerate(path) if letter == "/"}
+    if both := sorted(files & folders):
         raise ManifestError(f"{both[0]} cannot be a file and a folder")
+
+
+def _folder(given: Any) -> str:
+    if not isinstance(given, str) or not is_inside(given):
+        raise ManifestError(f"{given!r} is not a path inside a job's home")
+    return given
 
 
 def _piece(given: Any) -> Piece:

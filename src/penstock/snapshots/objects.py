@@ -7,7 +7,6 @@ to by who makes a snapshot count.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol
 
+from penstock.snapshots.durable import room, sync
 from penstock.snapshots.errors import (
     SnapshotDamagedError,
     SnapshotFullError,
@@ -32,7 +32,6 @@ RESERVE = 64 << 20
 """Bytes of the disk that are left to others."""
 _BLOCK = 1 << 20
 _PART = ".part"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Print = tuple[int, int]
 """Size and time of change of a file: as long as they stay, its content is taken to be what it was."""
@@ -253,28 +252,6 @@ class Objects:
         disk = os.statvfs(self._parts)
         if disk.f_bavail * disk.f_frsize - needed < self._reserve:
             raise SnapshotFullError(f"{self._parts} has no room for {needed} bytes more: make some")
-
-
-@contextmanager
-def room() -> Iterator[None]:
-    """Say it plainly when a disk is full."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise SnapshotFullError(
-            f"{error.filename or 'the disk'} has no room ({error.strerror}): make some"
-        ) from error
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _hash(file: BinaryIO, digest: Hash) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.snapshots.durable import room, sync, write_durably
 from penstock.snapshots.manifest import Manifest, ManifestError, is_sha256
-from penstock.snapshots.objects import Print, room, sync
+from penstock.snapshots.objects import Print
 
 _NAME = re.compile(r"(\d{1,13})\.json")
 
@@ -76,20 +77,9 @@ class Shelf:
         noted = json.dumps({sha256: list(prints[sha256]) for sha256 in sorted(prints)}).encode()
         body = manifest.to_json() + b"\n" + noted
         path = self._path(manifest.number)
-        staged = path.with_name(f".{path.name}")
         with room():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-                    file.flush()
-                    os.fsync(file.fileno())
-                staged.replace(path)
-            except OSError:
-                staged.unlink(missing_ok=True)
-                raise
-            sync(self._folder)
+            write_durably(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
             sync(self._folder.parent)
 
     def remove(self, number: int) -> None:
