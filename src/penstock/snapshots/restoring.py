@@ -15,7 +15,7 @@ from threading import Event
 
 from penstock.snapshots.building import build
 from penstock.snapshots.client import SnapshotClient, go_on
-from penstock.snapshots.durable import room, sync, write_durably
+from penstock.snapshots.durable import make_private, room, sync, write_durably
 from penstock.snapshots.errors import NoWholeSnapshotError, SnapshotDamagedError, SnapshotMissingError
 from penstock.snapshots.manifest import Manifest
 from penstock.snapshots.store import SnapshotStore
@@ -61,7 +61,7 @@ def restore(
     revision: int,
     stop: Event | None = None,
 ) -> Restored:
-    """Make ``home`` from a job's newest whole snapshot, from ``local`` if this node has it, else by ``client``.
+    """Make ``home`` from the newest whole snapshot: of ``local`` if this node keeps it, else by ``client``.
 
     ``revision`` is the one that left the snapshot. Interrupted anywhere, it can be called again and goes on.
     Until it is done ``home`` is as it was; the one that was there is ``home.before-REVISION`` then. Raises
@@ -70,7 +70,7 @@ def restore(
     place = home.with_name("restoring")
     ready, built = place / "ready.json", place / home.name
     with room():
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(place)
     made = _read(ready)
     if made is None or made.revision != revision or not (built.is_dir() or home.is_dir()):
         ready.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.snapshots.durable import room, sync, write_durably
+from penstock.snapshots.durable import make_private, room, sync, write_durably
 from penstock.snapshots.manifest import Manifest, ManifestError, is_sha256
 from penstock.snapshots.objects import Print
 
@@ -78,9 +78,10 @@ class Shelf:
         body = manifest.to_json() + b"\n" + noted
         path = self._path(manifest.number)
         with room():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._folder)
             write_durably(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            sync(self._folder.parent)
+            for above in self._folder.parents[:2]:
+                sync(above)
 
     def remove(self, number: int) -> None:
         """Forget a snapshot; what it consisted of is for others to remove."""

@@ -106,6 +106,7 @@ class SnapshotStore:
         If the pack is cut off, those before the cut are kept. Raises SnapshotDamagedError.
         """
         objects = self._job(job).objects
+        objects.check_room(len(pack))
         count = 0
         for each in frames(io.BytesIO(pack)):
             objects.put(each.sha256, each.data)
@@ -210,10 +211,7 @@ class SnapshotStore:
             own.swept = now
             gone.update(set(own.objects.strays(now - LINGER)) - kept)
         own.objects.remove(sorted(gone))
-        # What these looked like is written in their manifests now.
-        own.objects.checked = {
-            name: seen for name, seen in own.objects.checked.items() if name not in kept and name not in gone
-        }
+        own.objects.settled(kept)
 
     def _job(self, job: str) -> _Job:
         if not _JOB.fullmatch(job):
