@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.snapshots.errors import SnapshotFullError
 
 _TOGETHER = 8
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
