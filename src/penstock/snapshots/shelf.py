@@ -9,12 +9,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.snapshots.durable import make_private, room, sync, write_durably
-from penstock.snapshots.manifest import Manifest, ManifestError, is_sha256
+from penstock.snapshots.manifest import Manifest, ManifestError
 from penstock.snapshots.objects import Print
 
 _NAME = re.compile(r"(\d{1,13})\.json")
@@ -26,11 +27,6 @@ class Shelved:
 
     manifest: Manifest
     prints: Mapping[str, Print]
-
-    @property
-    def names(self) -> set[str]:
-        """The objects that it consists of."""
-        return {piece.sha256 for piece in self.manifest.pieces}
 
 
 class Shelf:
@@ -50,6 +46,17 @@ class Shelf:
 
     def read(self, number: int) -> Shelved:
         """Read a manifest. Raises ManifestError if it is torn, altered or gone."""
+        written, prints = self._lines(number)
+        manifest = Manifest.from_json(written)
+        if manifest.number != number:
+            raise ManifestError(f"snapshot {number}: its file is that of another, {manifest.number}")
+        return Shelved(manifest, _prints(prints))
+
+    def names(self, number: int) -> set[str]:
+        """The objects that a snapshot consists of; cheaper than reading it. Raises ManifestError."""
+        return set(_prints(self._lines(number)[1]))
+
+    def _lines(self, number: int) -> tuple[bytes, bytes]:
         path = self._path(number)
         try:
             content = path.read_bytes()
@@ -59,18 +66,14 @@ class Shelf:
         if hashlib.sha256(body).hexdigest().encode() != checksum:
             raise ManifestError(f"snapshot {number}: {path} is damaged")
         written, _, prints = body.partition(b"\n")
-        manifest = Manifest.from_json(written)
-        if manifest.number != number:
-            raise ManifestError(f"snapshot {number}: {path} is that of another, {manifest.number}")
-        return Shelved(manifest, _prints(prints))
+        return written, prints
 
-    def whole(self) -> Iterator[Shelved]:
-        """The manifests that can be read, newest first."""
+    def newest(self) -> Shelved | None:
+        """The newest manifest that can be read."""
         for number in self.numbers():
-            try:
-                yield self.read(number)
-            except ManifestError:
-                continue
+            with suppress(ManifestError):
+                return self.read(number)
+        return None
 
     def write(self, manifest: Manifest, prints: Mapping[str, Print]) -> None:
         """Make a snapshot count."""
@@ -92,9 +95,8 @@ class Shelf:
 
 
 def _prints(text: bytes) -> dict[str, Print]:
-    """Read what objects looked like; whatever cannot be understood is looked at again."""
+    """Read what objects looked like."""
     try:
-        content = json.loads(text)
-        return {sha256: (size, time) for sha256, (size, time) in content.items() if is_sha256(sha256)}
+        return {sha256: (size, time) for sha256, (size, time) in json.loads(text).items()}
     except (ValueError, RecursionError, TypeError, AttributeError):
-        return {}
+        raise ManifestError("it does not say what its objects looked like") from None

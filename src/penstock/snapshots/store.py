@@ -18,7 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from penstock.snapshots.errors import SnapshotIncompleteError, SnapshotNameError, SnapshotStaleError
+from penstock.snapshots.errors import (
+    SnapshotFullError,
+    SnapshotIncompleteError,
+    SnapshotNameError,
+    SnapshotStaleError,
+)
 from penstock.snapshots.framing import frames
 from penstock.snapshots.manifest import Manifest, ManifestError, Piece
 from penstock.snapshots.objects import RESERVE, Objects, Print, Receiving
@@ -26,6 +31,7 @@ from penstock.snapshots.shelf import Shelf
 
 LINGER = 3600.0
 """Seconds that something stays which was sent for a snapshot that never came."""
+MOST_JOBS = 10_000
 _BLOCK = 1 << 20
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LEAVING = ".leaving-"
@@ -84,7 +90,7 @@ class SnapshotStore:
 
     def missing(self, job: str, pieces: Iterable[Piece]) -> dict[str, int]:
         """Return which objects are to be sent, and of each how many bytes are here already."""
-        objects = self._job(job).objects
+        objects = self._seen(job).objects
         sizes = {piece.sha256: piece.size for piece in pieces}
         lacking = [name for name in sorted(sizes) if (objects.look(name) or (None,))[0] != sizes[name]]
         return {name: min(objects.held(name), sizes[name]) for name in lacking}
@@ -124,7 +130,7 @@ class SnapshotStore:
         if manifest.job != job:
             raise SnapshotNameError(f"this is a snapshot of {manifest.job!r}, not of {job!r}")
         with own.lock:
-            newest = next(own.shelf.whole(), None)
+            newest = own.shelf.newest()
             if newest is not None:
                 if (manifest.revision, manifest.attempt) < _worker(newest.manifest):
                     raise SnapshotStaleError(
@@ -143,7 +149,7 @@ class SnapshotStore:
 
     def manifests(self, job: str, *, before: int | None = None, limit: int | None = None) -> Listed:
         """Return what there is of a job, newest first: those ``before`` a number, ``limit`` at most."""
-        shelf = self._job(job).shelf
+        shelf = self._seen(job).shelf
         found: list[Manifest] = []
         damaged: list[str] = []
         for number in shelf.numbers():
@@ -159,11 +165,11 @@ class SnapshotStore:
 
     def open(self, job: str, sha256: str) -> BinaryIO:
         """Open an object; whoever reads it checks its digest. Raises SnapshotMissingError."""
-        return self._job(job).objects.open(sha256)
+        return self._seen(job).objects.open(sha256)
 
     def path(self, job: str, sha256: str) -> Path:
         """Where an object is, if it is here."""
-        return self._job(job).objects.path(sha256)
+        return self._seen(job).objects.path(sha256)
 
     def jobs(self) -> list[str]:
         """The names of all jobs that something is kept of."""
@@ -197,30 +203,44 @@ class SnapshotStore:
 
     def _drop(self, own: _Job) -> None:
         """Remove the oldest snapshots, and what no snapshot consists of any more."""
-        whole = list(own.shelf.whole())
-        kept = set[str]().union(*(each.names for each in whole[: self._keep]))
-        gone = set[str]().union(*(each.names for each in whole[self._keep :])) - kept
-        if len(whole) >= self._keep:
-            oldest = whole[self._keep - 1].manifest.number
-            for number in own.shelf.numbers():
-                if number < oldest:
-                    own.shelf.remove(number)
+        kept, gone = set[str](), set[str]()
+        whole, damaged = 0, False
+        for number in own.shelf.numbers():
+            try:
+                names = own.shelf.names(number)
+            except ManifestError:
+                names = None
+            if whole == self._keep:
+                gone |= names or set()
+                own.shelf.remove(number)
+            elif names is None:
+                damaged = True
+            else:
+                kept |= names
+                whole += 1
         now = self._clock()
         # A manifest that cannot be read may be readable tomorrow: what it consists of is not known.
-        if now - own.swept >= LINGER and len(own.shelf.numbers()) == min(len(whole), self._keep):
+        if now - own.swept >= LINGER and not damaged:
             own.swept = now
-            gone.update(set(own.objects.strays(now - LINGER)) - kept)
-        own.objects.remove(sorted(gone))
+            gone.update(own.objects.strays(now - LINGER))
+        own.objects.remove(sorted(gone - kept))
         own.objects.settled(kept)
 
     def _job(self, job: str) -> _Job:
-        if not _JOB.fullmatch(job):
-            raise SnapshotNameError("this is not the name of a job")
+        """What there is of a job, for who changes it."""
         with self._lock:
             own = self._jobs.get(job)
             if own is None:
-                own = self._jobs[job] = _Job(self._folder / job, self._reserve)
+                if len(self._jobs) >= MOST_JOBS:
+                    raise SnapshotFullError(f"snapshots of {MOST_JOBS} jobs are kept here, and no more")
+                own = self._jobs[job] = self._seen(job)
             return own
+
+    def _seen(self, job: str) -> _Job:
+        """What there is of a job, for who looks only: whatever is asked for, nothing is remembered."""
+        if not _JOB.fullmatch(job):
+            raise SnapshotNameError("this is not the name of a job")
+        return _Job(self._folder / job, self._reserve)
 
 
 def _worker(manifest: Manifest) -> tuple[int, int]:

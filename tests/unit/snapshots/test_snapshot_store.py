@@ -313,6 +313,23 @@ def test_names_of_objects_lead_nowhere_else(tmp_path: Path, name: str) -> None:
     assert content_of(tmp_path) == {}
 
 
+def test_who_only_asks_leaves_nothing_in_memory_and_there_are_not_jobs_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SnapshotStore(tmp_path)
+    for number in range(10):
+        store.missing(f"job-{number}", ())
+        store.manifests(f"job-{number}")
+    assert store._jobs == {}
+    monkeypatch.setattr("penstock.snapshots.store.MOST_JOBS", 2)
+    for name in ("a", "b", "a"):
+        store.append(name, NAME, 0, io.BytesIO(DATA), len(DATA))
+    with pytest.raises(SnapshotFullError, match="2 jobs"):
+        store.append("c", NAME, 0, io.BytesIO(DATA), len(DATA))
+    store.forget("a")
+    assert store.append("c", NAME, 0, io.BytesIO(DATA), len(DATA))
+
+
 def test_a_snapshot_of_another_job_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SnapshotNameError, match="of 'other', not of 'count'"):
         SnapshotStore(tmp_path).commit(JOB, replace(single(), job="other"))
