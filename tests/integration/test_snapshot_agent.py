@@ -7,6 +7,8 @@ import http.client
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -561,6 +563,14 @@ def test_the_agent_answers_others_while_it_keeps_a_large_object(node: Node) -> N
     thread.join()
     assert node.store.manifests(JOB).manifests
     assert slowest < 1.0
+
+
+def test_sending_and_restoring_load_nothing_heavy() -> None:
+    """They are part of every worker whose data is with its node, and partly of every supervisor."""
+    code = "import sys, penstock.snapshots.restoring, penstock.web.agent_snapshots; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    heavy = {"httpx", "fastapi", "pydantic", "pyspark", "pandas", "numpy", "pyarrow"}
+    assert heavy & set(run.stdout.split()) == set()
 
 
 def test_digests_are_those_of_the_content(node: Node) -> None:
