@@ -30,33 +30,51 @@ class StormResourceAware:
         jobs: dict[str, list[int]] = defaultdict(list)
         for task in movable:
             jobs[index.tasks[task].job].append(task)
+        there: dict[str, Counter[int]] = defaultdict(Counter)
+        for task, node in enumerate(state.place):
+            if node != NOWHERE:
+                there[index.tasks[task].job][node] += 1
         for job in sorted(jobs):
-            _search(state, _by_connections(index, jobs[job]), self.steps)
+            _search(state, by_connections(index, jobs[job]), there[job], self.steps)
         return state.matrix()
 
 
-def _by_connections(index: Index, tasks: list[int]) -> list[int]:
-    """Return the best connected task, then those that it talks to, and so on."""
+def component(task: Task) -> str:
+    """Return the vertex that a task is of: tasks whose names differ in their last number only are of one.
+
+    >>> component(Task("wordcount/count-12", "wordcount"))
+    'wordcount/count'
+    """
+    return task.id.rstrip("0123456789").rstrip("-/.")
+
+
+def by_connections(index: Index, tasks: list[int]) -> list[int]:
+    """Return tasks in the order that they are placed in.
+
+    Vertices with the most connections come first; with each come its neighbours, those with the fewest tasks
+    first: one task of the vertex, one of each neighbour, and again, until all of them are there.
+    """
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for task in tasks:
+        waiting[component(index.tasks[task])].append(task)
+    count = {name: len(members) for name, members in waiting.items()}
+    near: dict[str, set[str]] = {name: set() for name in waiting}
     inside = set(tasks)
-    degree = {task: sum(1 for other, _ in index.neighbours[task] if other in inside) for task in tasks}
-    left = sorted(tasks, key=lambda task: (-degree[task], task))
+    for task in tasks:
+        here = component(index.tasks[task])
+        others = (component(index.tasks[other]) for other, _ in index.neighbours[task] if other in inside)
+        near[here].update(name for name in others if name != here)
+    connections = {name: count[name] * sum(count[other] for other in near[name]) for name in near}
     order: list[int] = []
-    while left:
-        waiting = [left[0]]
-        while waiting:
-            task = waiting.pop(0)
-            if task in order:
-                continue
-            order.append(task)
-            near = {other for other, _ in index.neighbours[task] if other in inside}
-            waiting += sorted(near, key=lambda other: (-degree[other], other))
-        left = [task for task in left if task not in order]
+    for name in sorted(waiting, key=lambda name: (-connections[name], name)):
+        turn = [name, *sorted(near[name], key=lambda other: (count[other], other))]
+        while any(waiting[member] for member in turn):
+            order += [waiting[member].pop(0) for member in turn if waiting[member]]
     return order
 
 
-def _search(state: State, order: list[int], steps: int) -> None:
-    """Place tasks depth first; keep what fits if not all do."""
-    job = Counter[int]()
+def _search(state: State, order: list[int], job: Counter[int], steps: int) -> None:
+    """Place tasks depth first; keep what fits if not all do. ``job`` counts the job's tasks on each node."""
     trails: list[Iterator[int]] = []
     while len(trails) < len(order) and steps > 0:
         task = order[len(trails)]
@@ -85,33 +103,46 @@ def _search(state: State, order: list[int], steps: int) -> None:
 
 
 def _nodes(state: State, task: int, job: Counter[int]) -> list[int]:
-    """Return the nodes that can take a task, in the order that they are tried in."""
+    """Return the nodes that can take a task, in the order that they are tried in.
+
+    What is free of a rack is measured by what is free of the cluster, and what is free of a node by what is
+    free of its rack, so that the scarcer resource is the one that is scarce now.
+    """
     index = state.index
-    all_cores, all_memory = sum(index.cores) or 1.0, sum(index.memory) or 1.0
-    rack_cores: dict[int, float] = defaultdict(float)
-    rack_memory: dict[int, float] = defaultdict(float)
-    rack_job: Counter[int] = Counter()
-    free: list[tuple[float, float]] = []
+    everywhere = _Free()
+    racks: dict[int, _Free] = defaultdict(_Free)
+    nodes = []
     for node, rack in enumerate(index.rack):
-        cores = (index.cores[node] - state.cpu[node]) / all_cores
-        memory = (index.memory[node] - state.memory[node]) / all_memory
-        free.append((cores, memory))
-        rack_cores[rack] += cores
-        rack_memory[rack] += memory
-        rack_job[rack] += job[node]
+        free = _Free(
+            max(index.cores[node] - state.cpu[node], 0.0),
+            max(index.memory[node] - state.memory[node], 0.0),
+            job[node],
+        )
+        nodes.append(free)
+        racks[rack].add(free)
+        everywhere.add(free)
 
     def rank(node: int) -> tuple[float, ...]:
         rack = index.rack[node]
-        cores, memory = free[node]
-        return (
-            -rack_job[rack],
-            -min(rack_cores[rack], rack_memory[rack]),
-            -(rack_cores[rack] + rack_memory[rack]),
-            rack,
-            -job[node],
-            -min(cores, memory),
-            -(cores + memory),
-            node,
-        )
+        return (*racks[rack].rank(everywhere), rack, *nodes[node].rank(racks[rack]), node)
 
     return sorted((node for node in range(len(index.nodes)) if state.fits(task, node)), key=rank)
+
+
+@dataclass
+class _Free:
+    """What is free on a node, in a rack or in the cluster, and how many tasks of the job are there."""
+
+    cores: float = 0.0
+    memory: float = 0.0
+    tasks: int = 0
+
+    def add(self, other: _Free) -> None:
+        self.cores += other.cores
+        self.memory += other.memory
+        self.tasks += other.tasks
+
+    def rank(self, whole: _Free) -> tuple[float, float, float]:
+        """Return what the best has least of."""
+        cores, memory = self.cores / (whole.cores or 1.0), self.memory / (whole.memory or 1.0)
+        return -self.tasks, -min(cores, memory), -(cores + memory)
