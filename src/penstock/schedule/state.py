@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from math import sqrt
+from math import hypot, sqrt
+from operator import truediv
 
 from penstock.schedule.constraints import TOLERANCE
 from penstock.schedule.cost import Cost, Weights
@@ -161,18 +162,15 @@ class State:
         count = max(len(self.share_cpu), 1)
         mean_cpu = self.mean_cpu = sum(self.share_cpu) / count
         mean_memory = self.mean_memory = sum(self.share_memory) / count
-        self.distance = [
-            sqrt((cpu - mean_cpu) ** 2 + (memory - mean_memory) ** 2)
-            for cpu, memory in zip(self.share_cpu, self.share_memory, strict=True)
-        ]
+        off_cpu = [share - mean_cpu for share in self.share_cpu]
+        off_memory = [share - mean_memory for share in self.share_memory]
+        self.distance = list(map(hypot, off_cpu, off_memory))
         self.spread = sum(self.distance)
         self.slope = 0.0
         if self.lazy:
-            self._pull_cpu = self._pull_memory = 0.0
-            for cpu, memory, distance in zip(self.share_cpu, self.share_memory, self.distance, strict=True):
-                if distance > LEAST:
-                    self._pull_cpu += (cpu - mean_cpu) / distance / count
-                    self._pull_memory += (memory - mean_memory) / distance / count
+            lengths = [distance or 1.0 for distance in self.distance]
+            self._pull_cpu = sum(map(truediv, off_cpu, lengths)) / count
+            self._pull_memory = sum(map(truediv, off_memory, lengths)) / count
 
     def _distance(self, node: int) -> float:
         cpu, memory = self.share_cpu[node] - self.mean_cpu, self.share_memory[node] - self.mean_memory
