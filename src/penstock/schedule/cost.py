@@ -11,11 +11,15 @@ from penstock.schedule.model import Snapshot
 
 @dataclass(frozen=True)
 class Weights:
-    """How much each term counts."""
+    """How much each term counts.
+
+    A job is split over racks only where it fits into none, and then where little is cut: the links between
+    switches are shared by all jobs, and no balance makes up for one that is full. Inside a rack balance counts.
+    """
 
     imbalance: float = 1.0
-    cross_node: float = 0.1
-    cross_rack: float = 0.1
+    cross_node: float = 0.05
+    cross_rack: float = 4.0
     moves: float = 0.02
     fit: float = 0.02
 

@@ -8,10 +8,14 @@ from heapq import heapify, heappop, heappush
 from penstock.schedule.index import NOWHERE, Eligible, Index
 from penstock.schedule.state import State
 
+ANYWHERE = -1
+"""No rack in particular."""
 Emptiness = Callable[[int], float]
 """What nodes are sorted by, smallest first. It only grows while tasks are placed."""
 CANDIDATES = 4
 """How many of the emptiest nodes that can take a task are compared."""
+NEARBY = 2
+"""And how many of the emptiest in the rack that it has most to do with."""
 
 
 def hardest_first(index: Index, tasks: Iterable[int]) -> list[int]:
@@ -31,17 +35,16 @@ class Queues:
     def __init__(self, state: State, emptiness: Emptiness) -> None:
         self._state = state
         self._emptiness = emptiness
-        self._queues: dict[Eligible, list[tuple[float, int]]] = {}
+        self._queues: dict[tuple[Eligible, int], list[tuple[float, int]]] = {}
         self._hopeless: set[tuple[object, ...]] = set()
 
-    def emptiest(self, task: int, most: int) -> list[int]:
-        """Return up to ``most`` nodes that can take the task, emptiest first."""
+    def emptiest(self, task: int, most: int, rack: int = ANYWHERE) -> list[int]:
+        """Return up to ``most`` nodes that can take the task, emptiest first; of one rack if it is given."""
         index, state = self._state.index, self._state
-        eligible = index.eligible[task]
-        shape = index.shape(task)
+        shape = (*index.shape(task), rack)
         if shape in self._hopeless:
             return []
-        queue = self._queue(eligible)
+        queue = self._queue(index.eligible[task], rack)
         found: list[int] = []
         seen: list[tuple[float, int]] = []
         while queue and len(found) < most:
@@ -59,29 +62,40 @@ class Queues:
             self._hopeless.add(shape)
         return found
 
-    def _queue(self, eligible: Eligible) -> list[tuple[float, int]]:
-        queue = self._queues.get(eligible)
+    def _queue(self, eligible: Eligible, rack: int) -> list[tuple[float, int]]:
+        queue = self._queues.get((eligible, rack))
         if queue is None:
-            queue = [(self._emptiness(node), node) for node in eligible.nodes]
+            rack_of = self._state.index.rack
+            nodes = (node for node in eligible.nodes if rack in (ANYWHERE, rack_of[node]))
+            queue = [(self._emptiness(node), node) for node in nodes]
             heapify(queue)
-            self._queues[eligible] = queue
+            self._queues[eligible, rack] = queue
         return queue
 
 
 def fill(state: State, order: Iterable[int]) -> list[int]:
     """Place tasks in an order, each on the best of a few candidates; return those that found no node.
 
-    The candidates are the emptiest nodes, the nodes of those that the task talks to, and its current one.
+    The candidates are the emptiest nodes, the nodes of those that the task talks to, the emptiest in the rack
+    where most of those are, and its current one.
     """
     index = state.index
     queues = Queues(state, lambda node: fullness(state, node))
     left = []
     for task in order:
         candidates = queues.emptiest(task, CANDIDATES)
-        for other, _ in index.neighbours[task]:
+        racks: dict[int, float] = {}
+        for other, rate in index.neighbours[task]:
             node = state.place[other]
-            if node != NOWHERE and node not in candidates and state.fits(task, node):
+            if node == NOWHERE:
+                continue
+            racks[index.rack[node]] = racks.get(index.rack[node], 0.0) + rate
+            if node not in candidates and state.fits(task, node):
                 candidates.append(node)
+        if racks and len(index.rack_counts) > 1:
+            nearest = max(racks, key=lambda rack: (racks[rack], -rack))
+            nearby = queues.emptiest(task, NEARBY, nearest)
+            candidates += [node for node in nearby if node not in candidates]
         current = index.current[task]
         if current != NOWHERE and current not in candidates and state.fits(task, current):
             candidates.append(current)
@@ -90,7 +104,7 @@ def fill(state: State, order: Iterable[int]) -> list[int]:
         elif len(candidates) == 1:
             state.put(task, candidates[0])
         else:
-            state.put(task, min(candidates, key=lambda node: (_harm(state, task, node), node)))
+            state.put(task, min(candidates, key=lambda node: (harm(state, task, node), node)))
     return left
 
 
@@ -100,18 +114,18 @@ def fullness(state: State, node: int) -> float:
     return max(state.cpu[node] * index.per_core[node], state.memory[node] * index.per_byte[node])
 
 
-def _harm(state: State, task: int, node: int) -> float:
+def harm(state: State, task: int, node: int) -> float:
     """Return what placing a task adds: squares of loads instead of S, which needs the means of the end."""
     index, weights = state.index, state.weights
     cpu, memory = state.cpu[node] * index.per_core[node], state.memory[node] * index.per_byte[node]
     more_cpu, more_memory = index.cpu[task] * index.per_core[node], index.bytes[task] * index.per_byte[node]
-    harm = more_cpu * (2 * cpu + more_cpu) + more_memory * (2 * memory + more_memory)
-    harm *= weights.imbalance / (2 * len(index.nodes))
+    added = more_cpu * (2 * cpu + more_cpu) + more_memory * (2 * memory + more_memory)
+    added *= weights.imbalance / (2 * len(index.nodes))
     skew = abs(cpu + more_cpu - memory - more_memory) - abs(cpu - memory)
-    harm += weights.fit * skew / len(index.nodes)
+    added += weights.fit * skew / len(index.nodes)
     if index.neighbours[task]:
         nodes, racks = state.crossing(task, node)
-        harm += (weights.cross_node * nodes + weights.cross_rack * racks) * index.per_rate
+        added += (weights.cross_node * nodes + weights.cross_rack * racks) * index.per_rate
     if index.current[task] not in (NOWHERE, node):
-        harm += weights.moves / index.running
-    return harm
+        added += weights.moves / index.running
+    return added

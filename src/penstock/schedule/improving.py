@@ -43,8 +43,7 @@ def improve(state: State, movable: Sequence[int], tries: int) -> None:
     """Lower the cost by moving tasks that may move: by single moves, by swaps, by dealing two nodes anew."""
     budget = Budget(tries)
     movable = [task for task in sorted(movable) if state.place[task] != NOWHERE]
-    nodes = len(state.index.nodes)
-    if nodes <= FEW and len(movable) * nodes <= SMALL:
+    if is_small(state, movable):
         descend(state, movable, budget)
         shake(state, movable, budget)
         return
@@ -52,6 +51,12 @@ def improve(state: State, movable: Sequence[int], tries: int) -> None:
     while better and budget.left > 0:
         better = _towards_neighbours(state, movable, budget)
         better = _ends(state, movable, budget) or better
+
+
+def is_small(state: State, movable: Sequence[int]) -> bool:
+    """Say whether there is time to try everything."""
+    nodes = len(state.index.nodes)
+    return nodes <= FEW and len(movable) * nodes <= SMALL
 
 
 def descend(state: State, movable: Sequence[int], budget: Budget, *, deal: bool = True) -> None:

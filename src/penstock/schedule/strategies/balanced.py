@@ -1,4 +1,4 @@
-"""The default: loads alike, little traffic, few moves."""
+"""The default: little traffic between racks, loads alike, few moves."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 from penstock.schedule.cost import DEFAULT, Weights
 from penstock.schedule.greedy import fill, hardest_first
-from penstock.schedule.improving import improve
+from penstock.schedule.improving import improve, is_small
 from penstock.schedule.index import NOWHERE, Index
 from penstock.schedule.making_room import make_room
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.packing import pack
-from penstock.schedule.state import begin
+from penstock.schedule.state import State, begin
+from penstock.schedule.whole_jobs import fill_whole
 
 
 @dataclass(frozen=True)
 class Balanced:
-    """Place the hardest first, each where it harms least; then improve by moves and swaps.
+    """Place the hardest first, each where it harms least, or whole jobs in one rack, whichever is cheaper;
+    then improve by moves and swaps.
 
     Only the demanded tasks move, so the loss of a node disturbs nobody but its own tasks.
     """
@@ -31,6 +33,8 @@ class Balanced:
         index = Index(snapshot)
         movable, state = begin(index, demands, self.weights)
         left = fill(state, hardest_first(index, movable))
+        if is_small(state, movable) and len(index.rack_counts) > 1 and index.per_rate:
+            state, left = self._whole(index, demands, state, left)
         if left:  # Balancing leaves a little room everywhere, and none that is large: pack instead.
             _, packed = begin(index, demands, self.weights)
             unpacked = pack(packed, hardest_first(index, movable))
@@ -42,3 +46,14 @@ class Balanced:
         if left:  # What was improved may have made room.
             fill(state, hardest_first(index, [task for task in movable if state.place[task] == NOWHERE]))
         return state.matrix()
+
+    def _whole(
+        self, index: Index, demands: tuple[Task, ...], state: State, left: list[int]
+    ) -> tuple[State, list[int]]:
+        """Place whole jobs in one rack, if that is cheaper than what there is and leaves no more over."""
+        movable, other = begin(index, demands, self.weights)
+        over = fill(other, fill_whole(other, movable))
+        state.settle()
+        other.settle()
+        better = (len(over), other.total()) < (len(left), state.total())
+        return (other, over) if better else (state, left)
