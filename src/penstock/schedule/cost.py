@@ -13,8 +13,8 @@ from penstock.schedule.model import Snapshot
 class Weights:
     """How much each term counts.
 
-    A job is split over racks only where it fits into none, and then where little is cut: the links between
-    switches are shared by all jobs, and no balance makes up for one that is full. Inside a rack balance counts.
+    A job is split over racks only where it fits into none, and then where little is cut: all jobs share the
+    links between switches, and no balance makes up for one that is full. Inside a rack, balance counts.
     """
 
     imbalance: float = 1.0
