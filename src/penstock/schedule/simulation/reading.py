@@ -37,7 +37,7 @@ def parse_scenario(text: str) -> Scenario:
     except ValueError as error:
         raise ScenarioError(f"this is no scenario: it is no JSON: {error}") from None
     if isinstance(given, dict) and "topologies" not in given:
-        given["topologies"] = [asdict(topology) for topology in TOPOLOGIES]
+        given["topologies"] = json.loads(json.dumps([asdict(topology) for topology in TOPOLOGIES]))
     try:
         scenario = cast(Scenario, of_plain(Scenario, given))
     except DocumentError as error:
