@@ -19,6 +19,7 @@ from benchmarks import (
     machine,
     per_record,
     placement,
+    scheduling,
     small_batch,
     sql_job,
     state_growth,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "failover": failover.run,
     "placement": placement.run,
     "backup_location": backup_location.run,
+    "scheduling": scheduling.run,
 }
 
 

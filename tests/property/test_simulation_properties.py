@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -15,11 +16,12 @@ from penstock.schedule.simulation.running import simulate
 from penstock.schedule.simulation.scenario import GIB, Backup, Failures, Load, Scenario
 from penstock.schedule.simulation.topologies import TOPOLOGIES
 from penstock.schedule.simulation.workload import Submitted, draw_events
+from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 from penstock.schedule.strategies.load_aware import LoadAware
 from penstock.schedule.strategies.packed import Packed
 
-STRATEGIES = {
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "balanced": lambda: Balanced(tries=500),
     "packed": Packed,
     "load-aware": LoadAware,

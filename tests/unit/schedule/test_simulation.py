@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -33,6 +34,7 @@ from penstock.schedule.simulation.workload import (
     Submitted,
     draw_events,
 )
+from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 from penstock.schedule.strategies.packed import Packed
 
@@ -45,7 +47,7 @@ def _scenario(*racks: str, **more: object) -> Scenario:
 
 
 def _run(scenario: Scenario, *events: Event, strategy: str = "balanced") -> Run:
-    made = {"balanced": Balanced, "packed": Packed, **BASELINES}
+    made: dict[str, Callable[[], Strategy]] = {"balanced": Balanced, "packed": Packed, **BASELINES}
     return simulate(scenario, events, made[strategy](), name=strategy)
 
 
