@@ -14,13 +14,12 @@ GIGABIT = 125e6
 def speedstream() -> Scenario:
     """SpeedStream's comparison (V.D): five nodes, a job every 20 s, a sample every 5 s, for five minutes.
 
-    The nodes are behind three switches, two at each and one alone. Jobs run on, so that the cluster fills; a
-    job that would take more than 95 % of it waits outside.
+    The nodes are alike, three at one switch and two at another. Jobs run on, so that the cluster fills; a job
+    that would take more than 95 % of it waits outside.
     """
-    switches = ("a", "a", "b", "b", "c")
     nodes = tuple(
-        Node(f"node-{number}", 12, 24 * GIB, GIGABIT, f"switch-{switch}")
-        for number, switch in enumerate(switches, start=1)
+        Node(f"node-{number}", 10, 20 * GIB, GIGABIT, "switch-a" if number <= 3 else "switch-b")
+        for number in range(1, 6)
     )
     return Scenario("speedstream", nodes, TOPOLOGIES, duration=300, submit_every=20, fill=0.95)
 
@@ -30,7 +29,7 @@ def failures() -> Scenario:
 
     Backups are kept for the loss of one node at a time.
     """
-    sizes = ((4, 8), (8, 16), (16, 32))
+    sizes = ((2, 4), (4, 8), (8, 16))
     nodes = tuple(
         Node(
             f"node-{number:03}",
@@ -46,7 +45,7 @@ def failures() -> Scenario:
         nodes,
         TOPOLOGIES,
         duration=900,
-        submit_every=5,
+        submit_every=10,
         sample_every=15,
         links=tuple(Link(f"rack-{number}", 10 * GIGABIT) for number in range(5)),
         fill=0.8,

@@ -15,8 +15,8 @@ from penstock.schedule.model import Snapshot, Task, Traffic
 from penstock.schedule.state import begin
 from penstock.schedule.strategies.balanced import Balanced
 
-HEAVY = Weights(imbalance=0.4, cross_node=0.3, cross_rack=0.6, moves=0.02, fit=0.02)
-"""Traffic counts most, that through switches twice."""
+HEAVY = Weights(imbalance=0.4, cross_node=0.5, cross_rack=4.0, moves=0.02, fit=0.02)
+"""Traffic between nodes counts more than balance too, not only that between racks."""
 
 
 @dataclass(frozen=True)
