@@ -10,6 +10,8 @@ from penstock.schedule.simulation.running import Run
 from penstock.schedule.simulation.summary import FIGURES, over_time
 
 PLOTTED = ("imbalance", "cross_switch", "cross_node")
+LOGARITHMIC = ("cross_switch", "cross_node")
+"""Above 1 MB/s: strategies differ by orders of magnitude in these, and the best would be a line at 0."""
 
 
 class NoPlotsError(PenstockError):
@@ -33,7 +35,7 @@ def write_plots(scenario: str, runs: Mapping[str, Sequence[Run]], folder: Path) 
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in PLOTTED:
-        picture = Figure(figsize=(8, 4.5), layout="constrained")
+        picture = Figure(figsize=(9, 4.5), layout="constrained")
         axes = picture.add_subplot()
         for strategy, of in runs.items():
             curve = over_time(of, name)
@@ -45,10 +47,12 @@ def write_plots(scenario: str, runs: Mapping[str, Sequence[Run]], folder: Path) 
         axes.set_title(f"{scenario}: {figure.title}, mean and 95 % confidence interval")
         axes.set_xlabel("virtual time (s)")
         axes.set_ylabel(f"{figure.title} ({figure.unit})" if figure.unit else figure.title)
+        if name in LOGARITHMIC:
+            axes.set_yscale("symlog", linthresh=1.0)
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
         axes.grid(alpha=0.3)
-        axes.legend(loc="upper left", fontsize="small")
+        picture.legend(loc="outside right upper", fontsize="small")
         path = folder / f"{scenario}-{name.replace('_', '-')}.svg"
         # Without a date and with names that are always the same, the same figures give the same file.
         with rc_context({"svg.hashsalt": scenario}):

@@ -16,7 +16,7 @@ from penstock.schedule.simulation.workload import draw_events
 from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 
-SEEDS = range(6)
+SEEDS = range(3)
 
 
 @cache
