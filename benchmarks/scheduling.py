@@ -36,7 +36,7 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
 
 def _row(figure: str, other: str, ours: Estimate, theirs: Estimate, apart: Estimate | None) -> Row:
     """Lower is better. It is met if the interval of the difference, seed by seed, is below 0 as a whole."""
-    note = f"{ours.mean:.4f} ± {ours.margin:.4f} against {theirs.mean:.4f} ± {theirs.margin:.4f}"
+    note = f"against {other} {ours.mean:.4f} ± {ours.margin:.4f} to {theirs.mean:.4f} ± {theirs.margin:.4f}"
     if apart is not None:
         note += f"; difference {apart.mean:.4f} ± {apart.margin:.4f}"
     return Row(
