@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 
 from penstock.cluster.documents import Assignment, JobSpec
@@ -111,10 +112,9 @@ def _placed(
     for request in requests:
         snapshot = _with_driver_that_stays(request, snapshot)
     tasks = [task for request in requests for task in wanted_tasks(request, snapshot)]
-    if is_custom(name) or name == "traffic":
-        jobs = {request.spec.name for request in requests}
-        snapshot = replace(snapshot, traffic=(*snapshot.traffic, *assumed_traffic(tasks, snapshot, jobs)))
     snapshot = replace(snapshot, tasks=(*snapshot.tasks, *tasks))
+    jobs = {request.spec.name for request in requests}
+    snapshot = replace(snapshot, traffic=(*snapshot.traffic, *assumed_traffic(snapshot.tasks, jobs)))
     try:
         decided = decide(strategy, snapshot, name=name)
         decided, snapshot = _without_preferences(decided, strategy, name, requests, snapshot)
@@ -197,18 +197,23 @@ def _without_preferences(
     return replace(again, refused=again.refused or decided.refused), relaxed
 
 
-def assumed_traffic(tasks: Iterable[Task], snapshot: Snapshot, jobs: set[str]) -> list[Traffic]:
-    """Return what the tasks of each job send each other, alike between any two: nobody measures it."""
+def assumed_traffic(tasks: Iterable[Task], jobs: set[str]) -> list[Traffic]:
+    """Return what the tasks of each job are taken to send each other: nobody measures it.
+
+    Every executor talks to the driver and to the next executor, all alike. That all talk to all would say the
+    same about who belongs together, in many more words.
+
+    >>> tasks = [Task(f"j/{role}", "j", role[:8]) for role in ("driver", "executor-1", "executor-2")]
+    >>> [(pair.first, pair.second) for pair in assumed_traffic(tasks, {"j"})]
+    [('j/driver', 'j/executor-1'), ('j/driver', 'j/executor-2'), ('j/executor-1', 'j/executor-2')]
+    """
     by_job: dict[str, list[str]] = {}
-    for task in (*snapshot.tasks, *tasks):
+    for task in sorted(tasks, key=lambda task: (task.job, task.kind != DRIVER, task.id)):
         if task.job in jobs:
             by_job.setdefault(task.job, []).append(task.id)
-    return [
-        Traffic(first, second, 1.0)
-        for _, ids in sorted(by_job.items())
-        for at, first in enumerate(ids)
-        for second in ids[at + 1 :]
-    ]
+    pairs = [(ids[0], other) for ids in by_job.values() for other in ids[1:]]
+    pairs += [pair for ids in by_job.values() for pair in pairwise(ids[1:])]
+    return [Traffic(first, second, 1.0) for first, second in pairs]
 
 
 def _answer(request: Request, decided: Placement) -> Placed:

@@ -105,6 +105,18 @@ def test_where_every_node_is_overloaded_that_is_no_reason_against_any() -> None:
     assert (found.node, found.strategy, found.refused) == ("n1", "mine:First", "")
 
 
+def test_the_tasks_of_a_job_stay_in_one_rack_and_are_spread_over_it() -> None:
+    nodes = {
+        name: NodeInfo(name, "", 4, 64 * GIB, rack=rack)
+        for name, rack in (("n1", "r1"), ("n2", "r2"), ("n3", "r1"), ("n4", "r2"))
+    }
+    asked = Resources(1, GIB, executors=3, executor_cores=1, executor_memory=GIB)
+    found = _place(Actual(nodes=nodes), Request(_spec(resources=asked), missing=(1, 2, 3)))["job"]
+    places = [found.node or "", *found.executors.values()]
+    assert len({nodes[name].rack for name in places}) == 1
+    assert len(set(places)) == 2
+
+
 class _Waiting:
     def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
         raise NotYetError("it is asked")
