@@ -8,7 +8,8 @@ System" (here *the paper*), whose equation numbers the docstrings name.
 - `ledger`: what is left of CPU, storage and bandwidth while a decision is being made.
 - `algorithm1`: the paper's algorithm.
 - `formulation`, `exact`: the exact model, and the solvers CBC and HiGHS that solve it.
-- `improved`, `repair`: the algorithm Penstock uses: several failures at once, few changes, near the optimum.
+- `improved`: the algorithm Penstock uses: several failures at once, few changes, near the optimum.
+- `candidates`, `repair`, `chains`, `ruin`: its parts, from the first place of a task to the last change.
 - `verify`: checks a decision against every constraint, whoever made it.
 """
 

@@ -13,6 +13,7 @@ What the text leaves open, and what is done here:
   comparison is strict (``>``) as printed.
 - The algorithm keeps no bandwidth for transfers, which equation (4) demands: a transfer gets the highest rate
   that equation (4) leaves, and a pair that leaves none is passed over.
+- Servers that a task may not run on are passed over like those that fail CheckCPU.
 - Storage, which the paper does not limit, is checked like CPU; several failures at once are not considered by
   the paper, CheckCPU here obeys `Problem.failures` (1 by default).
 """
@@ -62,7 +63,7 @@ def _same_server(task: Task, network: Network, ledger: Ledger) -> Choice | None:
     source = network.index[task.server]
     stores = _stores(task, network, ledger)
     for server in sorted(stores, key=lambda server: len(network.path(source, server))):
-        if ledger.cpu_fits(server, source, task.cpu):
+        if _may_run(task, network.names[server]) and ledger.cpu_fits(server, source, task.cpu):
             ledger.take(source, server, server, (task.cpu, task.backup, task.store_rate), 0.0)
             name = network.names[server]
             edges = len(network.path(source, server))
@@ -72,13 +73,19 @@ def _same_server(task: Task, network: Network, ledger: Ledger) -> Choice | None:
     return None
 
 
+def _may_run(task: Task, server: str) -> bool:
+    return task.allowed is None or server in task.allowed
+
+
 def _two_servers(problem: Problem, task: Task, network: Network, ledger: Ledger) -> Choice | None:
     source = network.index[task.server]
     need = (task.cpu, task.backup, task.store_rate)
     redeploys = [
         server
         for server in range(len(network.names))
-        if server != source and ledger.cpu_fits(server, source, task.cpu)
+        if server != source
+        and _may_run(task, network.names[server])
+        and ledger.cpu_fits(server, source, task.cpu)
     ]
     pairs = [
         (store, redeploy)
@@ -86,7 +93,8 @@ def _two_servers(problem: Problem, task: Task, network: Network, ledger: Ledger)
         for redeploy in redeploys
         if store != redeploy
     ]
-    pairs.sort(key=lambda pair: -min(ledger.room(edge, source) for edge in network.path(*pair)))
+    rooms = [ledger.room(edge, source) for edge in range(len(network.capacity))]
+    pairs.sort(key=lambda pair: -min(rooms[edge] for edge in network.path(*pair)))
     for store, redeploy in pairs:
         ledger.take(source, store, redeploy, need, 0.0)
         room = ledger.transfer_room(source, store, redeploy)

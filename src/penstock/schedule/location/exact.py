@@ -24,7 +24,10 @@ class Solution:
 
 
 def solve_cbc(problem: Problem, *, limit: float = 60.0, first: bool = False) -> Solution:
-    """Solve with CBC, which runs as a process. With ``first``, take its first solution, as the paper did."""
+    """Solve with CBC, which runs as a process, within so many seconds of processor time.
+
+    With ``first``, take its first solution, as the paper did.
+    """
     import pulp
 
     formulation = Formulation(problem)
@@ -45,8 +48,9 @@ def solve_cbc(problem: Problem, *, limit: float = 60.0, first: bool = False) -> 
             model.addConstraint(terms <= row.high)
         if row.low > -math.inf:
             model.addConstraint(terms >= row.low)
+    # PuLP asks CBC to count elapsed time; the limit here is one of processor time, whoever else computes.
     options = ["maxSolutions 1"] if first else []
-    model.solve(pulp.PULP_CBC_CMD(msg=False, timeLimit=limit, threads=1, options=options))
+    model.solve(pulp.PULP_CBC_CMD(msg=False, timeLimit=limit, timeMode="cpu", threads=1, options=options))
     status = pulp.LpSolution[model.sol_status]
     if model.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
         return Solution(None, status)

@@ -94,7 +94,13 @@ class Formulation:
         source = network.index[task.server]
         others = [server for server in range(len(network.names)) if server != source]
         store = {server: program.variable(whole=True) for server in others}
-        redeploy = {server: program.variable(whole=True) for server in others}
+        names = network.names
+        redeploy = {
+            server: program.variable(
+                whole=True, upper=float(task.allowed is None or names[server] in task.allowed)
+            )
+            for server in others
+        }
         same = {server: program.variable() for server in others}
         rates = tuple(program.variable(task.backup / rate, whole=True) for rate in self.problem.rates)
         without = program.variable(self.problem.unprotected_seconds(task), whole=True)

@@ -5,8 +5,10 @@
    looked at.
 2. A task for which there is none is put on two servers; the transfers that one failure starts share the
    bandwidth.
-3. If that costs something, Algorithm 1 is tried too, and what is cheaper is repaired (`repair`): a task that
-   costs something takes the place of others that can go elsewhere.
+3. If that costs something it is repaired (`repair`): a task that costs something takes the place of others
+   that can go elsewhere, which may push on others in turn (`chains`).
+4. Of few tasks several orders are tried, and Algorithm 1, so that the decision is never behind it; and the
+   search goes on by taking tasks out at random and putting them back (`ruin`). Time is no matter there.
 
 **k failures at once.** The CPU of a redeploy server suffices for the tasks of any k servers that fail
 together, and every edge bears equation (4) then. The bound is conservative: a task whose store or redeploy
@@ -29,20 +31,21 @@ from penstock.schedule.location.candidates import Candidates
 from penstock.schedule.location.model import Decision, Problem, decide
 from penstock.schedule.location.placement import Placement
 from penstock.schedule.location.repair import Repair
+from penstock.schedule.location.ruin import Ruin
 
 Order = Callable[[Placement], list[int]]
 
 MUCH_WORSE = 2.0
 SECONDS_WORTH = 1.0
-EFFORT = 24_000
-EFFORT_PER_TASK = 20
+EFFORT = 20_000
+EFFORT_PER_TASK = 8
 EXPLAINED = 30
-SHARED_EFFORT = 2
-"""Several starts together may take this many times the effort of one."""
-SEVERAL_ORDERS = 24
-"""Up to so many tasks, a decision that costs something is tried from several orders of the tasks."""
-FEW_SERVERS = 64
-"""Up to so many, Algorithm 1 is tried as a start too: its second half looks at all pairs of servers."""
+FEW_TASKS = 24
+"""Up to so many, what costs something is tried from several orders of the tasks, and from Algorithm 1."""
+RUIN_EFFORT = 6
+"""Times the effort of a repair, for all runs of `ruin` together."""
+_RUINS = ((0.3, False), (0.6, True))
+"""How `ruin` is run, one time after the other; what each finds is repaired. See its arguments."""
 
 
 def solve(problem: Problem, *, effort: int | None = None) -> Decision:
@@ -64,26 +67,37 @@ def resolve(problem: Problem, previous: Decision, *, effort: int | None = None) 
 def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> Decision:
     if effort is None:
         effort = EFFORT + EFFORT_PER_TASK * len(problem.tasks)
+    few = len(problem.tasks) <= FEW_TASKS
     starts: list[tuple[float, Repair]] = []
-    for order in _ORDERS if len(problem.tasks) <= SEVERAL_ORDERS else _ORDERS[:1]:
+    for order in _ORDERS if few else _ORDERS[:1]:
         placement = Placement(problem)
         kept = _keep(placement, previous) if previous else set()
         starts.append(_start(placement, kept, order, effort))
         if starts[-1][0] == 0.0:
             return _decision(problem, placement)
-    if previous is None and len(problem.servers) <= FEW_SERVERS:
+    if few and previous is None:
         placement = Placement(problem)
         _keep(placement, algorithm1(problem))
         starts.append(_start(placement, set(), _hardest_first, effort))
     starts.sort(key=lambda start: start[0])
-    decisions = []
-    repaired = starts if len(problem.tasks) <= SEVERAL_ORDERS else starts[:1]
-    for _, repair in repaired:
-        if len(repaired) > 1:
-            repair.effort = SHARED_EFFORT * effort // len(repaired)
+    for _, repair in starts:
+        repair.effort = effort // len(starts)
         repair.run()
-        decisions.append(_decision(problem, repair.placement))
-    return min(decisions, key=lambda decision: decision.objective.total)
+    cheapest = min((repair for _, repair in starts), key=lambda repair: repair.placement.total())
+    if few:
+        for seed, (dearer, spread) in enumerate(_RUINS):
+            ruin = Ruin(
+                cheapest.placement,
+                cheapest.kept,
+                RUIN_EFFORT * effort // len(_RUINS),
+                dearer,
+                seed,
+                spread=spread,
+            )
+            ruin.run(cheapest.bound())
+            cheapest.effort = effort // len(_RUINS)
+            cheapest.run()
+    return _decision(problem, cheapest.placement)
 
 
 def _start(placement: Placement, kept: set[int], order: Order, effort: int) -> tuple[float, Repair]:
@@ -176,5 +190,5 @@ def _why_not(placement: Placement, task: int) -> str:
     no_cpu = sum(not placement.can_redeploy(task, server) for server in servers)
     return (
         f"of {len(servers)} servers looked at {no_storage} lack storage, "
-        f"{no_way} lack bandwidth on the way and {no_cpu} lack CPU for it"
+        f"{no_way} lack bandwidth on the way and {no_cpu} lack CPU for it or may not run it"
     )

@@ -102,11 +102,14 @@ class Ledger:
         """Return the highest Z that one more transfer may have when the source failed, by equation (4)."""
         least = float("inf")
         for edge in self.network.path(store, redeploy):
-            left = self.capacity[edge] * SLACK - self.storing[edge] - self._brings(edge, source)
-            if self.failures > 1:
-                left -= self._others(edge, source, self.failures - 1)
-            least = min(least, left)
+            least = min(least, self.edge_left(edge, source))
         return least
+
+    def edge_left(self, edge: int, source: int) -> float:
+        """Return what an edge leaves for one more transfer when the source failed."""
+        brings = self.transfers[edge].get(source, 0.0) - self.own[edge].get(source, 0.0)
+        left = self.capacity[edge] * SLACK - self.storing[edge] - brings
+        return left - self._others(edge, source, self.failures - 1) if self.failures > 1 else left
 
     def take(
         self, source: int, store: int, redeploy: int, need: tuple[float, float, float], rate: float
@@ -145,10 +148,8 @@ class Ledger:
         """Return the most that failures of servers other than this one bring to an edge."""
         largest = self._largest[edge]
         if largest is None:
-            brought = sorted(
-                ((self._brings(edge, other), other) for other in self.transfers[edge]), reverse=True
-            )
-            largest = self._largest[edge] = brought[: self.failures + 1]
+            brought = ((self._brings(edge, other), other) for other in self.transfers[edge])
+            largest = self._largest[edge] = nlargest(self.failures + 1, brought)
         return worst((more for more, other in largest if other != source), failures)
 
     def _brings(self, edge: int, source: int) -> float:

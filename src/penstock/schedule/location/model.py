@@ -58,6 +58,8 @@ class Task:
     """Seconds between two snapshots."""
     latency: float = 1.0
     """l_τ, in seconds: Algorithm 1 takes the tasks that bear the least first."""
+    allowed: tuple[str, ...] | None = None
+    """If not None, the only servers that may run it, by its labels and pins; any may store its backup."""
 
     @property
     def backup(self) -> float:

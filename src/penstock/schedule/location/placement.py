@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 
 from penstock.schedule.location.ledger import Ledger
 from penstock.schedule.location.model import Choice, Problem
-from penstock.schedule.location.network import Network
+from penstock.schedule.location.network import Network, allowed_servers
 
 Place = tuple[int, int]
 """Store and redeploy server."""
@@ -21,6 +21,7 @@ class Placement:
         self.ledger = Ledger(problem, self.network)
         self.sources = [self.network.index[task.server] for task in problem.tasks]
         self.needs = [(task.cpu, task.backup, task.store_rate) for task in problem.tasks]
+        self.allowed = allowed_servers(problem, self.network)
         self.places: list[Place | None] = [None] * len(problem.tasks)
         self.rates = [0.0] * len(problem.tasks)
         self.stored_on: list[set[int]] = [set() for _ in self.network.names]
@@ -38,6 +39,10 @@ class Placement:
     def seconds(self, task: int) -> float:
         """Return what a task costs now."""
         return self.cost(task, self.places[task], self.rates[task])
+
+    def total(self) -> float:
+        """Return what all tasks cost now."""
+        return sum(self.seconds(task) for task in range(len(self.places)))
 
     def cost(self, task: int, place: Place | None, rate: float) -> float:
         """Return what a task costs at a place."""
@@ -72,8 +77,12 @@ class Placement:
 
     def can_redeploy(self, task: int, server: int) -> bool:
         """Can this server run the task?"""
-        source = self.sources[task]
-        return server != source and self.ledger.cpu_fits(server, source, self.needs[task][0])
+        source, allowed = self.sources[task], self.allowed[task]
+        return (
+            server != source
+            and (allowed is None or server in allowed)
+            and self.ledger.cpu_fits(server, source, self.needs[task][0])
+        )
 
     def can_take(self, task: int, server: int) -> bool:
         """Can this server do both?"""

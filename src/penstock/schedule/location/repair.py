@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain, combinations, permutations
+from itertools import chain, combinations, islice, permutations
 
+from penstock.schedule.location.chains import Chains, Move
 from penstock.schedule.location.placement import Place, Placement
 
 WIDE = 8
@@ -13,8 +14,8 @@ FEW = 64
 AT_LEAST = 24
 TURNS = 6
 TRIED_PAIRS = 4
-ROUNDS = 8
 SMALL = 200
+TRIED_CHAINS = 8
 SHARING = 8
 """How many places could be looked at in the time that sharing the bandwidth takes, for each transfer."""
 GAIN = 1e-6
@@ -33,6 +34,7 @@ class Repair:
         self._noted: dict[int, tuple[Place | None, float]] = {}
         self._empty: Placement | None = None
         self._leasts: dict[int, float] = {}
+        self._chains: Chains | None = None
         placement.fixed = kept
 
     def place(self, left: list[int]) -> None:
@@ -50,12 +52,13 @@ class Repair:
     def run(self) -> None:
         """Make the decision cheaper until nothing gains or the effort is spent."""
         small = len(self.placement.places) <= SMALL
-        for _ in range(ROUNDS):
-            if not self._round(self._exchange) and not (small and self._round(self._reorder)):
-                return
+        # What is cheap to try comes first, and comes again whenever something has changed.
+        moves = (self._chain, self._anew, self._exchange, *((self._reorder,) if small else ()))
+        while any(self._round(move) for move in moves):
+            pass
 
     def _round(self, move: Callable[[int], bool]) -> bool:
-        """Try a move with each costly task, the costliest first."""
+        """Try a move with each costly task, the costliest first; a dear one until it gains."""
         seconds = self.placement.seconds
         tasks = [task for task in range(len(self.placement.places)) if task not in self.kept]
         self._costly = sorted(
@@ -65,9 +68,15 @@ class Repair:
         for task in list(self._costly):
             if self.effort <= 0:
                 return False
-            if seconds(task) > self._least(task) * (1 + GAIN):
-                gained |= self._anew(task) or move(task)
+            if seconds(task) > self._least(task) * (1 + GAIN) and move(task):
+                gained = True
+                if move in (self._exchange, self._reorder):
+                    break
         return gained
+
+    def bound(self) -> float:
+        """Return a cost that no decision is below: that of all tasks, each as if it were alone."""
+        return sum(self._least(task) for task in range(len(self.placement.places)))
 
     def _least(self, task: int) -> float:
         """Return what a task would cost if it were alone: no search can do better for it."""
@@ -83,6 +92,37 @@ class Repair:
         """Place a task anew, where that is cheaper."""
         self._take_out(task)
         self._place(task)
+        return self._keep_if_cheaper()
+
+    def _chain(self, task: int) -> bool:
+        """Let a task push others on, where that is cheaper for all together."""
+        placement = self.placement
+        if len(placement.network.names) > FEW:
+            return False
+        if self._chains is None:
+            self._chains = Chains(placement)
+        kept = self.kept if placement.places[task] is not None else set()
+        for moves, left_over in islice(self._chains.of(task, kept), TRIED_CHAINS):
+            self.effort -= 2 * len(moves) + self._chains.spent()
+            if self.effort <= 0:
+                return False
+            if self._moved(moves, left_over):
+                return True
+        self.effort -= self._chains.spent()
+        return False
+
+    def _moved(self, moves: list[Move], left_over: int | None) -> bool:
+        placement = self.placement
+        for leaving, _ in moves:
+            self._take_out(leaving)
+        if left_over is not None:
+            self._take_out(left_over)
+        for entering, server in moves:
+            if not placement.can_take(entering, server):
+                return self._keep_if_cheaper()
+            placement.put(entering, (server, server))
+        if left_over is not None:
+            self._place(left_over)
         return self._keep_if_cheaper()
 
     def _exchange(self, task: int) -> bool:
@@ -258,8 +298,27 @@ class Repair:
             redeploys = sorted(redeploys, key=lambda server: -room(server, source))[:most]
         pairs = [(store, redeploy) for store in stores for redeploy in redeploys if store != redeploy]
         self.effort -= len(pairs)
-        pairs.sort(key=lambda pair: (-placement.ledger.transfer_room(source, *pair), pair))
+        left = _Left(placement, source)
+        pairs.sort(key=lambda pair: (-left.between(*pair), pair))
         return pairs[: TRIED_PAIRS if self.effort > 0 else 1]
+
+
+class _Left:
+    """What edges leave for the transfers of a source: looked up once for all pairs of servers."""
+
+    def __init__(self, placement: Placement, source: int) -> None:
+        self._ledger, self._source = placement.ledger, source
+        self._path = placement.network.path
+        self._edges: dict[int, float] = {}
+
+    def between(self, store: int, redeploy: int) -> float:
+        least = float("inf")
+        for edge in self._path(store, redeploy):
+            left = self._edges.get(edge)
+            if left is None:
+                left = self._edges[edge] = self._ledger.edge_left(edge, self._source)
+            least = min(least, left)
+        return least
 
 
 def _alone(empty: Placement, task: int) -> float:

@@ -68,6 +68,8 @@ def _choice(problem: Problem, network: Network, task: Task, choice: Choice) -> l
         elif server == task.server:
             reason = f"it is {role} {server!r}, where it works: both would be lost together, equation (5)"
             found.append(Violation("server", task.name, reason))
+    if task.allowed is not None and choice.redeploy not in task.allowed:
+        found.append(Violation("allowed", task.name, f"it may not run on {choice.redeploy!r}"))
     if choice.store == choice.redeploy:
         if choice.rate or choice.seconds:
             found.append(Violation("rate", task.name, "nothing is transferred, but it has a rate or a time"))

@@ -1,0 +1,107 @@
+"""Chains: a task takes another's place, which takes a third one's, until one finds a place that is free.
+
+An exchange of two or three tasks does not see that. A search in breadth, like that for an augmenting path in
+a matching, looks at each task once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Set
+
+from penstock.schedule.location.ledger import SLACK, worst
+from penstock.schedule.location.placement import Placement
+
+Move = tuple[int, int]
+"""A task and the server that it goes to, to be stored and redeployed there."""
+CHEAPER = 3
+"""How many places are looked at here in the time that it takes to try one."""
+
+
+class Chains:
+    """Finds chains in a placement, and changes nothing."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self._looked = 0
+        self._empty = Placement(placement.problem)
+        self._able: dict[int, list[int]] = {}
+
+    def spent(self) -> int:
+        """Return what was looked at since this was asked last, in the effort of a place that is tried."""
+        spent = self._looked // CHEAPER
+        self._looked = 0
+        return spent
+
+    def of(self, task: int, kept: Set[int]) -> Iterator[tuple[list[Move], int | None]]:
+        """Return chains that begin with a task, each with the task that is left over at its end, if any.
+
+        First come those that end at a free place; then those that leave over a task with a smaller backup.
+        Whether the links bear a chain is for those to find out who use it.
+        """
+        cause: dict[int, Move] = {}
+        seen = {task, *kept}
+        waiting = deque([task])
+        while waiting:
+            pushed = waiting.popleft()
+            for server in self._able_servers(pushed):
+                self._looked += 1
+                if self._fits(pushed, server, None) and self._bears(pushed, server):
+                    yield self._chain(cause, (pushed, server)), None
+                    continue
+                there = self.placement.stored_on[server] | self.placement.redeployed_to[server]
+                for other in sorted(there - seen):
+                    self._looked += 1
+                    if self._fits(pushed, server, other):
+                        seen.add(other)
+                        cause[other] = (pushed, server)
+                        waiting.append(other)
+        size = self.placement.needs
+        for other in sorted(cause, key=lambda other: (size[other][1], other)):
+            if size[other][1] < size[task][1]:
+                yield self._chain(cause, cause[other]), other
+
+    def _chain(self, cause: dict[int, Move], last: Move) -> list[Move]:
+        moves = [last]
+        while moves[-1][0] in cause:
+            moves.append(cause[moves[-1][0]])
+        return moves[::-1]
+
+    def _able_servers(self, task: int) -> list[int]:
+        """Return the servers that could take a task if it were alone and where it is not yet."""
+        if task not in self._able:
+            servers = range(len(self._empty.network.names))
+            self._able[task] = [server for server in servers if self._empty.can_take(task, server)]
+        place = self.placement.places[task]
+        return [server for server in self._able[task] if place != (server, server)]
+
+    def _bears(self, task: int, server: int) -> bool:
+        """Can the way bear the storing of a task? Its own link does so already."""
+        ledger, source = self.placement.ledger, self.placement.sources[task]
+        rate = self.placement.needs[task][2]
+        return all(ledger.edge_fits(edge, source, rate) for edge in ledger.network.path(source, server)[1:])
+
+    def _fits(self, task: int, server: int, leaving: int | None) -> bool:
+        """Has a server the storage and the CPU for a task when another leaves?"""
+        placement, ledger = self.placement, self.placement.ledger
+        cpu, size, _ = placement.needs[task]
+        source = placement.sources[task]
+        stored = ledger.stored[server] + size
+        place = placement.places[leaving] if leaving is not None else None
+        if leaving is None or place is None:
+            return stored <= ledger.storage[server] * SLACK and ledger.cpu_fits(server, source, cpu)
+        if place[0] == server:
+            stored -= placement.needs[leaving][1]
+        if stored > ledger.storage[server] * SLACK:
+            return False
+        if place[1] != server:
+            return ledger.cpu_fits(server, source, cpu)
+        loads = ledger.cpu[server]
+        left = placement.sources[leaving]
+        if ledger.failures == 1:
+            load = loads.get(source, 0.0) + cpu - (placement.needs[leaving][0] if left == source else 0.0)
+            return load <= ledger.free_cpu[server] * SLACK
+        changed = dict(loads)
+        changed[left] = changed.get(left, 0.0) - placement.needs[leaving][0]
+        changed[source] = changed.get(source, 0.0) + cpu
+        return worst(changed.values(), ledger.failures) <= ledger.free_cpu[server] * SLACK
