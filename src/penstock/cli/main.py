@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import cluster_commands, daemon_commands, explain, log, run_job, simulate
+from penstock.cli import cluster_commands, daemon_commands, explain, log, place, run_job, simulate
 
 app = typer.Typer(
     name="penstock",
@@ -35,6 +35,7 @@ def penstock(
 
 app.command("run")(run_job.run)
 app.command("explain")(explain.explain)
+app.command("place")(place.place)
 app.command("simulate")(simulate.simulate_command)
 app.add_typer(log.app, name="log")
 cluster_commands.register(app)

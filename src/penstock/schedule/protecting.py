@@ -1,0 +1,108 @@
+"""From a described cluster and a placement to the problem where backups go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.errors import PenstockError
+from penstock.schedule.constraints import Case, Usage, labels, pins
+from penstock.schedule.describing import Description
+from penstock.schedule.location import Decision, Problem, Server, Uplink, algorithm1, solve
+from penstock.schedule.location import Task as Protected
+from penstock.schedule.matrix import Matrix
+from penstock.schedule.model import Snapshot, Task
+
+UNKNOWN_BANDWIDTH = 125e6
+"""Bytes a second of a link that nobody knows: 1 Gbit/s."""
+
+
+class MethodError(PenstockError):
+    """A method of backup location cannot be used, or has found nothing."""
+
+
+Method = Callable[[Problem, float], Decision]
+"""Solves a problem within so many seconds, if it takes long at all."""
+
+
+def problem_of(described: Description, matrix: Matrix, failures: int) -> Problem:
+    """Return where backups may go when tasks run where the matrix says.
+
+    Tasks that run nowhere, and those that keep nothing on their node, have no backup.
+    """
+    in_use = dict.fromkeys(described.storage, 0.0)
+    for task, node in matrix.places.items():
+        in_use[node] += described.snapshot.task_named[task].cpu
+    servers = tuple(
+        Server(
+            node.name,
+            node.cores,
+            node.bandwidth or UNKNOWN_BANDWIDTH,
+            in_use[node.name],
+            described.storage[node.name],
+            node.rack,
+        )
+        for node in described.snapshot.nodes
+    )
+    tasks = tuple(
+        Protected(
+            task.id,
+            matrix.places[task.id],
+            task.cpu,
+            backup.snapshot,
+            backup.input_rate,
+            backup.interval,
+            backup.latency,
+            _able(described.snapshot, task),
+        )
+        for task in described.snapshot.tasks
+        if task.id in matrix.places and (backup := described.backups.get(task.id))
+    )
+    uplinks = tuple(Uplink(link.rack, link.bandwidth) for link in described.snapshot.links)
+    return Problem(servers, tasks, uplinks, failures)
+
+
+def _able(snapshot: Snapshot, task: Task) -> tuple[str, ...] | None:
+    """Return the nodes that labels and pins allow a task; None if all."""
+    if not task.labels and not task.nodes:
+        return None
+    cases = (Case(task, node, Usage(), snapshot) for node in snapshot.nodes)
+    return tuple(case.node.name for case in cases if pins(case) is None and labels(case) is None)
+
+
+def _cbc(problem: Problem, seconds: float) -> Decision:
+    from penstock.schedule.location.exact import solve_cbc
+
+    return _solved("cbc", solve_cbc(problem, limit=seconds).decision, seconds)
+
+
+def _highs(problem: Problem, seconds: float) -> Decision:
+    from penstock.schedule.location.exact import solve_highs
+
+    return _solved("highs", solve_highs(problem, limit=seconds).decision, seconds)
+
+
+def _solved(method: str, decision: Decision | None, seconds: float) -> Decision:
+    if decision is None:
+        raise MethodError(f"{method} has found nothing within {seconds:g} s: allow more, or use improved")
+    return decision
+
+
+METHODS: Mapping[str, Method] = {
+    "improved": lambda problem, _: solve(problem),
+    "algorithm1": lambda problem, _: algorithm1(problem),
+    "cbc": _cbc,
+    "highs": _highs,
+}
+"""The first is the default."""
+
+
+def protect(problem: Problem, method: str, seconds: float) -> Decision:
+    """Decide with a method; raises MethodError."""
+    if not problem.tasks:
+        return solve(problem)
+    try:
+        return METHODS[method](problem, seconds)
+    except ImportError as error:
+        raise MethodError(
+            f"method {method} needs the package {error.name}: install penstock[solvers], or use improved"
+        ) from None
