@@ -27,7 +27,8 @@ Method = Callable[[Problem, float], Decision]
 def problem_of(described: Description, matrix: Matrix, failures: int) -> Problem:
     """Return where backups may go when tasks run where the matrix says.
 
-    Tasks that run nowhere, and those that keep nothing on their node, have no backup.
+    Tasks that run nowhere, and those that keep nothing on their node, have no backup. All are sorted by name:
+    equal choices go by the order, and the order of a file should not matter.
     """
     in_use = dict.fromkeys(described.storage, 0.0)
     for task, node in matrix.places.items():
@@ -41,7 +42,7 @@ def problem_of(described: Description, matrix: Matrix, failures: int) -> Problem
             described.storage[node.name],
             node.rack,
         )
-        for node in described.snapshot.nodes
+        for node in sorted(described.snapshot.nodes, key=lambda node: node.name)
     )
     tasks = tuple(
         Protected(
@@ -54,7 +55,7 @@ def problem_of(described: Description, matrix: Matrix, failures: int) -> Problem
             backup.latency,
             _able(described.snapshot, task),
         )
-        for task in described.snapshot.tasks
+        for task in sorted(described.snapshot.tasks, key=lambda task: task.id)
         if task.id in matrix.places and (backup := described.backups.get(task.id))
     )
     uplinks = tuple(Uplink(link.rack, link.bandwidth) for link in described.snapshot.links)
