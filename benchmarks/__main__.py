@@ -20,6 +20,7 @@ from benchmarks import (
     per_record,
     placement,
     scheduling,
+    small_backups,
     small_batch,
     sql_job,
     state_growth,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "placement": placement.run,
     "backup_location": backup_location.run,
     "scheduling": scheduling.run,
+    "small_backups": small_backups.run,
 }
 
 
