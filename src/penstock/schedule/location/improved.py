@@ -6,7 +6,7 @@
 2. A task for which there is none is put on two servers; the transfers that one failure starts share the
    bandwidth.
 3. If that costs something it is repaired (`repair`): a task that costs something takes the place of others
-   that can go elsewhere, which may push on others in turn (`chains`).
+   that can go elsewhere, which may push on others in turn (`chains`), or has links cleared for its transfer.
 4. Of few tasks several orders are tried, and Algorithm 1, so that the decision is never behind it; and the
    search goes on by taking tasks out at random and putting them back (`ruin`). Time is no matter there.
 
@@ -85,19 +85,18 @@ def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> D
         repair.run()
     cheapest = min((repair for _, repair in starts), key=lambda repair: repair.placement.total())
     if few:
-        for seed, (dearer, spread) in enumerate(_RUINS):
-            ruin = Ruin(
-                cheapest.placement,
-                cheapest.kept,
-                RUIN_EFFORT * effort // len(_RUINS),
-                dearer,
-                seed,
-                spread=spread,
-            )
-            ruin.run(cheapest.bound())
-            cheapest.effort = effort // len(_RUINS)
-            cheapest.run()
+        # A decision that is made again and again, and keeps most of the one before, must not take long.
+        _search(cheapest, effort if previous else RUIN_EFFORT * effort)
     return _decision(problem, cheapest.placement)
+
+
+def _search(repair: Repair, effort: int) -> None:
+    least = repair.bound()
+    for seed, (dearer, spread) in enumerate(_RUINS):
+        share = effort // len(_RUINS)
+        Ruin(repair.placement, repair.kept, share, dearer, seed, spread=spread).run(least)
+        repair.effort = share // RUIN_EFFORT
+        repair.run()
 
 
 def _start(placement: Placement, kept: set[int], order: Order, effort: int) -> tuple[float, Repair]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, combinations, islice, permutations
 
 from penstock.schedule.location.chains import Chains, Move
@@ -16,6 +16,8 @@ TURNS = 6
 TRIED_PAIRS = 4
 SMALL = 200
 TRIED_CHAINS = 8
+CLEARED = 4
+"""How many backups at most leave their servers to clear the links."""
 SHARING = 8
 """How many places could be looked at in the time that sharing the bandwidth takes, for each transfer."""
 GAIN = 1e-6
@@ -53,7 +55,7 @@ class Repair:
         """Make the decision cheaper until nothing gains or the effort is spent."""
         small = len(self.placement.places) <= SMALL
         # What is cheap to try comes first, and comes again whenever something has changed.
-        moves = (self._chain, self._anew, self._exchange, *((self._reorder,) if small else ()))
+        moves = (self._chain, self._anew, self._clear, self._exchange, *((self._reorder,) if small else ()))
         while any(self._round(move) for move in moves):
             pass
 
@@ -82,11 +84,14 @@ class Repair:
         """Return what a task would cost if it were alone: no search can do better for it."""
         if len(self.placement.network.names) > FEW:
             return 0.0
+        if task not in self._leasts:
+            self._leasts[task] = _alone(self._alone_here(), task)
+        return self._leasts[task]
+
+    def _alone_here(self) -> Placement:
         if self._empty is None:
             self._empty = Placement(self.placement.problem)
-        if task not in self._leasts:
-            self._leasts[task] = _alone(self._empty, task)
-        return self._leasts[task]
+        return self._empty
 
     def _anew(self, task: int) -> bool:
         """Place a task anew, where that is cheaper."""
@@ -124,6 +129,51 @@ class Repair:
         if left_over is not None:
             self._place(left_over)
         return self._keep_if_cheaper()
+
+    def _clear(self, task: int) -> bool:
+        """Clear the links of two servers for a task whose transfer is slow, where that is cheaper for all.
+
+        The highest rates are those of whole links: a single backup that is stored there stands against them.
+        """
+        placement = self.placement
+        if placement.places[task] is None or len(placement.network.names) > FEW:
+            return False
+        size, now = placement.needs[task][1], placement.seconds(task)
+        left = _Left(placement, placement.sources[task])
+        tried: list[tuple[float, int, Place, list[int]]] = []
+        for store, redeploy in self._wide_pairs(task):
+            room = min(self._bare(store), self._bare(redeploy), left.above(store, redeploy))
+            rate = next((rate for rate in placement.problem.rates if rate <= room), 0.0)
+            if not rate or size / rate >= now * (1 - GAIN):
+                continue
+            there = sorted((placement.stored_on[store] | placement.stored_on[redeploy]) - {task})
+            if len(there) <= CLEARED and not self.kept.intersection(there):
+                tried.append((size / rate, len(there), (store, redeploy), there))
+        self.effort -= WIDE * WIDE
+        for _, _, place, there in sorted(tried)[:TRIED_PAIRS]:
+            self.effort -= 2 * len(there)
+            for leaving in (task, *there):
+                self._take_out(leaving)
+            fits = placement.can_store(task, place[0]) and placement.can_redeploy(task, place[1])
+            if fits and placement.put_apart(task, place):
+                for other in there:
+                    self._place(other)
+            if self._keep_if_cheaper():
+                return True
+        return False
+
+    def _wide_pairs(self, task: int) -> Iterator[Place]:
+        """Return pairs of the servers with the widest links that could take a task if it were alone."""
+        empty = self._alone_here()
+        servers = sorted(range(len(empty.network.names)), key=lambda server: -self._bare(server))
+        stores = [server for server in servers if empty.can_store(task, server)][: 2 * WIDE]
+        redeploys = [server for server in servers if empty.can_redeploy(task, server)][: 2 * WIDE]
+        return ((store, redeploy) for store in stores for redeploy in redeploys if store != redeploy)
+
+    def _bare(self, server: int) -> float:
+        """Return what a server's link has besides the storing of the tasks that work there."""
+        ledger = self.placement.ledger
+        return ledger.capacity[server] - ledger.own[server].get(server, 0.0)
 
     def _exchange(self, task: int) -> bool:
         """Put a task where one or two others leave for it, where that is cheaper for all together."""
@@ -312,8 +362,15 @@ class _Left:
         self._edges: dict[int, float] = {}
 
     def between(self, store: int, redeploy: int) -> float:
+        return self._least(self._path(store, redeploy))
+
+    def above(self, store: int, redeploy: int) -> float:
+        """Return what the uplinks leave, whatever the servers' own links do."""
+        return self._least(self._path(store, redeploy)[1:-1])
+
+    def _least(self, path: tuple[int, ...]) -> float:
         least = float("inf")
-        for edge in self._path(store, redeploy):
+        for edge in path:
             left = self._edges.get(edge)
             if left is None:
                 left = self._edges[edge] = self._ledger.edge_left(edge, self._source)
