@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -87,6 +88,33 @@ def test_ruin_without_anything_costly_ends_at_once() -> None:
     ruin = Ruin(placement, {0, 1, 2}, 1000, 0.5, 1, spread=False)
     ruin.run()
     assert ruin.effort == 1000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_tried_and_taken_back_leaves_every_constraint_kept(seed: int) -> None:
+    """Where bandwidth is scarce, most changes are taken back: rates that they changed must be, too."""
+    problem = _narrow(seed)
+    for effort in (300, 2000):
+        assert verify(problem, solve(problem, effort=effort)) == ()
+
+
+def _narrow(seed: int) -> Problem:
+    draw = Random(seed)
+    servers = tuple(
+        Server(
+            f"s{number}",
+            cpu=8,
+            cpu_in_use=draw.choice((4.0, 7.5)),
+            bandwidth=draw.choice((4e6, 8e6, 40e6)),
+            storage=draw.choice((20e6, 200e6)),
+        )
+        for number in range(5)
+    )
+    tasks = tuple(
+        Task(f"t{number}", f"s{draw.randrange(5)}", draw.uniform(0.5, 2), draw.uniform(5e6, 40e6), 3e5, 30.0)
+        for number in range(9)
+    )
+    return Problem(servers, tasks)
 
 
 def test_draws_are_spread_and_the_same_each_time() -> None:

@@ -154,6 +154,8 @@ class Repair:
             self.effort -= 2 * len(there)
             for leaving in (task, *there):
                 self._take_out(leaving)
+            for sharing in placement.apart.get(placement.sources[task], ()):
+                self._note(sharing)
             fits = placement.can_store(task, place[0]) and placement.can_redeploy(task, place[1])
             if fits and placement.put_apart(task, place):
                 for other in there:
