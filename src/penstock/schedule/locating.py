@@ -80,7 +80,13 @@ def problem_of(desired: Mapping[str, JobSpec], actual: Actual, rules: LocatingRu
             if node in in_use:
                 in_use[node] += cores
     tasks = [
-        _task(name, assignment.node, float(assignment.cores), actual.kept.get(name))
+        _task(
+            name,
+            assignment.node,
+            float(assignment.cores),
+            actual.kept.get(name),
+            _allowed(desired[name], actual.nodes),
+        )
         for name, assignment in sorted(actual.assignments.items())
         if name in desired and desired[name].keep == "node" and assignment.node in actual.nodes
     ]
@@ -93,7 +99,21 @@ def _server(node: NodeInfo, cores_in_use: float) -> Server:
     return Server(node.name, float(node.cores), bandwidth, cpu_in_use=cores_in_use, rack=node.rack)
 
 
-def _task(job: str, node: str, cores: float, kept: Kept | None) -> Task:
+def _allowed(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> tuple[str, ...] | None:
+    """Return the nodes that a job's labels and its own choice let it run on; None if all."""
+    if not spec.labels and not spec.nodes:
+        return None
+    return tuple(
+        name
+        for name in sorted(nodes)
+        if (not spec.nodes or name in spec.nodes)
+        and all(nodes[name].labels.get(label) == value for label, value in spec.labels.items())
+    )
+
+
+def _task(
+    job: str, node: str, cores: float, kept: Kept | None, allowed: tuple[str, ...] | None = None
+) -> Task:
     """Describe a job's data. It is copied as it grows, so what storing takes is the rate of that.
 
     >>> task = _task("count", "n1", 2.0, Kept("count", "n1", 1, 1, "n2", bytes=90_000_000, rate=3e6))
@@ -102,7 +122,7 @@ def _task(job: str, node: str, cores: float, kept: Kept | None) -> Task:
     """
     size = float(kept.bytes) if kept is not None and kept.bytes else _UNKNOWN_BYTES
     rate = kept.rate if kept is not None and kept.rate > 0 else _UNKNOWN_RATE
-    return Task(job, node, cores, snapshot=size, input_rate=0.0, interval=size / rate)
+    return Task(job, node, cores, snapshot=size, input_rate=0.0, interval=size / rate, allowed=allowed)
 
 
 def decided_before(actual: Actual) -> Decision:

@@ -130,3 +130,18 @@ def test_only_what_matters_is_an_occasion() -> None:
     assert occasion(desired, replace(actual, nodes=dict(list(actual.nodes.items())[:2]))) != before
     shared = {"a": replace(desired["a"], keep="shared")}
     assert occasion(shared, actual) == (), "jobs whose data is everywhere need no copies"
+
+
+def test_a_job_is_redeployed_only_where_its_labels_and_nodes_let_it_run() -> None:
+    specs, actual = _cluster({"count": "n1"}, nodes=4)
+    labelled = {**actual.nodes, "n3": replace(actual.nodes["n3"], labels={"disk": "fast"})}
+    fast = {"count": replace(specs["count"], labels={"disk": "fast"})}
+    (told,) = locate(fast, replace(actual, nodes=labelled), 0.0)
+    assert isinstance(told, Locate)
+    assert told.location.redeploy == "n3"
+    chosen = {"count": replace(specs["count"], nodes=("n1", "n4"))}
+    (told,) = locate(chosen, actual, 0.0)
+    assert isinstance(told, Locate)
+    assert told.location.redeploy == "n4"
+    nowhere = {"count": replace(specs["count"], nodes=("n1",))}
+    assert locate(nowhere, actual, 0.0) == []
