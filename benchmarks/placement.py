@@ -1,4 +1,8 @@
-"""Placement at full size, after the loss of a node, and against the best on small random clusters."""
+"""Placement at full size, after the loss of a node, and against the best on small random clusters.
+
+What is measured is the default strategy, whichever that is. Times are of the processor: a decision waits for
+nothing, and so they do not depend on what else the machine does.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +20,22 @@ from penstock.schedule.exact import SolverError, solve
 from penstock.schedule.index import Index
 from penstock.schedule.model import Node, Snapshot, Task, Traffic
 from penstock.schedule.state import begin
-from penstock.schedule.strategies.balanced import Balanced
+from penstock.schedule.strategies import STRATEGIES, named
 
 GIB = 1 << 30
 TASKS, NODES = 10_000, 1_000
 PER_JOB = 10
+DEFAULT_NAME = next(iter(STRATEGIES))
 
 
 def run(sizes: Sizes, work: Path) -> list[Row]:  # noqa: ARG001 - all benchmarks are called alike
     """Measure; every decision is verified as the master would."""
     rounds = 1 if sizes.quick else 5
     snapshot = large_cluster(1)
-    full, placement = _timed(lambda: decide(Balanced(), snapshot, name="balanced"), rounds)
+    full, placement = _timed(lambda: decide(named(DEFAULT_NAME), snapshot, name=DEFAULT_NAME), rounds)
     assert not placement.unplaced
     after = snapshot.placed(placement.matrix.places).without("n0007")
-    lost, repaired = _timed(lambda: decide(Balanced(), after, name="balanced"), rounds)
+    lost, repaired = _timed(lambda: decide(named(DEFAULT_NAME), after, name=DEFAULT_NAME), rounds)
     assert not repaired.unplaced
     moved = repaired.matrix.moved_from(placement.matrix.places)
     assert sorted(moved) == placement.matrix.of_node("n0007")
@@ -111,7 +116,7 @@ def ratios_to_best(count: int) -> list[float]:
         try:
             ratios.append(ratio_to_best(snapshot))
         except SolverError:
-            assert len(Balanced().place(snapshot, snapshot.tasks).places) < len(snapshot.tasks)
+            assert len(named(DEFAULT_NAME).place(snapshot, snapshot.tasks).places) < len(snapshot.tasks)
         if len(ratios) == count:
             break
     return ratios
@@ -121,15 +126,15 @@ def ratio_to_best(snapshot: Snapshot) -> float:
     """Return what the default costs by the bound that the solver proves: never less than the true ratio."""
     index = Index(snapshot)
     solved = solve(index, *begin(index, snapshot.tasks, DEFAULT), DEFAULT, 60.0)
-    return cost(Balanced().place(snapshot, snapshot.tasks), snapshot).total / solved.bound
+    return cost(named(DEFAULT_NAME).place(snapshot, snapshot.tasks), snapshot).total / solved.bound
 
 
 def _timed(decision: Callable[[], Placement], rounds: int) -> tuple[float, Placement]:
     seconds = []
     for _ in range(rounds):
-        started = time.perf_counter()
+        started = time.process_time()
         placement = decision()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     return median(seconds), placement
 
 
