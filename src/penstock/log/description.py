@@ -17,7 +17,7 @@ READERS = "readers"
 LOCK = ".lock"
 MAX_PARTITIONS = 99_999
 
-_FILE = "log.json"
+FILE = "log.json"
 _FORMAT = "penstock.log"
 # Version 1 has neither id nor settings, and its producers know no lock: see upgrade.
 OLD, _VERSION = 1, 2
@@ -51,7 +51,7 @@ def create(path: Path, partitions: int, fsync: Fsync, retention: Retention) -> N
     """Make the folder of a new log. The description is written last: with it, the log exists."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise SettingError(f"a log has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
-    if (path / _FILE).exists():
+    if (path / FILE).exists():
         raise LogExistsError(f"there is a log at {path} already")
     try:
         make_folder(path)
@@ -62,7 +62,7 @@ def create(path: Path, partitions: int, fsync: Fsync, retention: Retention) -> N
     written = _write(path, Description(partitions, os.urandom(16).hex(), fsync, retention))
     try:
         # A link, unlike a rename, cannot replace the description of a log made at the same moment.
-        os.link(written, path / _FILE)
+        os.link(written, path / FILE)
     except FileExistsError:
         raise LogExistsError(f"there is a log at {path} already") from None
     finally:
@@ -74,13 +74,13 @@ def create(path: Path, partitions: int, fsync: Fsync, retention: Retention) -> N
 def read(path: Path) -> Description:
     """The description of the log at ``path``."""
     try:
-        text = (path / _FILE).read_text("utf-8")
+        text = (path / FILE).read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         raise LogNotFoundError(
             f"there is no log {path.name!r} at {path}: create it with `penstock log create {path.name}`"
         ) from None
     except UnicodeDecodeError as error:
-        raise LogError(f"{path / _FILE} does not describe a log: {error}") from None
+        raise LogError(f"{path / FILE} does not describe a log: {error}") from None
     try:
         found = json.loads(text)
         if found["format"] != _FORMAT:
@@ -93,7 +93,7 @@ def read(path: Path) -> Description:
             )
         return _parse(found)
     except (ValueError, TypeError, KeyError, SettingError) as error:
-        raise LogError(f"{path / _FILE} does not describe a log: {error}") from None
+        raise LogError(f"{path / FILE} does not describe a log: {error}") from None
 
 
 def _parse(found: dict[str, Any]) -> Description:
@@ -127,7 +127,7 @@ def upgrade(path: Path) -> None:
 def stamp(path: Path) -> tuple[int, int]:
     """Something that differs when the description was replaced."""
     try:
-        status = (path / _FILE).stat()
+        status = (path / FILE).stat()
     except (FileNotFoundError, NotADirectoryError):
         return (0, 0)
     return status.st_ino, status.st_mtime_ns
@@ -147,7 +147,7 @@ def _with_id(found: Description) -> Description:
 def _replace(path: Path, description: Description) -> None:
     written = _write(path, description)
     try:
-        written.replace(path / _FILE)
+        written.replace(path / FILE)
     except BaseException:
         written.unlink(missing_ok=True)
         raise
@@ -163,7 +163,7 @@ def _write(path: Path, description: Description) -> Path:
         "fsync": description.fsync,
         "retention": asdict(description.retention),
     }
-    written = path / f".{_FILE}.{os.urandom(8).hex()}"
+    written = path / f".{FILE}.{os.urandom(8).hex()}"
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
