@@ -41,10 +41,12 @@ class Instance:
     key_folder: str
     """The folder with the cluster's key."""
     storage: str
-    """The folder that all nodes share: the worker's home."""
+    """The worker's home: the folder that all nodes share, or one of this node for data that is with it."""
     bundle: str
     """The folder with the job's code, which has been verified."""
     assignment: Assignment
+    snapshots: str = ""
+    """The folder with the snapshots that this node keeps for others: this one may have been another."""
 
 
 @dataclass(frozen=True)

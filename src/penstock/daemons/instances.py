@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.documents import Assignment
 from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
 from penstock.daemons.instance import EXIT_FILE, HEARTBEAT_FILE, INSTANCE_FILE, read_exit
@@ -28,7 +29,10 @@ from penstock.daemons.processes import Processes
 from penstock.keyring import Keyring
 from penstock.private_files import write_private
 
-_PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV")
+_PASSED_ON = (
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV"),
+    "PENSTOCK_SNAPSHOT_RATE",
+)
 """What a worker gets of the supervisor's environment: where programs are, nothing that might be secret."""
 
 _KEPT = 3
@@ -157,7 +161,8 @@ class FolderInstances:
             "connect": self._node.connect,
             "root": self._node.root,
             "key_folder": str(self._node.key_folder),
-            "storage": str(self._node.storage),
+            "storage": str(self._home(assignment)),
+            "snapshots": str(self._node.folder / "snapshots"),
             "bundle": str(bundle),
             "assignment": asdict(assignment),
             "app_id": start.driver.app_id if start.driver else "",
@@ -167,9 +172,18 @@ class FolderInstances:
         argv, environment = self._command(start, folder, bundle)
         self._processes.start(argv, folder=folder, environment=environment, cwd=folder)
 
+    def _home(self, assignment: Assignment) -> Path:
+        """Return the folder of a worker's logs and of its job: all nodes' or, for some jobs, this node's."""
+        if assignment.keep != "node":
+            return self._node.storage
+        place = self._node.folder / "kept" / assignment.job
+        for folder in (place.parent, place):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return place / "home"
+
     def _command(self, start: Start, folder: Path, bundle: Path) -> tuple[list[str], Mapping[str, str]]:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        environment |= {"PENSTOCK_HOME": str(self._node.storage), "TMPDIR": str(folder)}
+        environment |= {"PENSTOCK_HOME": str(self._home(start.assignment)), "TMPDIR": str(folder)}
         if start.role == DRIVER:
             return [sys.executable, "-m", "penstock.daemons.worker", str(folder)], environment
         assert start.driver is not None, "an executor reports to somebody"

@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from penstock.cluster.codec import DocumentError, decode, encode
-from penstock.cluster.documents import Assignment, Progress, Result, WorkerInfo
+from penstock.cluster.documents import Assignment, Kept, Location, Progress, Result, WorkerInfo
 from penstock.coord import paths
+from penstock.coord.kept import get_kept, put_kept
 from penstock.coord.results import put_result
 from penstock.coord.store import MissingError, Session, Store, StoreError
 from penstock.daemons.following import View
@@ -45,9 +46,15 @@ class Link:
         self._stale = True
         self._closing = False
         self._trouble = ""
+        self._keeps = assignment.keep == "node"
+        self._kept: Kept | None = None
         self._changed = threading.Condition()
         self.view = View(assignment, known=False)
         """What the store said when it last answered."""
+        self.location: Location | None = None
+        """For a job whose data is with its node: who keeps a copy."""
+        self.kept: Kept | None = None
+        """What was known of its data before this worker said anything."""
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
 
     def start(self) -> None:
@@ -64,6 +71,17 @@ class Link:
         """Wait until the store knows what it was told last, and whether it came to that."""
         with self._changed:
             return self._changed.wait_for(lambda: self._told == self._wanted, timeout)
+
+    def keep(self, kept: Kept) -> None:
+        """Have the store know where the job's data is."""
+        with self._changed:
+            self._kept = kept
+            self._changed.notify_all()
+
+    def kept_told(self, timeout: float) -> bool:
+        """Wait until the store knows that, and whether it came to it."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._kept is None, timeout)
 
     def end(self, result: Result, timeout: float) -> bool:
         """Write how the job has ended, and say whether the store has it."""
@@ -101,7 +119,8 @@ class Link:
                 store.close()
 
     def _has_work(self) -> bool:
-        return self._closing or self._stale or self._result is not None or self._has_news()
+        told = self._result is None and self._kept is None
+        return self._closing or self._stale or not told or self._has_news()
 
     def _has_news(self) -> bool:
         due = time.monotonic() - self._told_at >= _PROGRESS_SECONDS
@@ -138,11 +157,20 @@ class Link:
         with self._changed:
             stale, self._stale = self._stale, False
             wanted, result, news = self._wanted, self._result, self._has_news()
+            kept = self._kept
         if stale:
+            if self._keeps:
+                self._look_at_data(store)
             self.view = self._look(store)
         # A worker whose job was ended meanwhile does not come back.
         if news and (self._told is not None or self.view.assignment is not None):
             self._tell(store, wanted)
+        if kept is not None:
+            if not put_kept(store, kept):
+                _log.warning("not said where the data is", reason="a later worker has said so")
+            with self._changed:
+                self._kept = None if self._kept is kept else self._kept
+                self._changed.notify_all()
         if result is not None:
             put_result(store, result)
             with self._changed:
@@ -164,6 +192,13 @@ class Link:
                 if node is not None:
                     others.append(decode(WorkerInfo, node.data))
         return View(assignment, tuple(others))
+
+    def _look_at_data(self, store: Store) -> None:
+        path = f"{paths.LOCATIONS}/{self._job}"
+        node = store.get(path, self._watch(path))
+        self.location = decode(Location, node.data) if node is not None else None
+        if not self.view.known:
+            self.kept = get_kept(store, self._job)
 
     def _watch(self, key: str) -> Callable[[], None] | None:
         """Return what is to be called when a node changes, unless that has been asked for already."""

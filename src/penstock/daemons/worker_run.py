@@ -16,12 +16,15 @@ from penstock.cluster.documents import Progress, Result, WorkerInfo
 from penstock.coord.store import Store
 from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.instance import Instance, write_heartbeat
+from penstock.daemons.keeping import Keeping, clients
+from penstock.daemons.restoration import Restoration
 from penstock.daemons.worker_link import Link
 from penstock.engine.takeover import Claim, current, holds, take_over
 from penstock.errors import PenstockError, SupersededError
 from penstock.graph.job import Job
 from penstock.keyring import Keyring
 from penstock.logs import get_logger
+from penstock.snapshots.log_folders import make_log_folders
 
 if TYPE_CHECKING:
     from penstock.engine.report import Report
@@ -36,6 +39,7 @@ _EXECUTOR_SECONDS = 60.0
 _REHEARSAL_SECONDS = 30.0
 _RESULT_SECONDS = 60.0
 _GOODBYE_SECONDS = 3.0
+_LAST_SNAPSHOT_SECONDS = 20.0
 
 _log = get_logger(__name__)
 
@@ -59,6 +63,8 @@ class Worker:
         self._link = Link(connect, instance.assignment, self._info)
         self._handle: Handle | None = None
         self._driver: Driver | None = None
+        self._token = ring.node_token
+        self._keeping: Keeping | None = None
         self._stop = threading.Event()
         self._since = 0.0
         self._beaten = 0.0
@@ -77,7 +83,11 @@ class Worker:
     def run(self, job: Job) -> Decision:
         """Run a job to its end, and return how it ended; raises what made it fail."""
         options = _options(self._instance)
+        restoration = self._begin_restoring()
         self._start_spark(job, options)
+        given_up = self._wait_for_data(restoration)
+        if given_up is not None:
+            return self._leave(given_up)
         self._check_continuation(job)
         self._since = time.monotonic()
         self._enter("ready")
@@ -89,11 +99,40 @@ class Worker:
 
     def close(self) -> None:
         """Leave the store."""
+        if self._keeping is not None:
+            self._keeping.stop()
         self._link.close()
 
     @property
     def _base(self) -> Path:
         return Path(self._instance.storage) / "cluster-jobs" / self._instance.job
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the job's data is with this node, and with no other."""
+        return self._instance.assignment.keep == "node"
+
+    def _begin_restoring(self) -> Restoration | None:
+        wanted = self._instance.assignment.restore
+        if not self._keeps or wanted is None:
+            return None
+        restoration = Restoration(self._instance, wanted, self._token)
+        restoration.start()
+        return restoration
+
+    def _wait_for_data(self, restoration: Restoration | None) -> Decision | None:
+        """Wait until the job's home is as it must be; return why to stop if that is decided before."""
+        while restoration is not None and not restoration.wait(_LOOK / 5):
+            self._beat()
+            decision = decide(self._situation(), self._link.view, time.monotonic())
+            if decision.step is Step.STOP:
+                restoration.cancel()
+                return decision
+        if self._keeps:
+            home = Path(self._instance.storage)
+            home.mkdir(mode=0o700, exist_ok=True)
+            make_log_folders(home)
+        return None
 
     def _start_spark(self, job: Job, options: DriverOptions) -> None:
         from penstock.spark.cluster_session import open_driver
@@ -171,6 +210,9 @@ class Worker:
         self.place = take_over(self._base, claim, fresh=assignment.fresh, forget=assignment.forget)
         _log.info("taken over", folder=str(self.place), reason=reason)
         self._handle = start(job, master=options.master, conf=options.settings, folder=self.place, taken=True)
+        if self._keeps:
+            self._keeping = Keeping(instance, self._link, clients(self._token, os.environ))
+            self._keeping.start()
         self._enter("running")
 
     def _leave(self, decision: Decision) -> Decision:
@@ -178,6 +220,12 @@ class Worker:
         _log.info("stopping", outcome=decision.outcome, reason=decision.reason)
         if self._handle is not None:
             self._handle.stop(let_out=decision.let_out)
+        # A successor has the same data, and waits for this worker: it will see to the copy.
+        if self._keeping is not None and decision.outcome != "superseded":
+            if not self._keeping.finish(_LAST_SNAPSHOT_SECONDS):
+                _log.warning("last snapshot not sent")
+        elif self._keeping is not None:
+            self._keeping.stop()
         self._enter("stopped")
         if decision.final:
             result = Result(

@@ -173,3 +173,21 @@ def test_code_that_is_not_to_be_trusted_starts_nothing(tmp_path: Path) -> None:
     with pytest.raises(RefusedStartError):
         instances.start(Start(_assignment(), "driver", 1, "why"), 0.0)
     assert instances.look(0.0) == []
+
+
+def test_a_job_whose_data_is_with_its_node_has_a_home_there_that_nobody_else_can_read(lab: Lab) -> None:
+    assignment = _assignment(keep="node")
+    lab.instances.start(Start(assignment, "driver", 1, "why"), 100.0)
+    told = json.loads((lab.place() / "instance.json").read_text())
+    place = lab.folder / "kept" / "job"
+    assert told["storage"] == str(place / "home")
+    assert told["snapshots"] == str(lab.folder / "snapshots")
+    assert lab.processes.processes[lab.place()].environment["PENSTOCK_HOME"] == str(place / "home")
+    assert place.stat().st_mode & 0o077 == 0
+    assert not (place / "home").exists(), "who restores it makes it"
+
+
+def test_a_limit_for_snapshots_is_passed_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_SNAPSHOT_RATE", "10MB")
+    lab.start()
+    assert lab.processes.processes[lab.place()].environment["PENSTOCK_SNAPSHOT_RATE"] == "10MB"

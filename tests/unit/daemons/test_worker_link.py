@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import Assignment, Progress, Result, WorkerInfo
+from penstock.cluster.documents import Assignment, Kept, Location, Progress, Result, WorkerInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons.worker_link import Link
@@ -145,3 +145,41 @@ def test_who_leaves_is_gone_at_once(world: _World) -> None:
     assert world.link.told(5.0)
     world.link.close()
     assert world.told() is None
+
+
+def test_a_job_whose_data_is_with_its_node_hears_of_its_location_and_of_its_copy(world: _World) -> None:
+    assignment = replace(ASSIGNMENT, keep="node")
+    world.link = Link(world.connect, assignment, INFO)
+    known = Kept("job", "n9", 1, 1, "n2", "http://n2", 5, 40)
+    world.store.create(f"{paths.KEPT}/job", encode(known))
+    world.store.create(PLACE, encode(assignment))
+    world.link.start()
+    assert world.link.told(5.0)
+    assert (world.link.location, world.link.kept) == (None, known)
+    location = Location("job", "n2", "http://n2", "n3")
+    world.store.create(f"{paths.LOCATIONS}/job", encode(location))
+    _wait(lambda: world.link.location == location)
+    world.store.delete(f"{paths.LOCATIONS}/job")
+    _wait(lambda: world.link.location is None)
+    said = Kept("job", "n1", 2, 1, "n2", "http://n2", 6, 41)
+    world.link.keep(said)
+    assert world.link.kept_told(5.0)
+    node = world.store.get(f"{paths.KEPT}/job")
+    assert node is not None
+    assert decode(Kept, node.data) == said
+
+
+def test_a_store_that_is_away_hears_later_where_the_data_is(world: _World) -> None:
+    world.link = Link(world.connect, replace(ASSIGNMENT, keep="node"), INFO)
+    world.store.create(PLACE, encode(ASSIGNMENT))
+    world.link.start()
+    assert world.link.told(5.0)
+    world.ensemble.stop()
+    world.link.keep(Kept("job", "n1", 2, 1, number=1))
+    world.link.keep(Kept("job", "n1", 2, 1, number=2))
+    assert not world.link.kept_told(0.05)
+    world.ensemble.start()
+    assert world.link.kept_told(10.0)
+    node = world.store.get(f"{paths.KEPT}/job")
+    assert node is not None
+    assert decode(Kept, node.data).number == 2

@@ -1,0 +1,42 @@
+"""Where the data of a job is that is with its node, as its worker leaves word of it in the store."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from penstock.cluster.codec import DocumentError, decode, encode
+from penstock.cluster.documents import Kept
+from penstock.coord import paths
+from penstock.coord.store import ConflictError, ExistsError, MissingError, Store
+
+
+def get_kept(store: Store, job: str) -> Kept | None:
+    """Return what is known of a job's data; None when nothing is."""
+    node = store.get(f"{paths.KEPT}/{job}")
+    with suppress(DocumentError):
+        return decode(Kept, node.data) if node is not None else None
+    return None
+
+
+def put_kept(store: Store, kept: Kept) -> bool:
+    """Write where a job's data is, unless a later worker has said so already: False then."""
+    path = f"{paths.KEPT}/{kept.job}"
+    while True:
+        node = store.get(path)
+        try:
+            if node is None:
+                store.create(path, encode(kept))
+            elif _is_later(node.data, kept):
+                return False
+            else:
+                store.set(path, encode(kept), version=node.version)
+        except (ExistsError, ConflictError, MissingError):
+            continue  # Another has been faster.
+        return True
+
+
+def _is_later(data: bytes, than: Kept) -> bool:
+    with suppress(DocumentError):
+        known = decode(Kept, data)
+        return (known.revision, known.attempt) > (than.revision, than.attempt)
+    return False
