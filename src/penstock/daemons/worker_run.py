@@ -16,7 +16,7 @@ from penstock.cluster.documents import Progress, Result, WorkerInfo
 from penstock.coord.store import Store
 from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.instance import Instance, write_heartbeat
-from penstock.daemons.keeping import Keeping, clients
+from penstock.daemons.keeping import Keeping, clients, make_inputs
 from penstock.daemons.restoration import Restoration
 from penstock.daemons.worker_link import Link
 from penstock.engine.takeover import Claim, current, holds, take_over
@@ -85,7 +85,7 @@ class Worker:
         options = _options(self._instance)
         restoration = self._begin_restoring()
         self._start_spark(job, options)
-        given_up = self._wait_for_data(restoration)
+        given_up = self._wait_for_data(job, restoration)
         if given_up is not None:
             return self._leave(given_up)
         self._check_continuation(job)
@@ -120,7 +120,7 @@ class Worker:
         restoration.start()
         return restoration
 
-    def _wait_for_data(self, restoration: Restoration | None) -> Decision | None:
+    def _wait_for_data(self, job: Job, restoration: Restoration | None) -> Decision | None:
         """Wait until the job's home is as it must be; return why to stop if that is decided before."""
         while restoration is not None and not restoration.wait(_LOOK / 5):
             self._beat()
@@ -132,6 +132,7 @@ class Worker:
             home = Path(self._instance.storage)
             home.mkdir(mode=0o700, exist_ok=True)
             make_log_folders(home)
+            make_inputs(job)
         return None
 
     def _start_spark(self, job: Job, options: DriverOptions) -> None:

@@ -1,0 +1,235 @@
+"""Nodes with real supervisors and no master: what a master would decide, a test writes down itself."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from clusters import JOB, Cluster, committed, until
+
+from penstock.bundles.packing import pack
+from penstock.bundles.signing import sha256_of, sign
+from penstock.bundles.storing import BundleStore
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import Assignment, Kept, Location, NodeInfo, Restore, WorkerInfo
+from penstock.coord import paths
+from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.daemons.instance import Exit, read_exit
+from penstock.keyring import signing_key
+from penstock.log import Log, log_folder
+from penstock.record import Record
+from penstock.snapshots.manifest import Manifest
+from penstock.snapshots.restoring import Restored, restored
+from penstock.snapshots.store import SnapshotStore
+
+NAME = "held"
+T = TypeVar("T")
+
+
+class KeptLab:
+    """Three nodes and one job whose data is with its node."""
+
+    def __init__(self, home: Path, nodes: int = 3) -> None:
+        self.cluster = Cluster(home, nodes=nodes, masters=0, servers=1)
+        self._home = home
+
+    def start(self) -> None:
+        """Start ZooKeeper and the supervisors, and store the job's code."""
+        self.cluster.zookeeper.start()
+        self.cluster.zookeeper.wait_ready()
+        ring = self.cluster.keyring
+        self.store = ZooKeeperStore.connect(self.cluster.connect, ring.store_password)
+        for number in range(1, 4):
+            self.cluster.add_node(number)
+        until(lambda: len(self.store.children(paths.NODES)) == 3, "all nodes")
+        code = self._home / "code"
+        code.mkdir()
+        (code / "held.py").write_text(JOB.format(name=NAME))
+        bundle = pack(code, entry="held.py")
+        self.bundle = sha256_of(bundle)
+        key = signing_key(ring.token)
+        BundleStore(self.store, key).put(bundle, sign(bundle, key), now=time.time())
+
+    def close(self) -> None:
+        """End every process."""
+        self.store.close()
+        self.cluster.close()
+
+    def _put(self, path: str, document: object) -> None:
+        if self.store.get(path) is None:
+            self.store.create(path, encode(document))
+        else:
+            self.store.set(path, encode(document))
+
+    def _get(self, kind: type[T], path: str) -> T | None:
+        node = self.store.get(path)
+        return decode(kind, node.data) if node is not None else None
+
+    def url(self, node: str) -> str:
+        """Return where a node's supervisor answers."""
+        info = self._get(NodeInfo, f"{paths.NODES}/{node}")
+        assert info is not None
+        return info.url
+
+    def locate(self, store: str, redeploy: str) -> None:
+        """Say who keeps a copy, and who runs the job next."""
+        self._put(f"{paths.LOCATIONS}/{NAME}", Location(NAME, store, self.url(store), redeploy))
+
+    def assign(self, node: str, revision: int, restore: Restore | None = None) -> None:
+        """Say who runs the job."""
+        assignment = Assignment(
+            NAME, 1, revision, 1, self.bundle, "held.py", node, 1, 1 << 30, keep="node", restore=restore
+        )
+        self._put(f"{paths.ASSIGNMENTS}/{NAME}", assignment)
+
+    @property
+    def kept(self) -> Kept | None:
+        """What the job's worker says of its data."""
+        return self._get(Kept, f"{paths.KEPT}/{NAME}")
+
+    def node_folder(self, node: str) -> Path:
+        """Return the folder of a node."""
+        return self.cluster.folder / "nodes" / node
+
+    def home(self, node: str) -> Path:
+        """Return the job's home on a node."""
+        return self.node_folder(node) / "kept" / NAME / "home"
+
+    def restored(self, node: str) -> Restored | None:
+        """Return what the home of a node was made from."""
+        return restored(self.home(node))
+
+    def snapshots(self, node: str) -> tuple[Manifest, ...]:
+        """Return the snapshots that a node keeps, newest first."""
+        return SnapshotStore(self.node_folder(node) / "snapshots").manifests(NAME).manifests
+
+    def exits(self, node: str) -> list[Exit]:
+        """Return how workers of a node have ended."""
+        folders = sorted((self.node_folder(node) / "instances").glob(f"{NAME}-driver-*"))
+        return [left for folder in folders if (left := read_exit(folder)) is not None]
+
+    def words(self, node: str, event: str) -> list[dict[str, object]]:
+        """Return what workers of a node have logged of something."""
+        lines = [
+            json.loads(line)
+            for file in sorted((self.node_folder(node) / "instances").glob(f"{NAME}-driver-*/log.jsonl"))
+            for line in file.read_text().splitlines()
+        ]
+        return [line for line in lines if line.get("event") == event or line.get("message") == event]
+
+    def wait_running(self, revision: int, attempt: int = 1) -> None:
+        """Wait until a worker runs the job."""
+        path = paths.worker(NAME, revision, attempt)
+        until(lambda: (w := self._get(WorkerInfo, path)) and w.phase == "running", f"worker {revision} runs")
+
+    def wait_batches(self, node: str, count: int = 3) -> None:
+        """Wait until the job has done some more on a node."""
+        goal = committed(self.home(node), NAME) + count
+        until(lambda: committed(self.home(node), NAME) >= goal, f"{count} batches on {node}")
+
+    def wait_snapshots(self, count: int = 3) -> Kept:
+        """Wait until some more snapshots are whole."""
+        known = self.kept
+        goal = (known.number if known else 0) + count
+        return self.wait_kept(lambda kept: kept.store != "" and kept.number >= goal, "snapshots")
+
+    def wait_covered(self, node: str) -> Kept:
+        """Wait until all that has come so far is in a snapshot, and processed in it."""
+        until(lambda: outputs(self.home(node)) == inputs(self.home(node)), "all is processed")
+        batch = committed(self.home(node), NAME) - 1
+        return self.wait_kept(lambda kept: kept.batch >= batch, "a snapshot of all")
+
+    def wait_kept(self, condition: Callable[[Kept], bool], what: str) -> Kept:
+        """Wait until something can be said of the job's data."""
+
+        def found() -> Kept | None:
+            kept = self.kept
+            return kept if kept is not None and condition(kept) else None
+
+        return until(found, what)
+
+
+@contextmanager
+def running_lab(home: Path) -> Iterator[KeptLab]:
+    """A lab that is ended whatever happens."""
+    lab = KeptLab(home)
+    try:
+        lab.start()
+        yield lab
+    finally:
+        lab.close()
+
+
+class Feeder:
+    """Appends numbers to the job's log on a node, and remembers when."""
+
+    def __init__(self, home: Path, first: int, step: int = 50, size: int = 0) -> None:
+        self._log = Log.create(log_folder(f"{NAME}-in", home), partitions=2, exist_ok=True)
+        self._next, self._step = first, step
+        self._size = size
+        self._fed: list[tuple[float, int]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+
+    def _feed(self) -> None:
+        while not self._stop.wait(0.1):
+            self.feed(self._step)
+
+    def feed(self, count: int) -> None:
+        """Append some numbers now."""
+        self._log.append([Record(None, self._next + n) for n in range(count)])
+        self._next += count
+        self._fed.append((time.time(), count))
+
+    def before(self, moment: float) -> int:
+        """How many numbers were in the log at a moment."""
+        return sum(count for at, count in self._fed if at <= moment)
+
+    def __enter__(self) -> Feeder:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def inputs(home: Path) -> Counter[int]:
+    """Return the numbers that a home's input has."""
+    return Counter(record.value for record in _records(home, f"{NAME}-in"))
+
+
+def outputs(home: Path) -> Counter[int]:
+    """Return the numbers that have come out."""
+    return Counter(record.value[1] for record in _records(home, f"{NAME}-out"))
+
+
+def check_exact(home: Path) -> None:
+    """See that all input comes out once, numbered by key without gap or double."""
+    until(lambda: outputs(home).total() >= inputs(home).total(), "all is processed")
+    assert outputs(home) == inputs(home)
+    assert set(inputs(home).values()) == {1}
+    visits: dict[int, list[int]] = {}
+    for record in _records(home, f"{NAME}-out"):
+        visits.setdefault(record.key, []).append(record.value[0])
+    for key, found in visits.items():
+        assert sorted(found) == list(range(1, len(found) + 1)), f"key {key} was not numbered without gap"
+
+
+def _records(home: Path, name: str) -> list[Record]:
+    folder = log_folder(name, home)
+    if not folder.exists():
+        return []
+    log = Log.open(folder)
+    return [
+        record
+        for partition in range(log.partitions)
+        for records in log.read(partition, log.begin(partition))
+        for record in records
+    ]

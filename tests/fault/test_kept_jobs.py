@@ -1,0 +1,133 @@
+"""Jobs whose data is with their node: nodes are killed, copies damaged, stores lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from clusters import until
+from kept_lab import NAME, Feeder, check_exact, inputs, running_lab
+
+from penstock.cluster.documents import Restore
+
+
+def test_a_job_goes_on_where_its_copy_is_without_moving_it(tmp_path: Path) -> None:
+    with running_lab(tmp_path) as lab:
+        lab.locate("n2", "n2")
+        with Feeder(lab.home("n1"), first=0) as feeder:
+            lab.assign("n1", 1)
+            lab.wait_batches("n1")
+            lab.wait_snapshots()
+            # In the middle of feeding, working and sending.
+            lab.cluster.kill_node("n1")
+        kept = lab.kept
+        assert kept is not None
+        assert (kept.origin, kept.store) == ("n1", "n2")
+
+        lab.assign("n2", 2, Restore("n2", lab.url("n2"), 1))
+        lab.wait_running(2)
+        lab.locate("n3", "n3")
+        restored = lab.restored("n2")
+        assert restored is not None
+        assert (restored.bytes_moved, restored.skipped) == (0, ())
+        assert restored.number >= kept.number
+        survived = inputs(lab.home("n2"))
+        assert feeder.before(kept.at) <= survived.total() <= inputs(lab.home("n1")).total()
+        with Feeder(lab.home("n2"), first=1_000_000):
+            lab.wait_batches("n2", 5)
+        check_exact(lab.home("n2"))
+        assert inputs(lab.home("n2")) > survived
+
+        # Now the copy is on the third node, and the one that is not needed any more is gone.
+        kept = lab.wait_covered("n2")
+        assert (kept.origin, kept.store, kept.revision) == ("n2", "n3", 2)
+        until(lambda: not lab.snapshots("n2"), "the old copy is removed")
+
+        # A worker that dies without its node has its data.
+        home, marker = lab.home("n2").stat().st_ino, lab.restored("n2")
+        [driver] = lab.cluster.drivers(NAME)
+        driver.kill()
+        lab.wait_running(2, attempt=2)
+        with Feeder(lab.home("n2"), first=2_000_000):
+            lab.wait_batches("n2")
+        check_exact(lab.home("n2"))
+        assert (lab.home("n2").stat().st_ino, lab.restored("n2")) == (home, marker)
+        # The copy that it had is carried on, not begun again.
+        kept = lab.wait_covered("n2")
+        assert (kept.attempt, kept.store) == (2, "n3")
+        assert kept.sent < kept.bytes
+
+
+def test_a_job_fetches_its_copy_and_uses_the_last_one_that_is_whole(tmp_path: Path) -> None:
+    with running_lab(tmp_path) as lab:
+        lab.locate("n2", "n3")
+        with Feeder(lab.home("n1"), first=0):
+            lab.assign("n1", 1)
+            lab.wait_batches("n1")
+            lab.wait_snapshots(4)
+            lab.cluster.kill_node("n1")
+        newest, second, *_ = lab.snapshots("n2")
+        only = {piece.sha256 for piece in newest.pieces} - {piece.sha256 for piece in second.pieces}
+        place = lab.node_folder("n2") / "snapshots" / NAME
+        backup = tmp_path / "backup"
+        shutil.copytree(place, backup)
+
+        # Nothing is whole: it says so, and changes nothing.
+        for manifest in (place / "manifests").iterdir():
+            manifest.write_bytes(manifest.read_bytes()[:-7])
+        restore = Restore("n2", lab.url("n2"), 1)
+        lab.assign("n3", 2, restore)
+        until(lambda: lab.exits("n3"), "the worker gives up")
+        [left, *_] = lab.exits("n3")
+        assert left.outcome == "failed"
+        assert "no whole snapshot" in left.reason
+        assert not lab.home("n3").exists()
+
+        # The newest has an object that is not what it was.
+        for manifest in (place / "manifests").iterdir():
+            shutil.copy(backup / "manifests" / manifest.name, manifest)
+        [damaged, *_] = [path for path in place.rglob("*") if path.name in only and path.stat().st_size]
+        damaged.write_bytes(bytes(byte ^ 1 for byte in damaged.read_bytes()))
+        lab.assign("n3", 3, restore)
+        lab.wait_running(3)
+        restored = lab.restored("n3")
+        assert restored is not None
+        assert (restored.number, restored.batch) == (second.number, second.batch)
+        assert restored.bytes_moved > 0
+        [reason] = restored.skipped
+        assert f"snapshot {newest.number}" in reason
+        before = inputs(lab.home("n3"))
+        with Feeder(lab.home("n3"), first=1_000_000):
+            lab.wait_batches("n3", 5)
+        check_exact(lab.home("n3"))
+        assert inputs(lab.home("n3")) > before
+
+
+def test_a_store_that_dies_while_it_is_sent_to_is_replaced(tmp_path: Path) -> None:
+    with running_lab(tmp_path) as lab:
+        lab.locate("n2", "n2")
+        feeder = Feeder(lab.home("n1"), first=0)
+        feeder.feed(200_000)
+        with feeder:
+            # The first snapshot takes several seconds.
+            lab.cluster.supervisors["n1"].kill()
+            lab.cluster.environment["PENSTOCK_SNAPSHOT_RATE"] = "100KB"
+            lab.cluster.supervisors["n1"].start()
+            lab.assign("n1", 1)
+            parts = lab.node_folder("n2") / "snapshots" / NAME
+            until(lambda: parts.exists() and any(f.is_file() for f in parts.rglob("*")), "something is sent")
+            assert not lab.snapshots("n2")
+            lab.cluster.kill_node("n2")
+            lab.wait_batches("n1")
+            until(lambda: lab.words("n1", "no snapshot"), "the worker tells its trouble")
+            lab.locate("n3", "n3")
+            kept = lab.wait_kept(lambda found: found.store != "", "a whole snapshot")
+            assert kept.store == "n3"
+            lab.wait_batches("n1")
+            lab.cluster.kill_node("n1")
+        lab.assign("n3", 2, Restore("n3", lab.url("n3"), 1))
+        lab.wait_running(2)
+        assert inputs(lab.home("n3")).total() >= feeder.before(kept.at)
+        with Feeder(lab.home("n3"), first=1_000_000):
+            lab.wait_batches("n3")
+        check_exact(lab.home("n3"))
