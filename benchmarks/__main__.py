@@ -20,7 +20,7 @@ from benchmarks import (
     per_record,
     placement,
     scheduling,
-    small_backups,
+    recovery_by_place,
     small_batch,
     sql_job,
     state_growth,
@@ -44,7 +44,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "placement": placement.run,
     "backup_location": backup_location.run,
     "scheduling": scheduling.run,
-    "small_backups": small_backups.run,
+    "recovery_by_place": recovery_by_place.run,
 }
 
 
