@@ -32,40 +32,12 @@ NAME = "held"
 T = TypeVar("T")
 
 
-class KeptLab:
-    """Three nodes and one job whose data is with its node."""
+class KeptDocuments:
+    """What a cluster's store and its disks have of the job."""
 
-    def __init__(self, home: Path, nodes: int = 3) -> None:
-        self.cluster = Cluster(home, nodes=nodes, masters=0, servers=1)
-        self._home = home
-
-    def start(self) -> None:
-        """Start ZooKeeper and the supervisors, and store the job's code."""
-        self.cluster.zookeeper.start()
-        self.cluster.zookeeper.wait_ready()
-        ring = self.cluster.keyring
-        self.store = ZooKeeperStore.connect(self.cluster.connect, ring.store_password)
-        for number in range(1, 4):
-            self.cluster.add_node(number)
-        until(lambda: len(self.store.children(paths.NODES)) == 3, "all nodes")
-        code = self._home / "code"
-        code.mkdir()
-        (code / "held.py").write_text(JOB.format(name=NAME))
-        bundle = pack(code, entry="held.py")
-        self.bundle = sha256_of(bundle)
-        key = signing_key(ring.token)
-        BundleStore(self.store, key).put(bundle, sign(bundle, key), now=time.time())
-
-    def close(self) -> None:
-        """End every process."""
-        self.store.close()
-        self.cluster.close()
-
-    def _put(self, path: str, document: object) -> None:
-        if self.store.get(path) is None:
-            self.store.create(path, encode(document))
-        else:
-            self.store.set(path, encode(document))
+    def __init__(self, cluster: Cluster, store: ZooKeeperStore) -> None:
+        self.cluster = cluster
+        self.store = store
 
     def _get(self, kind: type[T], path: str) -> T | None:
         node = self.store.get(path)
@@ -77,16 +49,10 @@ class KeptLab:
         assert info is not None
         return info.url
 
-    def locate(self, store: str, redeploy: str) -> None:
-        """Say who keeps a copy, and who runs the job next."""
-        self._put(f"{paths.LOCATIONS}/{NAME}", Location(NAME, store, self.url(store), redeploy))
-
-    def assign(self, node: str, revision: int, restore: Restore | None = None) -> None:
-        """Say who runs the job."""
-        assignment = Assignment(
-            NAME, 1, revision, 1, self.bundle, "held.py", node, 1, 1 << 30, keep="node", restore=restore
-        )
-        self._put(f"{paths.ASSIGNMENTS}/{NAME}", assignment)
+    @property
+    def location(self) -> Location | None:
+        """Who keeps a copy, and who runs the job next."""
+        return self._get(Location, f"{paths.LOCATIONS}/{NAME}")
 
     @property
     def kept(self) -> Kept | None:
@@ -100,6 +66,49 @@ class KeptLab:
     def home(self, node: str) -> Path:
         """Return the job's home on a node."""
         return self.node_folder(node) / "kept" / NAME / "home"
+
+    def wait_kept(self, condition: Callable[[Kept], bool], what: str) -> Kept:
+        """Wait until something can be said of the job's data."""
+
+        def found() -> Kept | None:
+            kept = self.kept
+            return kept if kept is not None and condition(kept) else None
+
+        return until(found, what)
+
+
+class KeptLab(KeptDocuments):
+    """Three nodes and one job whose data is with its node."""
+
+    def start(self) -> None:
+        """Start the supervisors, and store the job's code."""
+        for number in range(1, 4):
+            self.cluster.add_node(number)
+        until(lambda: len(self.store.children(paths.NODES)) == 3, "all nodes")
+        code = self.cluster.home / "code"
+        code.mkdir()
+        (code / "held.py").write_text(JOB.format(name=NAME))
+        bundle = pack(code, entry="held.py")
+        self.bundle = sha256_of(bundle)
+        key = signing_key(self.cluster.keyring.token)
+        BundleStore(self.store, key).put(bundle, sign(bundle, key), now=time.time())
+
+    def _put(self, path: str, document: object) -> None:
+        if self.store.get(path) is None:
+            self.store.create(path, encode(document))
+        else:
+            self.store.set(path, encode(document))
+
+    def locate(self, store: str, redeploy: str) -> None:
+        """Say who keeps a copy, and who runs the job next."""
+        self._put(f"{paths.LOCATIONS}/{NAME}", Location(NAME, store, self.url(store), redeploy))
+
+    def assign(self, node: str, revision: int, restore: Restore | None = None) -> None:
+        """Say who runs the job."""
+        assignment = Assignment(
+            NAME, 1, revision, 1, self.bundle, "held.py", node, 1, 1 << 30, keep="node", restore=restore
+        )
+        self._put(f"{paths.ASSIGNMENTS}/{NAME}", assignment)
 
     def restored(self, node: str) -> Restored | None:
         """Return what the home of a node was made from."""
@@ -145,34 +154,39 @@ class KeptLab:
         batch = committed(self.home(node), NAME) - 1
         return self.wait_kept(lambda kept: kept.batch >= batch, "a snapshot of all")
 
-    def wait_kept(self, condition: Callable[[Kept], bool], what: str) -> Kept:
-        """Wait until something can be said of the job's data."""
 
-        def found() -> Kept | None:
-            kept = self.kept
-            return kept if kept is not None and condition(kept) else None
-
-        return until(found, what)
+@contextmanager
+def documents_of(cluster: Cluster) -> Iterator[KeptDocuments]:
+    """Read and write what the store of a cluster has."""
+    store = ZooKeeperStore.connect(cluster.connect, cluster.keyring.store_password)
+    try:
+        yield KeptDocuments(cluster, store)
+    finally:
+        store.close()
 
 
 @contextmanager
 def running_lab(home: Path) -> Iterator[KeptLab]:
     """A lab that is ended whatever happens."""
-    lab = KeptLab(home)
+    cluster = Cluster(home, masters=0, servers=1)
     try:
-        lab.start()
-        yield lab
+        cluster.zookeeper.start()
+        cluster.zookeeper.wait_ready()
+        with documents_of(cluster) as documents:
+            lab = KeptLab(cluster, documents.store)
+            lab.start()
+            yield lab
     finally:
-        lab.close()
+        cluster.close()
 
 
 class Feeder:
     """Appends numbers to the job's log on a node, and remembers when."""
 
-    def __init__(self, home: Path, first: int, step: int = 50, size: int = 0) -> None:
-        self._log = Log.create(log_folder(f"{NAME}-in", home), partitions=2, exist_ok=True)
+    def __init__(self, home: Path, first: int, step: int = 50) -> None:
+        folder = log_folder(f"{NAME}-in", home)
+        self._log = Log.open(folder) if folder.exists() else Log.create(folder, partitions=2)
         self._next, self._step = first, step
-        self._size = size
         self._fed: list[tuple[float, int]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
-from clusters import until
-from kept_lab import NAME, Feeder, check_exact, inputs, running_lab
+from clusters import JOB, running_cluster, until
+from kept_lab import NAME, Feeder, check_exact, documents_of, inputs, running_lab
 
 from penstock.cluster.documents import Restore
 
@@ -131,3 +132,35 @@ def test_a_store_that_dies_while_it_is_sent_to_is_replaced(tmp_path: Path) -> No
         with Feeder(lab.home("n3"), first=1_000_000):
             lab.wait_batches("n3")
         check_exact(lab.home("n3"))
+
+
+def test_a_cluster_redeploys_a_job_to_where_it_said_it_would(tmp_path: Path) -> None:
+    with (
+        running_cluster(tmp_path, nodes=3, masters=1, servers=1) as cluster,
+        documents_of(cluster) as documents,
+    ):
+        file = tmp_path / "held.py"
+        file.write_text(JOB.format(name=NAME))
+        cluster.cli("submit", str(file), "--memory", "1g", "--keep", "node")
+        origin = until(lambda: cluster.worker(NAME), f"{NAME} runs")["node"]
+        with Feeder(documents.home(origin), first=0) as feeder:
+            kept = documents.wait_kept(lambda kept: kept.store != "" and kept.batch >= 3, "a copy")
+            location = documents.location
+            assert location is not None
+            assert kept.origin == origin
+            assert origin not in (location.store, location.redeploy)
+            cluster.kill_node(origin)
+        kept = documents.wait_kept(lambda kept: kept.origin == origin, "the last word of the lost worker")
+
+        def again() -> dict[str, Any] | None:
+            worker = cluster.worker(NAME)
+            return worker if worker is not None and worker["node"] != origin else None
+
+        assert until(again, f"{NAME} runs again")["node"] == location.redeploy
+        home = documents.home(location.redeploy)
+        survived = inputs(home)
+        assert survived.total() >= feeder.before(kept.at)
+        with Feeder(home, first=1_000_000):
+            documents.wait_kept(lambda found: found.origin != origin and found.batch > kept.batch + 3, "more")
+        check_exact(home)
+        assert inputs(home) > survived
