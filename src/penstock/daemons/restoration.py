@@ -11,7 +11,6 @@ from penstock.daemons.instance import Instance
 from penstock.logs import get_logger
 from penstock.snapshots.client import SnapshotClient
 from penstock.snapshots.errors import TransferError, TransferStoppedError
-from penstock.snapshots.log_folders import make_log_folders
 from penstock.snapshots.restoring import Restored, needs_restore, restore
 from penstock.snapshots.store import SnapshotStore
 
@@ -70,7 +69,6 @@ class Restoration:
             began = time.monotonic()
             try:
                 restored = self._restore()
-                make_log_folders(self._home)
             except TransferError as error:
                 if not error.again:
                     raise

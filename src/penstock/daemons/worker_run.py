@@ -24,7 +24,6 @@ from penstock.errors import PenstockError, SupersededError
 from penstock.graph.job import Job
 from penstock.keyring import Keyring
 from penstock.logs import get_logger
-from penstock.snapshots.log_folders import make_log_folders
 
 if TYPE_CHECKING:
     from penstock.engine.report import Report
@@ -131,7 +130,6 @@ class Worker:
         if self._keeps:
             home = Path(self._instance.storage)
             home.mkdir(mode=0o700, exist_ok=True)
-            make_log_folders(home)
             make_inputs(job)
         return None
 

@@ -17,6 +17,7 @@ from penstock.snapshots.building import build
 from penstock.snapshots.client import SnapshotClient, go_on
 from penstock.snapshots.durable import make_private, room, sync, write_durably
 from penstock.snapshots.errors import NoWholeSnapshotError, SnapshotDamagedError, SnapshotMissingError
+from penstock.snapshots.log_folders import make_log_folders
 from penstock.snapshots.manifest import Manifest
 from penstock.snapshots.store import SnapshotStore
 
@@ -140,6 +141,7 @@ def _make(built: Path, revision: int, source: _Source) -> Restored:
         except (SnapshotMissingError, SnapshotDamagedError) as error:
             source.skipped.append(f"snapshot {manifest.number}: {error}")
             continue
+        make_log_folders(built)
         moved = source.moved - before
         return Restored(revision, manifest.number, manifest.batch, moved, tuple(source.skipped))
     shutil.rmtree(built, ignore_errors=True)
