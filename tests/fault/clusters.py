@@ -235,9 +235,13 @@ class Cluster:
         if supervisor.alive:
             supervisor.kill()
         killed = [supervisor.pid]
+        self.kill_workers(name)
+        return killed
+
+    def kill_workers(self, name: str) -> None:
+        """Kill the workers of a node, with their Java and Python."""
         for folder in self._instance_folders(name):
             self._processes.kill_all(folder)
-        return killed
 
     def drivers(self, name: str) -> list[psutil.Process]:
         """Return the processes of all workers of a job that live, on whatever node."""

@@ -58,6 +58,21 @@ def test_a_job_goes_on_where_its_copy_is_without_moving_it(tmp_path: Path) -> No
         assert (kept.attempt, kept.store) == (2, "n3")
         assert kept.sent < kept.bytes
 
+        # And one whose disk was replaced under it fetches the copy, though nobody has said so.
+        supervisor = lab.cluster.supervisors["n2"]
+        supervisor.pause()
+        lab.cluster.kill_workers("n2")
+        shutil.rmtree(lab.home("n2").parent)
+        supervisor.resume()
+        lab.wait_running(2, attempt=3)
+        again = lab.restored("n2")
+        assert again is not None
+        assert again.bytes_moved > 0
+        with Feeder(lab.home("n2"), first=3_000_000):
+            lab.wait_batches("n2")
+        check_exact(lab.home("n2"))
+        assert inputs(lab.home("n2")).total() > sum(1 for n in inputs(lab.home("n2")) if n >= 3_000_000)
+
 
 def test_a_job_fetches_its_copy_and_uses_the_last_one_that_is_whole(tmp_path: Path) -> None:
     with running_lab(tmp_path) as lab:

@@ -152,7 +152,10 @@ class Keeping:
         known = self._link.kept
         assignment = self._instance.assignment
         self._kept = first_word(assignment, self._node, self._instance.attempt, known)
-        self._anew = known is not None and not self._kept.store
+        if known is not None and not self._kept.store:
+            self._anew = assignment.fresh
+            if known.store:
+                self._leaving[known.store] = known.store_url
         self._link.keep(self._kept)
 
     def _step(self) -> float:

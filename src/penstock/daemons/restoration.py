@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from penstock.cluster.documents import Restore
+from penstock.cluster.documents import Kept, Restore
 from penstock.daemons.instance import Instance
 from penstock.logs import get_logger
 from penstock.snapshots.client import SnapshotClient
@@ -18,6 +18,21 @@ _FIRST_RETRY = 0.5
 _LONGEST_RETRY = 10.0
 
 _log = get_logger(__name__)
+
+
+def wanted_restore(instance: Instance, kept: Kept | None) -> Restore | None:
+    """Return what a worker has to restore before it runs its job; None if the data is where it shall be.
+
+    That is what the assignment says, or a copy of what this node itself has lost: its disk was replaced.
+    """
+    assignment = instance.assignment
+    if assignment.keep != "node" or assignment.restore is not None:
+        return assignment.restore
+    if kept is None or assignment.fresh or kept.origin != instance.node or not kept.store:
+        return None
+    if (Path(instance.storage) / "cluster-jobs" / instance.job).exists():
+        return None
+    return Restore(kept.store, kept.store_url, kept.revision)
 
 
 class Restoration:

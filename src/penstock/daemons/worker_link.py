@@ -196,7 +196,10 @@ class Link:
     def _look_at_data(self, store: Store) -> None:
         path = f"{paths.LOCATIONS}/{self._job}"
         node = store.get(path, self._watch(path))
-        self.location = decode(Location, node.data) if node is not None else None
+        found: Location | None = None
+        with suppress(DocumentError):
+            found = decode(Location, node.data) if node is not None else None
+        self.location = found
         if not self.view.known:
             self.kept = get_kept(store, self._job)
 

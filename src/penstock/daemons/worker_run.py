@@ -8,16 +8,17 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.documents import Progress, Result, WorkerInfo
+from penstock.cluster.documents import Kept, Progress, Result, WorkerInfo
 from penstock.coord.store import Store
 from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.instance import Instance, write_heartbeat
 from penstock.daemons.keeping import Keeping, clients, make_inputs
-from penstock.daemons.restoration import Restoration
+from penstock.daemons.restoration import Restoration, wanted_restore
 from penstock.daemons.worker_link import Link
 from penstock.engine.takeover import Claim, current, holds, take_over
 from penstock.errors import PenstockError, SupersededError
@@ -82,7 +83,7 @@ class Worker:
     def run(self, job: Job) -> Decision:
         """Run a job to its end, and return how it ended; raises what made it fail."""
         options = _options(self._instance)
-        restoration = self._begin_restoring()
+        restoration = self._begin_restoring(None)
         self._start_spark(job, options)
         given_up = self._wait_for_data(job, restoration)
         if given_up is not None:
@@ -111,9 +112,9 @@ class Worker:
         """Whether the job's data is with this node, and with no other."""
         return self._instance.assignment.keep == "node"
 
-    def _begin_restoring(self) -> Restoration | None:
-        wanted = self._instance.assignment.restore
-        if not self._keeps or wanted is None:
+    def _begin_restoring(self, kept: Kept | None) -> Restoration | None:
+        wanted = wanted_restore(self._instance, kept)
+        if wanted is None:
             return None
         restoration = Restoration(self._instance, wanted, self._token)
         restoration.start()
@@ -121,16 +122,31 @@ class Worker:
 
     def _wait_for_data(self, job: Job, restoration: Restoration | None) -> Decision | None:
         """Wait until the job's home is as it must be; return why to stop if that is decided before."""
-        while restoration is not None and not restoration.wait(_LOOK / 5):
+        if not self._keeps:
+            return None
+        if restoration is None and not self._base.exists():
+            # Either the job is new, or this node has lost what it had: the store knows.
+            given_up = self._wait(lambda: self._link.view.known)
+            if given_up is not None:
+                return given_up
+            restoration = self._begin_restoring(self._link.kept)
+        if restoration is not None:
+            given_up = self._wait(partial(restoration.wait, 0.0))
+            if given_up is not None:
+                restoration.cancel()
+                return given_up
+        Path(self._instance.storage).mkdir(mode=0o700, exist_ok=True)
+        make_inputs(job)
+        return None
+
+    def _wait(self, condition: Callable[[], bool]) -> Decision | None:
+        """Wait until something is so; return why to stop if that is decided before."""
+        while not condition():
             self._beat()
             decision = decide(self._situation(), self._link.view, time.monotonic())
             if decision.step is Step.STOP:
-                restoration.cancel()
                 return decision
-        if self._keeps:
-            home = Path(self._instance.storage)
-            home.mkdir(mode=0o700, exist_ok=True)
-            make_inputs(job)
+            self._stop.wait(_LOOK / 5)
         return None
 
     def _start_spark(self, job: Job, options: DriverOptions) -> None:
@@ -223,6 +239,7 @@ class Worker:
         if self._keeping is not None and decision.outcome != "superseded":
             if not self._keeping.finish(_LAST_SNAPSHOT_SECONDS):
                 _log.warning("last snapshot not sent")
+            self._link.kept_told(_GOODBYE_SECONDS)
         elif self._keeping is not None:
             self._keeping.stop()
         self._enter("stopped")
