@@ -28,6 +28,7 @@ class Held:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._names: dict[int, str] = {}
         """By the file system's number of a file: the name of its link."""
+        self._sizes: dict[str, int] = {}
         for file in os.scandir(folder):
             self._names[file.inode()] = file.name
         self.drop_new()  # Their digests were not computed any more.
@@ -75,7 +76,9 @@ class Held:
         """Name a file by its digest; return that and its size."""
         file = self._folder / name
         if not name.startswith(_NEW):
-            return name, file.stat().st_size
+            if name not in self._sizes:
+                self._sizes[name] = file.stat().st_size
+            return name, self._sizes[name]
         with file.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
             status = os.fstat(content.fileno())
@@ -102,4 +105,4 @@ class Held:
         for inode in [inode for inode, name in self._names.items() if name in names]:
             with suppress(FileNotFoundError):
                 (self._folder / self._names[inode]).unlink()
-            del self._names[inode]
+            self._sizes.pop(self._names.pop(inode), None)
