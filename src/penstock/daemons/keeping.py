@@ -90,14 +90,13 @@ class Keeping:
         every: float = EVERY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        home = Path(instance.storage)
         self._job, self._node = instance.job, instance.node
         self._instance = instance
         self._link = link
         self._connect = connect
         self._every = every
         self._clock = clock
-        self._cutter = Cutter(home, instance.job, home.parent / "cut")
+        self._cutter: Cutter | None = None
         self._kept = first_word(instance.assignment, instance.node, instance.attempt, None)
         self._anew = False
         """Whether what a store has of the job, if anything, is of a time that was forgotten."""
@@ -185,7 +184,8 @@ class Keeping:
         )
         if not harmless:
             # Perhaps a file here is not what it was when it was looked at.
-            self._cutter.distrust()
+            if self._cutter is not None:
+                self._cutter.distrust()
             self._last = None
         return float(min(_LONGEST_RETRY, _FIRST_RETRY * 2 ** min(self._troubles - 1, 10)))
 
@@ -193,6 +193,9 @@ class Keeping:
         elsewhere = location.store != self._kept.store
         confirm = self._clock() - self._sent_at >= _CONFIRM
         began = self._clock()
+        if self._cutter is None:
+            home = Path(self._instance.storage)
+            self._cutter = Cutter(home, self._job, home.parent / "cut")
         manifest = self._cutter.cut(
             number=self._kept.number + 1,
             revision=self._instance.revision,

@@ -250,3 +250,16 @@ def test_a_copy_is_carried_over_by_who_has_the_same_data() -> None:
 def test_a_rate_that_is_none_is_told_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     assert clients("t", {"PENSTOCK_SNAPSHOT_RATE": "quick"})("http://n2:1") is not None
     assert "no limit for snapshots" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_tried_again(world: World) -> None:
+    blocked = world.home.parent / "cut"
+    blocked.write_text("in the way")
+    world.commit()
+    world.locate("n2")
+    world.begin()
+    _wait(lambda: world.kept is not None)
+    time.sleep(0.05)
+    assert not world.nodes["n2"].manifests
+    blocked.unlink()
+    _wait(lambda: world.nodes["n2"].manifests)
