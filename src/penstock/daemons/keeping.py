@@ -37,6 +37,7 @@ _CONFIRM = 300.0
 _STALE = 412
 """What a store answers that has a snapshot of a later worker."""
 _TOLD = 5.0
+_LOOK = 0.2
 _ABORT = 5.0
 
 _log = get_logger(__name__)
@@ -135,7 +136,8 @@ class Keeping:
         try:
             self._introduce()
             while not self._ending.is_set():
-                self._ending.wait(self._step())
+                location = self._link.location
+                self._rest(self._step(), location)
             if not self._abort.is_set():
                 self._step()
         except Exception as error:  # A mistake of ours must not end the job; its copy stays as it is.
@@ -143,6 +145,13 @@ class Keeping:
         finally:
             if self._sender is not None:
                 self._sender[1].close()
+
+    def _rest(self, seconds: float, location: Location | None) -> None:
+        """Wait for the next snapshot; another place is tried at once."""
+        until = self._clock() + seconds
+        while (left := until - self._clock()) > 0 and self._link.location == location:
+            if self._ending.wait(min(left, _LOOK)):
+                return
 
     def _introduce(self) -> None:
         """Say where the data is, once it is known what was said before."""

@@ -176,8 +176,10 @@ def test_a_store_that_is_away_is_tried_again_and_another_place_used_at_once_when
     world.begin()
     _wait(lambda: world.nodes["n2"].asked >= 1)
     assert world.kept == Kept("job", "n1", 2, 1), "nobody has a copy"
+    assert world.nodes["n2"].asked == 1, "it waits a second before it tries again"
     world.locate("n3")
     _wait(lambda: world.kept is not None and world.kept.store == "n3")
+    assert world.nodes["n2"].asked == 1
     world.nodes["n2"].trouble = None
     world.commit()
     _wait(lambda: world.kept is not None and world.kept.batch == 1)
