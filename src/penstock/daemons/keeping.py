@@ -14,12 +14,9 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from penstock.cluster.documents import Assignment, Kept, Location
-from penstock.connect.log_ends import LogSource
 from penstock.daemons.instance import Instance
 from penstock.daemons.worker_link import Link
 from penstock.errors import PenstockError, SettingError
-from penstock.graph.job import Job
-from penstock.log import Log
 from penstock.log.retention import read_size
 from penstock.logs import get_logger
 from penstock.snapshots.client import Sent, SnapshotClient
@@ -287,16 +284,6 @@ class Keeping:
         else:
             _log.info("snapshots again")
         self._said = trouble
-
-
-def make_inputs(job: Job) -> None:
-    """Make the logs that a job reads from its home, where they are not there yet.
-
-    Nobody could have made them before: which node the home is on is decided when the job is submitted.
-    """
-    for vertex in job.vertices:
-        if isinstance(vertex.operator, LogSource) and vertex.operator.root is None:
-            Log.create(vertex.operator.folder, exist_ok=True)
 
 
 def clients(token: str, environment: Mapping[str, str]) -> Callable[[str], Sender]:

@@ -8,17 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.documents import Kept, Progress, Result, WorkerInfo
+from penstock.cluster.documents import Progress, Result, WorkerInfo
 from penstock.coord.store import Store
 from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.instance import Instance, write_heartbeat
-from penstock.daemons.keeping import Keeping, clients, make_inputs
-from penstock.daemons.restoration import Restoration, wanted_restore
+from penstock.daemons.worker_data import WorkerData
 from penstock.daemons.worker_link import Link
 from penstock.engine.takeover import Claim, current, holds, take_over
 from penstock.errors import PenstockError, SupersededError
@@ -39,7 +37,6 @@ _EXECUTOR_SECONDS = 60.0
 _REHEARSAL_SECONDS = 30.0
 _RESULT_SECONDS = 60.0
 _GOODBYE_SECONDS = 3.0
-_LAST_SNAPSHOT_SECONDS = 20.0
 
 _log = get_logger(__name__)
 
@@ -63,8 +60,8 @@ class Worker:
         self._link = Link(connect, instance.assignment, self._info)
         self._handle: Handle | None = None
         self._driver: Driver | None = None
-        self._token = ring.node_token
-        self._keeping: Keeping | None = None
+        kept = instance.assignment.keep == "node"
+        self._data = WorkerData(instance, self._link, ring.node_token) if kept else None
         self._stop = threading.Event()
         self._since = 0.0
         self._beaten = 0.0
@@ -83,10 +80,10 @@ class Worker:
     def run(self, job: Job) -> Decision:
         """Run a job to its end, and return how it ended; raises what made it fail."""
         options = _options(self._instance)
-        restoration = self._begin_restoring(None)
+        if self._data is not None:
+            self._data.begin()
         self._start_spark(job, options)
-        given_up = self._wait_for_data(job, restoration)
-        if given_up is not None:
+        if (given_up := self._wait_for_data(job)) is not None:
             return self._leave(given_up)
         self._check_continuation(job)
         self._since = time.monotonic()
@@ -99,54 +96,26 @@ class Worker:
 
     def close(self) -> None:
         """Leave the store."""
-        if self._keeping is not None:
-            self._keeping.stop()
+        if self._data is not None:
+            self._data.close()
         self._link.close()
 
     @property
     def _base(self) -> Path:
         return Path(self._instance.storage) / "cluster-jobs" / self._instance.job
 
-    @property
-    def _keeps(self) -> bool:
-        """Whether the job's data is with this node, and with no other."""
-        return self._instance.assignment.keep == "node"
-
-    def _begin_restoring(self, kept: Kept | None) -> Restoration | None:
-        wanted = wanted_restore(self._instance, kept)
-        if wanted is None:
+    def _wait_for_data(self, job: Job) -> Decision | None:
+        """Wait until data that is with its node is here; return why to stop if that is decided before."""
+        if self._data is None:
             return None
-        restoration = Restoration(self._instance, wanted, self._token)
-        restoration.start()
-        return restoration
-
-    def _wait_for_data(self, job: Job, restoration: Restoration | None) -> Decision | None:
-        """Wait until the job's home is as it must be; return why to stop if that is decided before."""
-        if not self._keeps:
-            return None
-        if restoration is None and not self._base.exists():
-            # Either the job is new, or this node has lost what it had: the store knows.
-            given_up = self._wait(lambda: self._link.view.known)
-            if given_up is not None:
-                return given_up
-            restoration = self._begin_restoring(self._link.kept)
-        if restoration is not None:
-            given_up = self._wait(partial(restoration.wait, 0.0))
-            if given_up is not None:
-                restoration.cancel()
-                return given_up
-        Path(self._instance.storage).mkdir(mode=0o700, exist_ok=True)
-        make_inputs(job)
-        return None
-
-    def _wait(self, condition: Callable[[], bool]) -> Decision | None:
-        """Wait until something is so; return why to stop if that is decided before."""
-        while not condition():
+        while not self._data.there():
             self._beat()
             decision = decide(self._situation(), self._link.view, time.monotonic())
             if decision.step is Step.STOP:
+                self._data.give_up()
                 return decision
             self._stop.wait(_LOOK / 5)
+        self._data.make_inputs(job)
         return None
 
     def _start_spark(self, job: Job, options: DriverOptions) -> None:
@@ -225,9 +194,8 @@ class Worker:
         self.place = take_over(self._base, claim, fresh=assignment.fresh, forget=assignment.forget)
         _log.info("taken over", folder=str(self.place), reason=reason)
         self._handle = start(job, master=options.master, conf=options.settings, folder=self.place, taken=True)
-        if self._keeps:
-            self._keeping = Keeping(instance, self._link, clients(self._token, os.environ))
-            self._keeping.start()
+        if self._data is not None:
+            self._data.keep()
         self._enter("running")
 
     def _leave(self, decision: Decision) -> Decision:
@@ -235,13 +203,10 @@ class Worker:
         _log.info("stopping", outcome=decision.outcome, reason=decision.reason)
         if self._handle is not None:
             self._handle.stop(let_out=decision.let_out)
-        # A successor has the same data, and waits for this worker: it will see to the copy.
-        if self._keeping is not None and decision.outcome != "superseded":
-            if not self._keeping.finish(_LAST_SNAPSHOT_SECONDS):
-                _log.warning("last snapshot not sent")
-            self._link.kept_told(_GOODBYE_SECONDS)
-        elif self._keeping is not None:
-            self._keeping.stop()
+        if self._data is not None and decision.outcome != "superseded":
+            self._data.finish()
+        elif self._data is not None:
+            self._data.close()  # A successor has the same data, and waits for this worker.
         self._enter("stopped")
         if decision.final:
             result = Result(
