@@ -7,13 +7,16 @@ import time
 from pathlib import Path
 
 from penstock.cluster.documents import Kept, Restore
+from penstock.daemons.following import TAKE_OVER_AFTER
 from penstock.daemons.instance import Instance
+from penstock.daemons.worker_link import Link
 from penstock.logs import get_logger
 from penstock.snapshots.client import SnapshotClient
 from penstock.snapshots.errors import TransferError, TransferStoppedError
 from penstock.snapshots.restoring import Restored, needs_restore, restore
 from penstock.snapshots.store import SnapshotStore
 
+_LOOK = 0.05
 _FIRST_RETRY = 0.5
 _LONGEST_RETRY = 10.0
 
@@ -23,29 +26,37 @@ _log = get_logger(__name__)
 def wanted_restore(instance: Instance, kept: Kept | None) -> Restore | None:
     """Return what a worker has to restore before it runs its job; None if the data is where it shall be.
 
-    That is what the assignment says, or a copy of what this node itself has lost: its disk was replaced.
+    That is what the assignment says, as long as nobody has worked on it here since. Else it is the copy of
+    what this node itself has lost: its disk was replaced.
     """
     assignment = instance.assignment
-    if assignment.keep != "node" or assignment.restore is not None:
-        return assignment.restore
-    if kept is None or assignment.fresh or kept.origin != instance.node or not kept.store:
+    here = kept if kept is not None and kept.origin == instance.node else None
+    given = assignment.restore
+    if given is not None and (here is None or here.revision <= given.revision):
+        return given
+    if here is None or not here.store or assignment.fresh or _base(instance).exists():
         return None
-    if (Path(instance.storage) / "cluster-jobs" / instance.job).exists():
-        return None
-    return Restore(kept.store, kept.store_url, kept.revision)
+    return Restore(here.store, here.store_url, here.revision)
+
+
+def _base(instance: Instance) -> Path:
+    return Path(instance.storage) / "cluster-jobs" / instance.job
 
 
 class Restoration:
-    """Restores the home of a job in a thread, unless that has been done.
+    """Restores the home of a job in a thread, if that has to be done and has not been.
 
     A store that does not answer is asked again until it does, or until nobody wants it any more: the copy is
     the only one there is.
     """
 
-    def __init__(self, instance: Instance, wanted: Restore, token: str) -> None:
+    def __init__(
+        self, instance: Instance, token: str, link: Link, *, patience: float = TAKE_OVER_AFTER
+    ) -> None:
         self._instance = instance
-        self._wanted = wanted
         self._token = token
+        self._link = link
+        self._patience = patience
         self._home = Path(instance.storage)
         self._stop = threading.Event()
         self._error: Exception | None = None
@@ -71,32 +82,45 @@ class Restoration:
 
     def _run(self) -> None:
         try:
-            if needs_restore(self._home, self._wanted.revision):
-                self._until_done()
+            self._ask_the_store()
+            wanted = wanted_restore(self._instance, self._link.kept)
+            if wanted is not None and needs_restore(self._home, wanted.revision):
+                self._until_done(wanted)
         except TransferStoppedError:
             _log.info("restoring stopped")
         except Exception as error:
             self._error = error
 
-    def _until_done(self) -> None:
+    def _ask_the_store(self) -> None:
+        """Wait until the store has said what it knows of the data, if that makes a difference."""
+        given = self._instance.assignment.restore
+        if given is None and _base(self._instance).exists():
+            return
+        # Who is told what to restore can do without the store. Else the job is new, or the data is lost here.
+        until = time.monotonic() + (self._patience if given is not None else float("inf"))
+        while not self._link.view.known and time.monotonic() < until:
+            if self._stop.wait(_LOOK):
+                raise TransferStoppedError("nobody wants the job's data any more")
+
+    def _until_done(self, wanted: Restore) -> None:
         pause = _FIRST_RETRY
         while True:
             began = time.monotonic()
             try:
-                restored = self._restore()
+                restored = self._restore(wanted)
             except TransferError as error:
                 if not error.again:
                     raise
-                _log.warning("not restored yet", store=self._wanted.store, reason=str(error), again_in=pause)
+                _log.warning("not restored yet", store=wanted.store, reason=str(error), again_in=pause)
                 if self._stop.wait(pause):
                     raise TransferStoppedError("nobody wants the job's data any more") from error
                 pause = min(_LONGEST_RETRY, 2 * pause)
                 continue
             for reason in restored.skipped:
-                _log.warning("snapshot not usable", store=self._wanted.store, reason=reason)
+                _log.warning("snapshot not usable", store=wanted.store, reason=reason)
             _log.info(
                 "restored",
-                store=self._wanted.store,
+                store=wanted.store,
                 number=restored.number,
                 batch=restored.batch,
                 moved=restored.bytes_moved,
@@ -104,8 +128,8 @@ class Restoration:
             )
             return
 
-    def _restore(self) -> Restored:
-        instance, wanted = self._instance, self._wanted
+    def _restore(self, wanted: Restore) -> Restored:
+        instance = self._instance
         if wanted.store == instance.node:
             local = SnapshotStore(Path(instance.snapshots))
             return restore(self._home, instance.job, local=local, revision=wanted.revision, stop=self._stop)

@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.connect.log_ends import LogSource
 from penstock.daemons.instance import Instance
 from penstock.daemons.keeping import Keeping, clients
-from penstock.daemons.restoration import Restoration, wanted_restore
+from penstock.daemons.restoration import Restoration
 from penstock.daemons.worker_link import Link
 from penstock.graph.job import Job
 from penstock.log import Log
@@ -28,33 +28,20 @@ class WorkerData:
         self._link = link
         self._token = token
         self._home = Path(instance.storage)
-        self._restoration: Restoration | None = None
+        self._restoration = Restoration(instance, token, link)
         self._keeping: Keeping | None = None
 
     def begin(self) -> None:
-        """Begin to restore what the assignment says, while Spark starts."""
-        if self._instance.assignment.restore is not None:
-            self._restore()
+        """Begin to see to it that the data is here, while Spark starts."""
+        self._restoration.start()
 
     def there(self) -> bool:
         """Whether the home is as it must be. Raises what makes that impossible."""
-        if self._restoration is None and not (self._home / "cluster-jobs" / self._instance.job).exists():
-            # Either the job is new, or this node has lost what it had: the store knows.
-            if not self._link.view.known:
-                return False
-            self._restore()
-        return self._restoration is None or self._restoration.wait(0.0)
-
-    def _restore(self) -> None:
-        wanted = wanted_restore(self._instance, self._link.kept)
-        if wanted is not None:
-            self._restoration = Restoration(self._instance, wanted, self._token)
-            self._restoration.start()
+        return self._restoration.wait(0.0)
 
     def give_up(self) -> None:
         """Restore no more: the job shall not run here."""
-        if self._restoration is not None:
-            self._restoration.cancel()
+        self._restoration.cancel()
 
     def make_inputs(self, job: Job) -> None:
         """Make the logs that a job reads from its home, where they are not there yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from penstock.cluster.documents import Assignment, Kept, Restore
 from penstock.daemons import restoration as restoration_module
+from penstock.daemons.following import View
 from penstock.daemons.instance import Instance
 from penstock.daemons.restoration import Restoration, wanted_restore
+from penstock.daemons.worker_link import Link
 from penstock.snapshots.errors import NoWholeSnapshotError, TransferError
 from penstock.snapshots.restoring import restored
 
@@ -34,8 +37,7 @@ def test_a_job_whose_node_was_lost_restores_what_its_assignment_says(tmp_path: P
     restore = Restore("n3", "http://n3", 4)
     assigned = replace(ASSIGNMENT, restore=restore)
     assert wanted_restore(_instance(tmp_path, assigned), KEPT) == restore
-    shared = replace(ASSIGNMENT, keep="shared")
-    assert wanted_restore(_instance(tmp_path, shared), KEPT) is None
+    assert wanted_restore(_instance(tmp_path, assigned), None) == restore
 
 
 def test_a_node_that_has_lost_the_data_itself_restores_the_copy_of_it(tmp_path: Path) -> None:
@@ -46,30 +48,75 @@ def test_a_node_that_has_lost_the_data_itself_restores_the_copy_of_it(tmp_path: 
     assert wanted_restore(_instance(tmp_path, replace(ASSIGNMENT, fresh=True)), KEPT) is None
 
 
+def test_what_was_restored_and_worked_on_since_is_not_restored_again(tmp_path: Path) -> None:
+    assigned = replace(ASSIGNMENT, restore=Restore("n3", "http://n3", 3))
+    instance = _instance(tmp_path, assigned)
+    assert wanted_restore(instance, KEPT) == Restore("n2", "http://n2", 4), "it was lost again"
+    (Path(instance.storage) / "cluster-jobs" / "job").mkdir(parents=True)
+    assert wanted_restore(instance, KEPT) is None
+
+
+class FakeLink(Link):
+    """What the store says, without a store."""
+
+    def __init__(self, *, known: bool = True, kept: Kept | None = None) -> None:
+        self.view = View(ASSIGNMENT, known=known)
+        self.kept = kept
+
+
 def test_what_cannot_be_restored_is_told_and_nothing_is_made(tmp_path: Path) -> None:
-    instance = _instance(tmp_path)
-    restoration = Restoration(instance, Restore("n1", "http://n1", 4), "token")
+    instance = _instance(tmp_path, replace(ASSIGNMENT, restore=Restore("n1", "http://n1", 4)))
+    restoration = Restoration(instance, "token", FakeLink())
     restoration.start()
     with pytest.raises(NoWholeSnapshotError, match="no whole snapshot of job 'job'"):
-        restoration.wait(10.0)
+        _wait(restoration)
     assert not Path(instance.storage).exists()
     assert restored(Path(instance.storage)) is None
+
+
+def test_a_job_without_data_waits_for_the_store_and_one_with_data_does_not(tmp_path: Path) -> None:
+    instance = _instance(tmp_path)
+    link = FakeLink(known=False)
+    restoration = Restoration(instance, "token", link)
+    restoration.start()
+    assert not restoration.wait(0.2)
+    link.view = View(ASSIGNMENT)
+    _wait(restoration)
+    (Path(instance.storage) / "cluster-jobs" / "job").mkdir(parents=True)
+    restoration = Restoration(instance, "token", FakeLink(known=False))
+    restoration.start()
+    _wait(restoration)
+
+
+def test_who_is_told_what_to_restore_does_not_wait_for_the_store_for_ever(tmp_path: Path) -> None:
+    instance = _instance(tmp_path, replace(ASSIGNMENT, restore=Restore("n1", "http://n1", 4)))
+    restoration = Restoration(instance, "token", FakeLink(known=False), patience=0.1)
+    restoration.start()
+    with pytest.raises(NoWholeSnapshotError):
+        _wait(restoration)
 
 
 def test_a_store_that_does_not_answer_is_asked_until_nobody_wants_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    asked: list[Restore] = []
 
-    def away(self: Restoration) -> None:
-        asked.append("again")
+    def away(self: Restoration, wanted: Restore) -> None:
+        asked.append(wanted)
         raise TransferError("away", again=True)
 
     monkeypatch.setattr(Restoration, "_restore", away)
     monkeypatch.setattr(restoration_module, "_FIRST_RETRY", 0.01)
-    restoration = Restoration(_instance(tmp_path), Restore("n2", "http://n2", 4), "token")
+    restore = Restore("n2", "http://n2", 4)
+    restoration = Restoration(_instance(tmp_path, replace(ASSIGNMENT, restore=restore)), "token", FakeLink())
     restoration.start()
     while len(asked) < 3:
         assert not restoration.wait(0.01)
+    assert set(asked) == {restore}
     restoration.cancel()
-    assert restoration.wait(1.0)
+
+
+def _wait(restoration: Restoration) -> None:
+    deadline = time.monotonic() + 10.0
+    while not restoration.wait(0.05):
+        assert time.monotonic() < deadline, "it never came to that"
