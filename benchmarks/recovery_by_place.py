@@ -80,6 +80,13 @@ def _rows(name: str, found: dict[str, list[dict[str, Any]]], data: int) -> list[
     return [
         _time(name, found, "restored_after", "until the data is there", "while Spark starts"),
         _time(name, found, "seconds", "until all is processed", "Spark's start included"),
+        _time(
+            name,
+            found,
+            "without_spark",
+            "until all is processed, if Spark ran",
+            "computed: until the data is there, and from when Spark is there too until all is processed",
+        ),
         Row(
             benchmark=f"recovery by place, {name}, moved over the link",
             other_name="the job's data",

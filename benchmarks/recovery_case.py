@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -135,6 +136,14 @@ class Cluster:
         """Return the job's home on a server."""
         return self.folder / "nodes" / name / "kept" / NAME / "home"
 
+    def spark_up(self, name: str) -> float:
+        """Return when Spark was up on a server, by its worker's log."""
+        [log] = (self.folder / "nodes" / name / "instances").glob("*/log.jsonl")
+        [line] = [
+            line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "spark up"
+        ]
+        return datetime.fromisoformat(line["timestamp"]).timestamp()
+
     def add_code(self, hold: Path) -> str:
         """Store the job's code, and return its name."""
         code = Path(self.case.work) / "code"
@@ -199,7 +208,7 @@ def run(case: Case, cluster: Cluster) -> dict[str, Any]:
     until(lambda: (kept := cluster.kept()) and kept.store == "s2" and kept.at > fed, "a copy of all")
     before = moved(case.namespaces[case.redeploy])
 
-    killed = time.monotonic()
+    killed, killed_at = time.monotonic(), time.time()
     cluster.kill("s1")
     hold.unlink()
     cluster.store.delete(f"{paths.LOCATIONS}/{NAME}")  # It shall recover, not be copied on.
@@ -211,9 +220,12 @@ def run(case: Case, cluster: Cluster) -> dict[str, Any]:
     seconds = time.monotonic() - killed
     made = restored(home)
     assert made is not None
+    spark_after = cluster.spark_up(case.redeploy) - killed_at
     return {
         "seconds": seconds,
         "restored_after": has_data,
+        "spark_after": spark_after,
+        "without_spark": has_data + seconds - max(has_data, spark_after),
         "moved": moved(case.namespaces[case.redeploy]) - before,
         "fetched": made.bytes_moved,
         "records": source.end(0) - first,
