@@ -138,11 +138,10 @@ class Cluster:
 
     def spark_up(self, name: str) -> float:
         """Return when Spark was up on a server, by its worker's log."""
-        [log] = (self.folder / "nodes" / name / "instances").glob("*/log.jsonl")
-        [line] = [
-            line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "spark up"
-        ]
-        return datetime.fromisoformat(line["timestamp"]).timestamp()
+        *_, log = sorted((self.folder / "nodes" / name / "instances").glob("*/log.jsonl"))
+        lines = map(json.loads, log.read_text().splitlines())
+        [at] = [line["timestamp"] for line in lines if line["event"] == "spark up"]
+        return datetime.fromisoformat(at).timestamp()
 
     def add_code(self, hold: Path) -> str:
         """Store the job's code, and return its name."""
