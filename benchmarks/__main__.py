@@ -21,6 +21,7 @@ from benchmarks import (
     placement,
     recovery_by_place,
     scheduling,
+    small_backups,
     small_batch,
     sql_job,
     state_growth,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "backup_location": backup_location.run,
     "scheduling": scheduling.run,
     "recovery_by_place": recovery_by_place.run,
+    "small_backups": small_backups.run,
 }
 
 
