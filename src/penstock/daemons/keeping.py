@@ -105,6 +105,7 @@ class Keeping:
         """Stores that are needed no more, with their addresses."""
         self._troubles = 0
         self._said = ""
+        self._introduced = threading.Event()
         self._ending = threading.Event()
         self._abort = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeping", daemon=True)
@@ -112,6 +113,11 @@ class Keeping:
     def start(self) -> None:
         """Begin. The job's folder must be this worker's."""
         self._thread.start()
+
+    def introduced(self, timeout: float) -> bool:
+        """Wait until the store knows that the data is here, and whether it came to it."""
+        until = self._clock() + timeout
+        return self._introduced.wait(timeout) and self._link.kept_told(max(until - self._clock(), 0.0))
 
     def finish(self, timeout: float) -> bool:
         """Take a last snapshot, of a job that has stopped; whether it was sent in time."""
@@ -162,6 +168,7 @@ class Keeping:
             if known.store:
                 self._leaving[known.store] = known.store_url
         self._link.keep(self._kept)
+        self._introduced.set()
 
     def _step(self) -> float:
         """Take a snapshot and send it, if there is something to send; return when to do so again."""

@@ -15,7 +15,7 @@ from penstock.log import Log
 from penstock.logs import get_logger
 
 _LAST_SNAPSHOT_SECONDS = 20.0
-_TOLD_SECONDS = 3.0
+_TOLD_SECONDS = 5.0
 
 _log = get_logger(__name__)
 
@@ -54,9 +54,15 @@ class WorkerData:
                 Log.create(vertex.operator.folder, exist_ok=True)
 
     def keep(self) -> None:
-        """Begin to copy: the job's folder is this worker's now."""
+        """Begin to copy: the job's folder is this worker's now.
+
+        That it is here is told before anything is done here: else a leader could let the job go on from data
+        that lacks it. A store that is away holds it up for a while only.
+        """
         self._keeping = Keeping(self._instance, self._link, clients(self._token, os.environ))
         self._keeping.start()
+        if not self._keeping.introduced(_TOLD_SECONDS):
+            _log.warning("not told yet where the data is", seconds=_TOLD_SECONDS)
 
     def finish(self) -> None:
         """Have a copy of all that the job has done: it has stopped, and nobody goes on with it here."""

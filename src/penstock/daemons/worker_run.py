@@ -193,9 +193,9 @@ class Worker:
         assignment = instance.assignment
         self.place = take_over(self._base, claim, fresh=assignment.fresh, forget=assignment.forget)
         _log.info("taken over", folder=str(self.place), reason=reason)
-        self._handle = start(job, master=options.master, conf=options.settings, folder=self.place, taken=True)
         if self._data is not None:
             self._data.keep()
+        self._handle = start(job, master=options.master, conf=options.settings, folder=self.place, taken=True)
         self._enter("running")
 
     def _leave(self, decision: Decision) -> Decision:
