@@ -114,6 +114,11 @@ class Cluster:
         for folder in (self.folder / "nodes" / name / "instances").glob("*"):
             self._processes.kill_all(folder)
 
+    def end_sessions(self) -> None:
+        """Take back the places of workers that were killed: a master acts when their sessions have ended."""
+        for worker in self.store.children(f"{paths.WORKERS}/{NAME}"):
+            self.store.delete(f"{paths.WORKERS}/{NAME}/{worker}")
+
     def put(self, path: str, document: object) -> None:
         """Write a document."""
         if self.store.get(path) is None:
@@ -209,6 +214,7 @@ def run(case: Case, cluster: Cluster) -> dict[str, Any]:
 
     killed, killed_at = time.monotonic(), time.time()
     cluster.kill("s1")
+    cluster.end_sessions()
     hold.unlink()
     cluster.store.delete(f"{paths.LOCATIONS}/{NAME}")  # It shall recover, not be copied on.
     assign(case.redeploy, 2, Restore("s2", cluster.url("s2"), 1))

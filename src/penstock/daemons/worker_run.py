@@ -131,7 +131,8 @@ class Worker:
         if driver.url and not driver.wait_for_executors(_EXECUTOR_SECONDS, self._starting):
             _log.warning("no executor yet", waited=_EXECUTOR_SECONDS)
             return
-        if not any(other.revision < self._info.revision for other in self._link.view.others):
+        alone = not any(other.revision < self._info.revision for other in self._link.view.others)
+        if alone and (self._data is None or self._data.there()):
             return  # Nobody runs the job meanwhile: the sooner its first batch, the better.
         done = rehearse(
             job,
