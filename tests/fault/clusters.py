@@ -309,7 +309,12 @@ class Feeder:
 
 def outputs(home: Path, job: str) -> list[Record]:
     """Return what a job has written."""
-    folder = log_folder(f"{job}-out", home)
+    return records_in(home, f"{job}-out")
+
+
+def records_in(home: Path, name: str) -> list[Record]:
+    """Return all records of a log, none if it is not there."""
+    folder = log_folder(name, home)
     if not folder.exists():
         return []
     log = Log.open(folder)

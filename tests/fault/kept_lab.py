@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from clusters import JOB, Cluster, committed, until
+from clusters import JOB, Cluster, committed, records_in, until
 
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
@@ -216,12 +216,12 @@ class Feeder:
 
 def inputs(home: Path) -> Counter[int]:
     """Return the numbers that a home's input has."""
-    return Counter(record.value for record in _records(home, f"{NAME}-in"))
+    return Counter(record.value for record in records_in(home, f"{NAME}-in"))
 
 
 def outputs(home: Path) -> Counter[int]:
     """Return the numbers that have come out."""
-    return Counter(record.value[1] for record in _records(home, f"{NAME}-out"))
+    return Counter(record.value[1] for record in records_in(home, f"{NAME}-out"))
 
 
 def check_exact(home: Path) -> None:
@@ -230,20 +230,7 @@ def check_exact(home: Path) -> None:
     assert outputs(home) == inputs(home)
     assert set(inputs(home).values()) == {1}
     visits: dict[int, list[int]] = {}
-    for record in _records(home, f"{NAME}-out"):
+    for record in records_in(home, f"{NAME}-out"):
         visits.setdefault(record.key, []).append(record.value[0])
     for key, found in visits.items():
         assert sorted(found) == list(range(1, len(found) + 1)), f"key {key} was not numbered without gap"
-
-
-def _records(home: Path, name: str) -> list[Record]:
-    folder = log_folder(name, home)
-    if not folder.exists():
-        return []
-    log = Log.open(folder)
-    return [
-        record
-        for partition in range(log.partitions)
-        for records in log.read(partition, log.begin(partition))
-        for record in records
-    ]

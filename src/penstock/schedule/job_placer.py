@@ -14,7 +14,7 @@ from penstock.schedule.constraints import Usage, obstacle
 from penstock.schedule.custom import NotYetError, is_custom
 from penstock.schedule.deciding import Placement, decide
 from penstock.schedule.model import OVERLOADED, Node, Snapshot, Task, Traffic
-from penstock.schedule.reading import DRIVER, EXECUTOR, node_of, task_id
+from penstock.schedule.reading import DRIVER, EXECUTOR, driver_task, executor_task, node_of, task_id
 from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 
@@ -146,26 +146,15 @@ def _with_driver_that_stays(request: Request, snapshot: Snapshot) -> Snapshot:
 
 def wanted_tasks(request: Request, snapshot: Snapshot) -> list[Task]:
     """Return the tasks of a request that need a node."""
-    spec, asked = request.spec, request.spec.resources
-    tasks = [
-        Task(
-            task_id(spec.name, f"{EXECUTOR}-{ordinal}"),
-            spec.name,
-            EXECUTOR,
-            asked.executor_cores,
-            asked.executor_memory,
-            spec.labels,
-            spec.nodes,
-        )
-        for ordinal in request.missing
-    ]
+    spec = request.spec
+    tasks = [executor_task(spec, ordinal) for ordinal in request.missing]
     if request.driver and task_id(spec.name, DRIVER) not in snapshot.task_named:
         tasks.insert(0, _driver(request, snapshot))
     return tasks
 
 
 def _driver(request: Request, snapshot: Snapshot) -> Task:
-    spec, asked = request.spec, request.spec.resources
+    spec = request.spec
     allowed = not spec.nodes or request.prefer in spec.nodes
     preferred = request.prefer if allowed and request.prefer in snapshot.node_named else ""
     wish = request.only or preferred
@@ -174,7 +163,7 @@ def _driver(request: Request, snapshot: Snapshot) -> Task:
         able = nodes or tuple(node.name for node in snapshot.nodes)
         # Whoever may go nowhere may go to no node of this cluster.
         nodes = tuple(name for name in able if name not in request.avoid) or ("",)
-    return Task(task_id(spec.name, DRIVER), spec.name, DRIVER, asked.cores, asked.memory, spec.labels, nodes)
+    return driver_task(spec, nodes)
 
 
 def _without_preferences(

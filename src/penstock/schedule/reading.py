@@ -39,35 +39,34 @@ def tasks_of(spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, N
     """
     if assignment is None and spec.wanted != "running":
         return []
-    asked = spec.resources
     pinned = (spec.driver,) if spec.driver in nodes else spec.nodes
-    driver = Task(
-        task_id(spec.name, DRIVER),
-        spec.name,
-        DRIVER,
-        asked.cores,
-        asked.memory,
-        spec.labels,
-        pinned,
-        current=assignment.node if assignment else None,
-    )
+    driver = driver_task(spec, pinned, assignment.node if assignment else None)
     if spec.spark_master is not None:
         return [driver]
     slots = {slot.ordinal: slot.node for slot in assignment.executors} if assignment else {}
-    executors = [
-        Task(
-            task_id(spec.name, f"{EXECUTOR}-{ordinal}"),
-            spec.name,
-            EXECUTOR,
-            asked.executor_cores,
-            asked.executor_memory,
-            spec.labels,
-            spec.nodes,
-            current=slots.get(ordinal),
-        )
-        for ordinal in _ordinals(slots, asked.executors)
-    ]
-    return [driver, *executors]
+    ordinals = _ordinals(slots, spec.resources.executors)
+    return [driver, *(executor_task(spec, ordinal, slots.get(ordinal)) for ordinal in ordinals)]
+
+
+def driver_task(spec: JobSpec, nodes: tuple[str, ...], current: str | None = None) -> Task:
+    """Return the driver that a job asks for, and that may run on some nodes."""
+    asked = spec.resources
+    name = task_id(spec.name, DRIVER)
+    return Task(name, spec.name, DRIVER, asked.cores, asked.memory, spec.labels, nodes, current=current)
+
+
+def executor_task(spec: JobSpec, ordinal: int, current: str | None = None) -> Task:
+    """Return one of the executors that a job asks for."""
+    return Task(
+        task_id(spec.name, f"{EXECUTOR}-{ordinal}"),
+        spec.name,
+        EXECUTOR,
+        spec.resources.executor_cores,
+        spec.resources.executor_memory,
+        spec.labels,
+        spec.nodes,
+        current=current,
+    )
 
 
 def _ordinals(there: Iterable[int], count: int) -> list[int]:
