@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol
 
 from penstock.cluster.documents import Assignment, Kept, Location
 from penstock.daemons.instance import Instance
+from penstock.daemons.restoration import is_forgotten
 from penstock.daemons.worker_link import Link
 from penstock.errors import PenstockError, SettingError
 from penstock.log.retention import read_size
@@ -69,10 +70,8 @@ def first_word(assignment: Assignment, node: str, attempt: int, known: Kept | No
     none = Kept(assignment.job, node, assignment.revision, attempt)
     if known is None or (known.origin != node and assignment.restore is None):
         return none
-    if assignment.fresh:
-        gone = assignment.revision - 1 if assignment.forget is None else assignment.forget
-        if known.revision <= gone:
-            return none
+    if is_forgotten(assignment, known):
+        return none
     return replace(known, origin=node, revision=assignment.revision, attempt=attempt)
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from penstock.cluster.documents import Kept, Restore
+from penstock.cluster.documents import Assignment, Kept, Restore
 from penstock.daemons.following import TAKE_OVER_AFTER
 from penstock.daemons.instance import Instance
 from penstock.daemons.worker_link import Link
@@ -23,20 +23,30 @@ _LONGEST_RETRY = 10.0
 _log = get_logger(__name__)
 
 
-def wanted_restore(instance: Instance, kept: Kept | None) -> Restore | None:
+def wanted_restore(assignment: Assignment, node: str, kept: Kept | None, *, has_data: bool) -> Restore | None:
     """Return what a worker has to restore before it runs its job; None if the data is where it shall be.
 
     That is what the assignment says, as long as nobody has worked on it here since. Else it is the copy of
     what this node itself has lost: its disk was replaced.
     """
-    assignment = instance.assignment
-    here = kept if kept is not None and kept.origin == instance.node else None
+    here = kept if kept is not None and kept.origin == node else None
     given = assignment.restore
     if given is not None and (here is None or here.revision <= given.revision):
         return given
-    if here is None or not here.store or assignment.fresh or _base(instance).exists():
+    if here is None or not here.store or has_data or is_forgotten(assignment, here):
         return None
     return Restore(here.store, here.store_url, here.revision)
+
+
+def is_forgotten(assignment: Assignment, kept: Kept) -> bool:
+    """Whether a worker starts from scratch as far as such data is concerned.
+
+    >>> again = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node", fresh=True, forget=3)
+    >>> [is_forgotten(again, Kept("count", "n1", revision, 1)) for revision in (3, 4)]
+    [True, False]
+    """
+    last = assignment.revision - 1 if assignment.forget is None else assignment.forget
+    return assignment.fresh and kept.revision <= last
 
 
 def _base(instance: Instance) -> Path:
@@ -83,7 +93,12 @@ class Restoration:
     def _run(self) -> None:
         try:
             self._ask_the_store()
-            wanted = wanted_restore(self._instance, self._link.kept)
+            wanted = wanted_restore(
+                self._instance.assignment,
+                self._instance.node,
+                self._link.kept,
+                has_data=_base(self._instance).exists(),
+            )
             if wanted is not None and needs_restore(self._home, wanted.revision):
                 self._until_done(wanted)
         except TransferStoppedError:

@@ -26,34 +26,41 @@ def _instance(folder: Path, assignment: Assignment = ASSIGNMENT) -> Instance:
     return Instance("job", "n1", "h", 5, 1, "", "", "", str(home), "", assignment, str(folder / "snapshots"))
 
 
-def test_a_job_that_is_new_or_has_its_data_restores_nothing(tmp_path: Path) -> None:
-    instance = _instance(tmp_path)
-    assert wanted_restore(instance, None) is None
-    (Path(instance.storage) / "cluster-jobs" / "job").mkdir(parents=True)
-    assert wanted_restore(instance, KEPT) is None
+def _wanted(
+    kept: Kept | None, assignment: Assignment = ASSIGNMENT, *, has_data: bool = False
+) -> Restore | None:
+    return wanted_restore(assignment, "n1", kept, has_data=has_data)
 
 
-def test_a_job_whose_node_was_lost_restores_what_its_assignment_says(tmp_path: Path) -> None:
+def test_a_job_that_is_new_or_has_its_data_restores_nothing() -> None:
+    assert _wanted(None) is None
+    assert _wanted(KEPT, has_data=True) is None
+
+
+def test_a_job_whose_node_was_lost_restores_what_its_assignment_says() -> None:
     restore = Restore("n3", "http://n3", 4)
     assigned = replace(ASSIGNMENT, restore=restore)
-    assert wanted_restore(_instance(tmp_path, assigned), KEPT) == restore
-    assert wanted_restore(_instance(tmp_path, assigned), None) == restore
+    assert _wanted(KEPT, assigned) == restore
+    assert _wanted(None, assigned) == restore
 
 
-def test_a_node_that_has_lost_the_data_itself_restores_the_copy_of_it(tmp_path: Path) -> None:
-    instance = _instance(tmp_path)
-    assert wanted_restore(instance, KEPT) == Restore("n2", "http://n2", 4)
-    assert wanted_restore(instance, replace(KEPT, store="")) is None
-    assert wanted_restore(instance, replace(KEPT, origin="n9")) is None
-    assert wanted_restore(_instance(tmp_path, replace(ASSIGNMENT, fresh=True)), KEPT) is None
+def test_a_node_that_has_lost_the_data_itself_restores_the_copy_of_it() -> None:
+    assert _wanted(KEPT) == Restore("n2", "http://n2", 4)
+    assert _wanted(replace(KEPT, store="")) is None
+    assert _wanted(replace(KEPT, origin="n9")) is None
 
 
-def test_what_was_restored_and_worked_on_since_is_not_restored_again(tmp_path: Path) -> None:
+def test_what_is_to_be_forgotten_is_not_restored_and_what_came_after_is() -> None:
+    assert _wanted(KEPT, replace(ASSIGNMENT, fresh=True)) is None
+    assert _wanted(KEPT, replace(ASSIGNMENT, fresh=True, forget=4)) is None
+    since = _wanted(KEPT, replace(ASSIGNMENT, fresh=True, forget=3))
+    assert since == Restore("n2", "http://n2", 4)
+
+
+def test_what_was_restored_and_worked_on_since_is_not_restored_again() -> None:
     assigned = replace(ASSIGNMENT, restore=Restore("n3", "http://n3", 3))
-    instance = _instance(tmp_path, assigned)
-    assert wanted_restore(instance, KEPT) == Restore("n2", "http://n2", 4), "it was lost again"
-    (Path(instance.storage) / "cluster-jobs" / "job").mkdir(parents=True)
-    assert wanted_restore(instance, KEPT) is None
+    assert _wanted(KEPT, assigned) == Restore("n2", "http://n2", 4), "it was lost again"
+    assert _wanted(KEPT, assigned, has_data=True) is None
 
 
 class FakeLink(Link):
