@@ -225,7 +225,7 @@ def test_only_the_tokens_owner_is_heard(node: Node) -> None:
         for call in (
             lambda: client.send(manifest_of(home, 0), Files(home)),
             lambda: client.manifests(JOB),
-            lambda: client.forget(JOB),
+            lambda: client.forget(JOB, revision=9, attempt=1),
         ):
             with pytest.raises(TransferError, match="401: the token is missing or wrong") as raised:
                 call()
@@ -388,7 +388,7 @@ def test_a_store_that_lost_something_gets_it_again(node: Node) -> None:
     node.store.path(JOB, sha(b"{}")).unlink()
     # The client believes that the store has it all, until it hears otherwise.
     assert node.client.send(manifest_of(home, 1), Files(home)).objects == 1
-    node.client.forget(JOB)
+    node.client.forget(JOB, revision=9, attempt=1)
     assert not (node.folder / JOB).exists()
     assert node.client.send(manifest_of(home, 2), Files(home)).objects > 5
 

@@ -49,8 +49,8 @@ class Sender(Protocol):
     ) -> Sent:
         """Send a snapshot."""
 
-    def forget(self, job: str) -> None:
-        """Have all snapshots of a job removed."""
+    def forget(self, job: str, *, revision: int, attempt: int) -> None:
+        """Have all snapshots of a job removed that were not sent by a later worker."""
 
     def close(self) -> None:
         """Hang up."""
@@ -162,7 +162,11 @@ class Keeping:
         known = self._link.kept
         assignment = self._instance.assignment
         self._kept = first_word(assignment, self._node, self._instance.attempt, known)
-        if known is not None and not self._kept.store:
+        later = known is not None and (known.revision, known.attempt) > (
+            self._instance.revision,
+            self._instance.attempt,
+        )
+        if known is not None and not later and not self._kept.store:
             self._anew = assignment.fresh
             if known.store:
                 self._leaving[known.store] = known.store_url
@@ -172,6 +176,9 @@ class Keeping:
     def _step(self) -> float:
         """Take a snapshot and send it, if there is something to send; return when to do so again."""
         location = self._link.location
+        if self._link.outdated:
+            self._say("a later worker has the job")
+            return self._every
         if location is None or not location.store_url or location.store == self._node:
             self._say("no node keeps a copy yet")
             return self._every
@@ -219,7 +226,7 @@ class Keeping:
             return
         sender = self._to(location.store_url)
         if self._anew:
-            sender.forget(self._job)
+            self._have_forgotten(sender)
             self._anew = False
         sent = sender.send(manifest, self._cutter.open, self._abort)
         self._note(location, manifest, sent, self._clock() - began)
@@ -262,13 +269,16 @@ class Keeping:
             del self._leaving[store]
             sender = self._connect(url)
             try:
-                sender.forget(self._job)
+                self._have_forgotten(sender)
                 _log.info("old copy removed", store=store)
             except PenstockError as error:
                 # It is gone, or will be told by who looks after it: a copy too many harms nobody.
                 _log.warning("old copy not removed", store=store, reason=str(error))
             finally:
                 sender.close()
+
+    def _have_forgotten(self, sender: Sender) -> None:
+        sender.forget(self._job, revision=self._instance.revision, attempt=self._instance.attempt)
 
     def _to(self, url: str) -> Sender:
         if self._sender is None or self._sender[0] != url:

@@ -53,6 +53,8 @@ class Link:
         """What the store said when it last answered."""
         self.location: Location | None = None
         """For a job whose data is with its node: who keeps a copy."""
+        self.outdated = False
+        """Whether a later worker has said where the data is."""
         self.kept: Kept | None = None
         """What was known of its data before this worker said anything."""
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
@@ -79,9 +81,9 @@ class Link:
             self._changed.notify_all()
 
     def kept_told(self, timeout: float) -> bool:
-        """Wait until the store knows that, and whether it came to it."""
+        """Wait until the store knows that, and whether it came to it and is what counts."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._kept is None, timeout)
+            return self._changed.wait_for(lambda: self._kept is None, timeout) and not self.outdated
 
     def end(self, result: Result, timeout: float) -> bool:
         """Write how the job has ended, and say whether the store has it."""
@@ -167,6 +169,7 @@ class Link:
             self._tell(store, wanted)
         if kept is not None:
             if not put_kept(store, kept):
+                self.outdated = True
                 _log.warning("not said where the data is", reason="a later worker has said so")
             with self._changed:
                 self._kept = None if self._kept is kept else self._kept

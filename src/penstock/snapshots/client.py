@@ -122,10 +122,10 @@ class SnapshotClient:
             raise TransferError(f"{self.url} answered no list of snapshots: {error}", again=False) from None
         return Listed(read, tuple(damaged))
 
-    def forget(self, job: str) -> None:
-        """Have the store remove all snapshots of a job. Raises TransferError."""
+    def forget(self, job: str, *, revision: int, attempt: int) -> None:
+        """Have a job's snapshots removed, unless a later worker has sent one. Raises TransferError."""
         self._there.clear()
-        self._connection.ask("DELETE", _base(job))
+        self._connection.ask("DELETE", f"{_base(job)}?revision={revision}&attempt={attempt}")
 
     def close(self) -> None:
         """Hang up."""

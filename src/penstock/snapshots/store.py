@@ -27,7 +27,7 @@ from penstock.snapshots.errors import (
 from penstock.snapshots.framing import frames
 from penstock.snapshots.manifest import Manifest, ManifestError, Piece
 from penstock.snapshots.objects import RESERVE, Objects, Print, Receiving
-from penstock.snapshots.shelf import Shelf
+from penstock.snapshots.shelf import Shelf, Shelved
 
 LINGER = 3600.0
 """Seconds that something stays which was sent for a snapshot that never came."""
@@ -131,14 +131,9 @@ class SnapshotStore:
             raise SnapshotNameError(f"this is a snapshot of {manifest.job!r}, not of {job!r}")
         with own.lock:
             newest = own.shelf.newest()
-            if newest is not None:
-                if (manifest.revision, manifest.attempt) < _worker(newest.manifest):
-                    raise SnapshotStaleError(
-                        f"job {job!r}: revision {manifest.revision}, attempt {manifest.attempt} has been"
-                        f" succeeded by {newest.manifest.revision}, {newest.manifest.attempt}"
-                    )
-                if replace(manifest, number=newest.manifest.number) == newest.manifest:
-                    return newest.manifest.number
+            _check_worker(job, newest, manifest.revision, manifest.attempt)
+            if newest is not None and replace(manifest, number=newest.manifest.number) == newest.manifest:
+                return newest.manifest.number
             known = dict(newest.prints) if newest is not None else {}
             prints = _verified(job, manifest, own.objects, known)
             own.objects.sync(sorted(name for name in prints if known.get(name) != prints[name]))
@@ -177,10 +172,11 @@ class SnapshotStore:
             return []
         return sorted(path.name for path in self._folder.iterdir() if _JOB.fullmatch(path.name))
 
-    def forget(self, job: str) -> None:
-        """Remove all snapshots of a job."""
+    def forget(self, job: str, *, revision: int, attempt: int) -> None:
+        """Remove all snapshots of a job, at a worker's wish. Raises SnapshotStaleError as commit does."""
         own = self._job(job)
         with own.lock:
+            _check_worker(job, own.shelf.newest(), revision, attempt)
             away = self._folder / f"{_LEAVING}{secrets.token_hex(8)}"
             try:
                 (self._folder / job).rename(away)
@@ -243,8 +239,16 @@ class SnapshotStore:
         return _Job(self._folder / job, self._reserve)
 
 
-def _worker(manifest: Manifest) -> tuple[int, int]:
-    return manifest.revision, manifest.attempt
+def _check_worker(job: str, newest: Shelved | None, revision: int, attempt: int) -> None:
+    """Refuse a worker that has a successor: what it knows of the job is of yesterday."""
+    if newest is None:
+        return
+    last = newest.manifest
+    if (revision, attempt) < (last.revision, last.attempt):
+        raise SnapshotStaleError(
+            f"job {job!r}: revision {revision}, attempt {attempt} has been succeeded by {last.revision},"
+            f" {last.attempt}"
+        )
 
 
 def _verified(job: str, manifest: Manifest, objects: Objects, known: dict[str, Print]) -> dict[str, Print]:

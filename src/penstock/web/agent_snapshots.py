@@ -181,8 +181,11 @@ class SnapshotRoutes:
         return Response(body, media_type="application/json", headers={"Content-Encoding": "deflate"})
 
     def forget(self, request: Request) -> Response:
-        """Remove all snapshots of a job."""
-        self._store.forget(_job(request))
+        """Remove all snapshots of a job, at the wish of one of its workers."""
+        revision, attempt = _number(request, "revision"), _number(request, "attempt")
+        if revision is None or attempt is None:
+            raise HTTPException(400, "'revision' and 'attempt' must say which worker asks")
+        self._store.forget(_job(request), revision=revision, attempt=attempt)
         return JSONResponse({"forgotten": _job(request)})
 
 

@@ -62,8 +62,8 @@ class FakeStore:
         self.events.append("sent")
         return Sent(len(self.manifests) + 10, sent, 0)
 
-    def forget(self, job: str) -> None:
-        assert job == "job"
+    def forget(self, job: str, *, revision: int, attempt: int) -> None:
+        assert (job, revision, attempt) == ("job", 2, 1)
         self.events.append("forgotten")
 
     def close(self) -> None:
@@ -230,9 +230,23 @@ def test_a_later_workers_word_stands(world: World) -> None:
     world.commit()
     world.locate("n2")
     world.begin()
-    _wait(lambda: world.nodes["n2"].manifests)
-    time.sleep(0.05)
+    _, link = world.started[-1]
+    _wait(lambda: link.outdated)
+    assert not link.kept_told(10.0), "it is not what counts"
     assert world.kept == later
+    assert "forgotten" not in [*world.nodes["n2"].events, *world.nodes["n3"].events]
+
+
+def test_a_worker_of_yesterday_has_no_copy_of_its_successor_removed(world: World) -> None:
+    later = Kept("job", "n4", 3, 1, "n3", "http://n3", 70, 400)
+    world.store.create(f"{paths.KEPT}/job", encode(later))
+    world.commit()
+    world.locate("n2")
+    keeping = world.begin()
+    _, link = world.started[-1]
+    _wait(lambda: link.outdated)
+    keeping.finish(10.0)
+    assert world.nodes["n3"].events == []
 
 
 def test_a_copy_is_carried_over_by_who_has_the_same_data() -> None:

@@ -274,12 +274,22 @@ def test_damaged_manifests_are_left_out_and_told(tmp_path: Path) -> None:
     assert [reason.partition(":")[0] for reason in listed.damaged] == ["snapshot 3", "snapshot 2"]
 
 
+def test_a_worker_with_a_successor_has_nothing_forgotten(tmp_path: Path) -> None:
+    store = kept(tmp_path, [home_at(0)])
+    [newest] = store.manifests(JOB).manifests
+    with pytest.raises(SnapshotStaleError, match="has been succeeded"):
+        store.forget(JOB, revision=newest.revision, attempt=newest.attempt - 1)
+    assert store.manifests(JOB).manifests == (newest,)
+    store.forget(JOB, revision=newest.revision, attempt=newest.attempt)
+    assert store.manifests(JOB).manifests == ()
+
+
 def test_all_of_a_job_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
     store = kept(tmp_path, [home_at(0)])
     store.append("other", NAME, 0, io.BytesIO(DATA), len(DATA))
     assert store.jobs() == ["count", "other"]
-    store.forget(JOB)
-    store.forget(JOB)
+    store.forget(JOB, revision=9, attempt=1)
+    store.forget(JOB, revision=9, attempt=1)
     assert store.jobs() == ["other"]
     assert store.manifests(JOB).manifests == ()
     assert store.missing(JOB, single().pieces) == {NAME: 0}
@@ -296,7 +306,7 @@ def test_names_of_jobs_lead_nowhere_else(tmp_path: Path, job: str) -> None:
         lambda: store.commit(job, replace(single(), job=job)),
         lambda: store.manifests(job),
         lambda: store.open(job, NAME),
-        lambda: store.forget(job),
+        lambda: store.forget(job, revision=9, attempt=1),
     ]
     for call in calls:
         with pytest.raises(SnapshotNameError):
@@ -326,7 +336,7 @@ def test_who_only_asks_leaves_nothing_in_memory_and_there_are_not_jobs_without_e
         store.append(name, NAME, 0, io.BytesIO(DATA), len(DATA))
     with pytest.raises(SnapshotFullError, match="2 jobs"):
         store.append("c", NAME, 0, io.BytesIO(DATA), len(DATA))
-    store.forget("a")
+    store.forget("a", revision=9, attempt=1)
     assert store.append("c", NAME, 0, io.BytesIO(DATA), len(DATA))
 
 
