@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cluster.documents import Assignment, JobSpec, Restore
+from penstock.cluster.documents import Assignment, JobSpec, Kept, Restore
 from penstock.cluster.view import Actual
 
 
@@ -30,12 +30,16 @@ def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
     if kept is None or (spec.fresh and kept.revision <= spec.forget):
         # Its worker has not begun yet, or what it did is to be forgotten.
         return Home(only=before.node if before is not None and before.node in actual.nodes else "")
+    if before is not None and before.node in actual.nodes and before.node != kept.origin and before.restore:
+        # It may begin there at any moment, also when the node that was lost is back.
+        return Home(only=before.node, restore=before.restore)
+    if kept.origin in actual.nodes and spec.nodes and kept.origin not in spec.nodes:
+        told = ", ".join(spec.nodes)
+        return Home(waits=f"its data is on {kept.origin}, and it is for {told} only: allow that node")
     if kept.origin in actual.nodes:
         # A worker that still restores what another node lost has not said yet that it has it.
         restore = before.restore if before is not None and before.node == kept.origin else None
         return Home(only=kept.origin, restore=restore)
-    if before is not None and before.restore is not None and before.node in actual.nodes:
-        return Home(only=before.node, restore=before.restore)
     if not kept.store:
         return Home(waits=f"its data is on {kept.origin}, which is gone, and nobody has a whole copy")
     if kept.store not in actual.nodes:
@@ -45,3 +49,29 @@ def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
         prefer=location.redeploy if location is not None else kept.store,
         restore=Restore(kept.store, kept.store_url, kept.revision),
     )
+
+
+def is_forgotten(assignment: Assignment, kept: Kept) -> bool:
+    """Whether a worker starts from scratch as far as such data is concerned.
+
+    >>> again = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node", fresh=True, forget=3)
+    >>> [is_forgotten(again, Kept("count", "n1", revision, 1)) for revision in (3, 4)]
+    [True, False]
+    """
+    last = assignment.revision - 1 if assignment.forget is None else assignment.forget
+    return assignment.fresh and kept.revision <= last
+
+
+def is_elsewhere(assignment: Assignment, node: str, kept: Kept | None) -> bool:
+    """Whether a job's data is on another node, and newer than what a worker here would go on from.
+
+    >>> from dataclasses import replace
+    >>> there = Kept("count", "n2", 4, 1, store="n3")
+    >>> here = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node")
+    >>> restored = [None, Restore("n3", "", 3), Restore("n3", "", 4)]
+    >>> [is_elsewhere(replace(here, restore=given), "n1", there) for given in restored]
+    [True, True, False]
+    """
+    if kept is None or kept.origin == node or is_forgotten(assignment, kept):
+        return False
+    return assignment.restore is None or assignment.restore.revision < kept.revision

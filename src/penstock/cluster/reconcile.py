@@ -31,7 +31,7 @@ from penstock.cluster.assigning import (
     wanted_until,
 )
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Restore, WorkerInfo
-from penstock.cluster.homes import Home, home_of
+from penstock.cluster.homes import Home, home_of, is_elsewhere
 from penstock.cluster.placing import Placed, Placer, Request
 from penstock.cluster.view import Actual, Rules, newest, of_today
 
@@ -193,7 +193,7 @@ class _Deciding:
             )
         if self._is_lost(assignment):
             return self._place(spec, assignment, f"node {assignment.node} is gone")
-        change = difference(spec, assignment) or self._moved(spec, assignment)
+        change = difference(spec, assignment) or self._moved(spec, assignment) or self._away(spec, assignment)
         if change:
             return self._place(spec, assignment, change)
         elsewhere = self._try_elsewhere(spec, assignment)
@@ -249,6 +249,15 @@ class _Deciding:
             return f"it was moved to {wanted}"
         return None
 
+    def _away(self, spec: JobSpec, assignment: Assignment) -> str | None:
+        """Say where a job's data is, if it is not where the job was assigned to: a worker there went on."""
+        kept = self.actual.kept.get(spec.name)
+        if spec.keep != "node" or kept is None or kept.origin not in self.actual.nodes:
+            return None
+        if not is_elsewhere(assignment, assignment.node, kept):
+            return None
+        return f"its data is on {kept.origin}, of revision {kept.revision}"
+
     def _is_lost(self, assignment: Assignment) -> bool:
         """Whether a driver's node is gone. A worker that still holds its place lives, whatever its node."""
         if assignment.node not in self.lost:
@@ -260,7 +269,8 @@ class _Deciding:
         """Have a job placed for a new worker."""
         home = home_of(spec, before, self.actual)
         if home.waits:
-            return self._status(spec, PENDING, f"{reason}: {home.waits}")
+            running = before is not None and not self._is_lost(before)
+            return self._status(spec, RUNNING if running else PENDING, f"{reason}: {home.waits}")
         staying, missing = executors(spec, before.executors if before else (), self.lost)
         there = before.node if before is not None and before.node not in self.lost else ""
         request = Request(

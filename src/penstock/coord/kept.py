@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.cluster.codec import DocumentError, decode, encode
@@ -18,15 +19,18 @@ def get_kept(store: Store, job: str) -> Kept | None:
     return None
 
 
-def put_kept(store: Store, kept: Kept) -> bool:
-    """Write where a job's data is, unless a later worker has said so already: False then."""
+def put_kept(store: Store, kept: Kept, refuse: Callable[[Kept], bool] = lambda _: False) -> bool:
+    """Write where a job's data is, unless a later worker has said so already: False then.
+
+    ``refuse`` may have other objections to what is there.
+    """
     path = f"{paths.KEPT}/{kept.job}"
     while True:
         node = store.get(path)
         try:
             if node is None:
                 store.create(path, encode(kept))
-            elif _is_later(node.data, kept):
+            elif _is_later(node.data, kept, refuse):
                 return False
             else:
                 store.set(path, encode(kept), version=node.version)
@@ -35,8 +39,8 @@ def put_kept(store: Store, kept: Kept) -> bool:
         return True
 
 
-def _is_later(data: bytes, than: Kept) -> bool:
+def _is_later(data: bytes, than: Kept, refuse: Callable[[Kept], bool]) -> bool:
     with suppress(DocumentError):
         known = decode(Kept, data)
-        return (known.revision, known.attempt) > (than.revision, than.attempt)
+        return (known.revision, known.attempt) > (than.revision, than.attempt) or refuse(known)
     return False

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from penstock.cluster.documents import Assignment, Kept, Location
+from penstock.cluster.homes import is_forgotten
 from penstock.daemons.instance import Instance
-from penstock.daemons.restoration import is_forgotten
 from penstock.daemons.worker_link import Link
 from penstock.errors import PenstockError, SettingError
 from penstock.log.retention import read_size

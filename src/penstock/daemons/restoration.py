@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from penstock.cluster.documents import Assignment, Kept, Restore
+from penstock.cluster.homes import is_forgotten
 from penstock.daemons.following import TAKE_OVER_AFTER
 from penstock.daemons.instance import Instance
 from penstock.daemons.worker_link import Link
@@ -36,17 +37,6 @@ def wanted_restore(assignment: Assignment, node: str, kept: Kept | None, *, has_
     if here is None or not here.store or has_data or is_forgotten(assignment, here):
         return None
     return Restore(here.store, here.store_url, here.revision)
-
-
-def is_forgotten(assignment: Assignment, kept: Kept) -> bool:
-    """Whether a worker starts from scratch as far as such data is concerned.
-
-    >>> again = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node", fresh=True, forget=3)
-    >>> [is_forgotten(again, Kept("count", "n1", revision, 1)) for revision in (3, 4)]
-    [True, False]
-    """
-    last = assignment.revision - 1 if assignment.forget is None else assignment.forget
-    return assignment.fresh and kept.revision <= last
 
 
 def _base(instance: Instance) -> Path:

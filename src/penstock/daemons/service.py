@@ -40,6 +40,8 @@ from penstock.schedule.explaining import explain_placement
 from penstock.schedule.rebalancing import rebalance
 from penstock.schedule.strategies import UnknownStrategyError, known
 
+_KEPT = {"shared": "where all nodes share it", "node": "with its node"}
+
 
 class Bundles(Protocol):
     """Where code is kept."""
@@ -184,6 +186,9 @@ class ClusterService:
             )
         if known is not None and not submission.fresh:
             self._check_compatible(known, submission)
+            if known.keep != submission.keep:
+                told = f"what job {name!r} has done is kept {_KEPT[known.keep]}"
+                raise RefusedError(f"{told}: submit it with --keep {known.keep}, or from scratch (--fresh)")
         spec = JobSpec(
             name=name,
             bundle=bundle,
@@ -268,6 +273,9 @@ class ClusterService:
             raise InvalidError(f"job {name!r} keeps its data with its node: it can have no executors")
         if changed == spec:
             raise InvalidError("nothing to scale was given")
+        assigned = self._documents.assignments().get(name)
+        if spec.keep == "node" and changed.nodes and assigned and assigned.node not in changed.nodes:
+            raise RefusedError(f"job {name!r} keeps its data on {assigned.node}: leave it that node")
         return self._change(changed, "it was scaled")
 
     def kill(self, name: str, drain: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.connect.log_ends import LogSource
@@ -10,12 +11,14 @@ from penstock.daemons.instance import Instance
 from penstock.daemons.keeping import Keeping, clients
 from penstock.daemons.restoration import Restoration
 from penstock.daemons.worker_link import Link
+from penstock.errors import SupersededError
 from penstock.graph.job import Job
 from penstock.log import Log
 from penstock.logs import get_logger
 
 _LAST_SNAPSHOT_SECONDS = 20.0
 _TOLD_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
 
 _log = get_logger(__name__)
 
@@ -53,16 +56,26 @@ class WorkerData:
             if isinstance(vertex.operator, LogSource) and vertex.operator.root is None:
                 Log.create(vertex.operator.folder, exist_ok=True)
 
-    def keep(self) -> None:
+    def keep(self, go_on: Callable[[], bool]) -> None:
         """Begin to copy: the job's folder is this worker's now.
 
         That it is here is told before anything is done here: else a leader could let the job go on from data
-        that lacks it. A store that is away holds it up for a while only.
+        that lacks it. Raises SupersededError when another node has newer data. A store that is away holds a
+        job up that came from elsewhere; one that has its data here waits for a while only.
         """
+        known = self._link.kept
         self._keeping = Keeping(self._instance, self._link, clients(self._token, os.environ))
         self._keeping.start()
-        if not self._keeping.introduced(_TOLD_SECONDS):
-            _log.warning("not told yet where the data is", seconds=_TOLD_SECONDS)
+        waited = 0.0
+        while not self._keeping.introduced(_LOOK_SECONDS):
+            waited += _LOOK_SECONDS
+            if self._link.outdated:
+                raise SupersededError(f"the data of job {self._instance.job!r} is on another node by now")
+            if not go_on():
+                raise SupersededError(f"job {self._instance.job!r} is not wanted here any more")
+            if waited >= _TOLD_SECONDS and known is not None and known.origin == self._instance.node:
+                _log.warning("not told yet where the data is", seconds=waited)
+                return
 
     def finish(self) -> None:
         """Have a copy of all that the job has done: it has stopped, and nobody goes on with it here."""

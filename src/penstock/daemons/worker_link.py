@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import Assignment, Kept, Location, Progress, Result, WorkerInfo
+from penstock.cluster.homes import is_elsewhere
 from penstock.coord import paths
 from penstock.coord.kept import get_kept, put_kept
 from penstock.coord.results import put_result
@@ -47,6 +48,7 @@ class Link:
         self._closing = False
         self._trouble = ""
         self._keeps = assignment.keep == "node"
+        self._assignment = assignment
         self._kept: Kept | None = None
         self._changed = threading.Condition()
         self.view = View(assignment, known=False)
@@ -54,7 +56,7 @@ class Link:
         self.location: Location | None = None
         """For a job whose data is with its node: who keeps a copy."""
         self.outdated = False
-        """Whether a later worker has said where the data is."""
+        """Whether another worker has said where the data is, and that counts."""
         self.kept: Kept | None = None
         """What was known of its data before this worker said anything."""
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
@@ -168,9 +170,9 @@ class Link:
         if news and (self._told is not None or self.view.assignment is not None):
             self._tell(store, wanted)
         if kept is not None:
-            if not put_kept(store, kept):
+            if not put_kept(store, kept, self._is_elsewhere):
                 self.outdated = True
-                _log.warning("not said where the data is", reason="a later worker has said so")
+                _log.warning("not said where the data is", reason="another worker has")
             with self._changed:
                 self._kept = None if self._kept is kept else self._kept
                 self._changed.notify_all()
@@ -195,6 +197,9 @@ class Link:
                 if node is not None:
                     others.append(decode(WorkerInfo, node.data))
         return View(assignment, tuple(others))
+
+    def _is_elsewhere(self, known: Kept) -> bool:
+        return is_elsewhere(self._assignment, self._wanted.node, known)
 
     def _look_at_data(self, store: Store) -> None:
         path = f"{paths.LOCATIONS}/{self._job}"

@@ -195,7 +195,7 @@ class Worker:
         self.place = take_over(self._base, claim, fresh=assignment.fresh, forget=assignment.forget)
         _log.info("taken over", folder=str(self.place), reason=reason)
         if self._data is not None:
-            self._data.keep()
+            self._data.keep(self._starting)
         self._handle = start(job, master=options.master, conf=options.settings, folder=self.place, taken=True)
         self._enter("running")
 

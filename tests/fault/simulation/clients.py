@@ -67,6 +67,7 @@ class Clients:
             nodes=self._nodes(),
             until=random.choice((None, None, None, "drained")),
             fresh=random.random() < 0.3,
+            keep=random.choice(("shared", "shared", "node")),
         )
         bundle = self._bundle()
         self._ask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import decode
-from penstock.cluster.documents import Assignment, JobSpec, MasterInfo
+from penstock.cluster.documents import Assignment, JobSpec, Kept, MasterInfo
 from penstock.cluster.supervising import slot_role
 from penstock.cluster.view import Rules
 from penstock.coord import paths
@@ -80,6 +80,8 @@ class Cluster:
             name: Machine(world, self.storage, name, CORES)
             for name in (f"n{number + 1}" for number in range(NODES))
         }
+        self.storage.promised = self.witness.promised
+        self.storage.up = lambda name: self.machines[name].up
         self._masters = {name: MasterActor(world, name) for name in (f"m{one + 1}" for one in range(MASTERS))}
         self.clients = Clients(self)
         self.faults = Faults(self)
@@ -138,7 +140,7 @@ class Cluster:
 
     def workers(self, job: str = "") -> list[Worker]:
         """Return the living workers of a job, or of all."""
-        names = [job] if job else sorted(self.storage.folders)
+        names = [job] if job else sorted({name for name, _ in self.storage.folders})
         machines = list(self.machines.values())
         return [worker for name in names for machine in machines for worker in machine.workers(name)]
 
@@ -187,7 +189,7 @@ class Cluster:
     def _check_scratch(self, name: str) -> None:
         """See that a job that was to begin from scratch did so, and only once."""
         begun = self.witness.begun.get(name, [])
-        takeovers = self.storage.of(name).takeovers
+        takeovers = self.storage.takeovers.get(name, [])
         due = False
         for (after, fresh), (until, _) in zip(begun, [*begun[1:], (1 << 30, False)], strict=True):
             due = due or fresh
@@ -214,7 +216,7 @@ class Cluster:
             raise UnsettledError(f"{name} shall end and has not: {status}, {told}")
         up = [one for one in sorted(self.machines) if self.machines[one].up]
         able = [one for one in up if not spec.nodes or one in spec.nodes]
-        if not able:
+        if not able or (status.phase == "PENDING" and self._lacks_data(name)):
             return
         if len(workers) != 1 or workers[0].phase != "running" or status.phase != "RUNNING":
             raise UnsettledError(f"{name} shall run, is {status}, and has {told} for {assignment}")
@@ -226,6 +228,12 @@ class Cluster:
         if worker.node not in able or (spec.driver in able and worker.node != spec.driver):
             raise UnsettledError(f"{name} runs on {worker.node}, not on {spec.driver or able}")
         self._check_executors(spec, assignment, worker)
+
+    def _lacks_data(self, name: str) -> bool:
+        """Whether the node with a job's data is gone, and so is every copy; then it waits for one of them."""
+        node = self.world.ensemble.tree.get(f"{paths.KEPT}/{name}")
+        kept = decode(Kept, node.data) if node is not None else None
+        return kept is not None and kept.origin in self._lost and kept.store in ("", *self._lost)
 
     def _check_executors(self, spec: JobSpec, assignment: Assignment, worker: Worker) -> None:
         wanted = sorted((slot.node, slot_role(slot.ordinal)) for slot in assignment.executors)

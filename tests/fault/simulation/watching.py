@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from penstock.cluster.codec import decode
-from penstock.cluster.documents import Assignment, Epoch, JobSpec, JobStatus
+from penstock.cluster.documents import Assignment, Epoch, JobSpec, JobStatus, Kept
 from penstock.coord import paths
 from penstock.coord.store import Check, Delete, Operation
 from penstock.coord.tree import Change, Tree
@@ -16,7 +16,7 @@ GRACE = 4.0
 """How long a node may be missed before its work goes elsewhere."""
 NOTICED = 20.0
 """A node that was back for less may never have been seen by a leader that was paused."""
-LEADERS_OWN = (paths.JOBS, paths.ASSIGNMENTS, paths.STATUS, paths.ALARMS)
+LEADERS_OWN = (paths.JOBS, paths.ASSIGNMENTS, paths.STATUS, paths.ALARMS, paths.LOCATIONS)
 
 
 class WatchedTree(Tree):
@@ -62,6 +62,8 @@ class Witness:
         self.gone_since: dict[str, float] = {}
         """Since when each node has been missed, if it is."""
         self._there_since: dict[str, float] = {}
+        self.promised: dict[str, int] = {}
+        """By job, how many batches its copy is said to have."""
         self.over: dict[str, str] = {}
         """The phase of jobs that are over."""
 
@@ -74,6 +76,10 @@ class Witness:
                 self._epoch(decode(Epoch, operation.data))
             elif root == paths.NODES:
                 self._node(name, gone=isinstance(operation, Delete))
+            elif root == paths.KEPT and not isinstance(operation, Delete):
+                kept = decode(Kept, operation.data)
+                if kept.store:
+                    self.promised[name] = kept.batch + 1
             elif root in LEADERS_OWN:
                 self._leads(operation, owner)
                 self._leader_wrote(root, name, operation)

@@ -12,6 +12,7 @@ from penstock.daemons.worker_link import Link
 from penstock.errors import PenstockError
 from simulation.actors import Actor
 from simulation.storage import Claim, InUseError, Storage, TakenError
+from simulation.worker_data import WorkerData
 from simulation.world import World
 
 START_SECONDS = (2.0, 6.0)
@@ -72,13 +73,19 @@ class Worker(Actor):
             application = f"{assignment.job}-{assignment.revision}-{attempt}"
             storage.applications[application] = self
             self.info = replace(self.info, app_id=application, driver_url=f"spark://{node}")
-        self.folder = storage.of(assignment.job)
+        kept = assignment.keep == "node"
+        self.folder = storage.of(assignment.job, node if kept else "")
+        self._storage = storage
         self.asked_to_stop = False
         self.hung = False
         self.beaten = 0.0
         self.next_batch = 0
+        self._emptied = False
+        self.begun = False
+        """Whether it has begun to work on data that is with its node."""
         self._exited = exited
         self._link = SteppedLink(self.connect, assignment, self.info)
+        self._data = WorkerData(world, storage, self._link, assignment, node, self.claim) if kept else None
         self._line: Store | None = None
         self._ready_at = world.now + world.random.uniform(*START_SECONDS)
         self._since = 0.0
@@ -125,9 +132,18 @@ class Worker(Actor):
         elif self.assignment.bundle.startswith(POISON):
             self._conclude("refused", "its code is poison")
             self._leave(Decision(Step.STOP, "its code is poison", "refused"))
-        else:
+        elif self._has_data():
             self._since = self.world.now
             self._enter("ready")
+
+    def _has_data(self) -> bool:
+        """Whether data that is with its node is here; leave if nobody wants it here any more."""
+        if self._data is None or self._data.there():
+            return True
+        decision = decide(self._situation(), self._link.view, self.world.now)
+        if decision.step is Step.STOP:
+            self._leave(decision)
+        return False
 
     def _wait(self) -> None:
         decision = decide(self._situation(), self._link.view, self.world.now)
@@ -142,7 +158,10 @@ class Worker(Actor):
             except InUseError as error:
                 self.exit("failed", str(error))
             else:
-                self.world.tell(self.name, f"takes over: {decision.reason}")
+                self.world.tell(self.name, f"takes over: {decision.reason}, batch {self.next_batch} is next")
+                self._emptied = self.folder.takeovers[-1][1]
+                if self._data is not None:
+                    self._data.introduce()
                 self._enter("running")
 
     def _forget(self) -> int:
@@ -152,16 +171,31 @@ class Worker(Actor):
     def _work(self) -> None:
         decision = decide(self._situation(), self._link.view, self.world.now)
         self.interlude()
+        if self._data is not None and not self._introduced(self._data):
+            return
         try:
             self.folder.commit(self.claim, self.next_batch)
         except TakenError as error:
             self.exit("superseded", str(error))
             return
         self.next_batch += 1
+        if self._data is not None:
+            self._data.copy(self.folder)
+            self._data.forget_others()
         if drains(self._link.view):
             self._left -= 1
         if decision.step is Step.STOP:
             self._leave(decision)
+
+    def _introduced(self, data: WorkerData) -> bool:
+        """Whether it may begin; it leaves if the data is elsewhere, or nobody wants it here any more."""
+        if self.begun or data.introduced():
+            if not self.begun:
+                self._storage.check_promise(self.folder, emptied=self._emptied)
+            self.begun = True
+        elif data.outdated or self.asked_to_stop or self._link.view.assignment is None:
+            self.exit("superseded", "its data is elsewhere, or it is not wanted here")
+        return self.begun
 
     def _situation(self) -> Situation:
         return Situation(

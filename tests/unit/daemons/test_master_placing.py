@@ -141,6 +141,30 @@ def test_what_cannot_be_with_a_node_is_refused() -> None:
         leader.service.scale("job", {"executors": 1}, None)
 
 
+def test_data_does_not_change_its_place_by_a_word() -> None:
+    leader = Leader("n1", "n2")
+    leader.submit("job", keep="node")
+    leader.look(2.0)
+    leader.service.kill("job", drain=False)
+    leader.look(3.0)
+    with pytest.raises(RefusedError, match="with its node: submit it with --keep node, or from scratch"):
+        leader.submit("job")
+    fresh = Submission("job.py", {"name": "job", "vertices": []}, fresh=True)
+    leader.service.submit(fresh, "b" * 64)
+
+
+def test_a_job_keeps_the_node_with_its_data_among_those_it_may_use() -> None:
+    leader = Leader("n1", "n2")
+    leader.submit("job", keep="node")
+    leader.look(2.0)
+    assigned = leader.assignment("job")
+    assert assigned is not None
+    [other] = {"n1", "n2"} - {assigned.node}
+    with pytest.raises(RefusedError, match=f"keeps its data on {assigned.node}"):
+        leader.service.scale("job", {}, (other,))
+    assert leader.service.scale("job", {}, (assigned.node,))["name"] == "job"
+
+
 def test_a_job_that_is_over_has_no_tasks_to_explain() -> None:
     leader = Leader("n1")
     leader.submit("job")

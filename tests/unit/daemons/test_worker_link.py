@@ -150,7 +150,7 @@ def test_who_leaves_is_gone_at_once(world: _World) -> None:
 def test_a_job_whose_data_is_with_its_node_hears_of_its_location_and_of_its_copy(world: _World) -> None:
     assignment = replace(ASSIGNMENT, keep="node")
     world.link = Link(world.connect, assignment, INFO)
-    known = Kept("job", "n9", 1, 1, "n2", "http://n2", 5, 40)
+    known = Kept("job", "n1", 1, 1, "n2", "http://n2", 5, 40)
     world.store.create(f"{paths.KEPT}/job", encode(known))
     world.store.create(PLACE, encode(assignment))
     world.link.start()
