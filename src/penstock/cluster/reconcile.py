@@ -220,13 +220,16 @@ class _Deciding:
         return self._progress(spec, assignment)
 
     def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> Sequence[_Intent]:
-        """Move a job whose worker keeps dying: it may be the node's fault (Lee et al., IV.C)."""
+        """Move a job whose worker keeps dying: it may be the node's fault (Lee et al., IV.C).
+
+        One that keeps its data with its node stays: elsewhere it would have less.
+        """
         failures = self.actual.failures.get(spec.name)
         if (
             failures is None
             or failures.revision != assignment.revision
             or failures.count != self.rules.move_after
-            or home_of(spec, assignment, self.actual).only
+            or spec.keep == "node"
         ):
             return []
         reason = f"its worker has died {failures.count} times on {assignment.node}"

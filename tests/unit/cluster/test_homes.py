@@ -8,6 +8,7 @@ from typing import Any
 from penstock.cluster.actions import Assign, SetStatus
 from penstock.cluster.documents import (
     Assignment,
+    Failures,
     JobSpec,
     JobStatus,
     Kept,
@@ -105,6 +106,34 @@ def test_a_node_that_comes_back_before_anybody_began_elsewhere_has_the_data_stil
     found = _assigned(back)
     assert found is not None
     assert (found.node, found.restore) == ("n1", None)
+
+
+def test_a_job_that_keeps_dying_is_not_moved_away_from_its_data() -> None:
+    failures = {"job": Failures("job", 3, 3, "it died", "n1", NOW)}
+    assert _assigned(_actual("n1", "n2", failures=failures)) is None
+    missed = _actual("n2", failures=failures, absent_since={"n1": NOW})
+    assert _assigned(missed) is None, "its node is missed, and not given up yet"
+
+
+def test_a_job_follows_its_data_if_a_worker_elsewhere_went_on_with_it() -> None:
+    moved_on = replace(KEPT, origin="n2", revision=4)
+    back = replace(ASSIGNED, revision=5)
+    found = _assigned(_actual("n1", "n2", assignments={"job": back}, kept={"job": moved_on}))
+    assert found is not None
+    assert (found.node, found.restore) == ("n2", None)
+
+
+def test_a_job_that_is_restored_elsewhere_does_not_go_back_when_its_node_does() -> None:
+    restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
+    actual = _actual("n1", "n2", "n3", assignments={"job": restoring})
+    assert home_of(SPEC, restoring, actual) == Home(only="n2", restore=RESTORE)
+
+
+def test_a_job_that_may_not_use_the_node_with_its_data_waits() -> None:
+    elsewhere = replace(SPEC, nodes=("n2", "n3"))
+    actual = _actual("n1", "n2", "n3")
+    assert _assigned(actual, elsewhere) is None
+    assert "allow that node" in home_of(elsewhere, ASSIGNED, actual).waits
 
 
 def test_what_is_to_be_forgotten_holds_nobody() -> None:
