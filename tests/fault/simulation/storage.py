@@ -99,10 +99,8 @@ class Storage(Generic[T]):
         takeovers = self.takeovers.setdefault(job, [])
         return self.folders.setdefault((job, node), JobFolder(job, takeovers=takeovers))
 
-    def check_promise(self, folder: JobFolder, *, emptied: bool) -> None:
+    def check_promise(self, folder: JobFolder) -> None:
         """See that a job that begins on a node has all that a copy of it was said to have."""
-        if emptied:
-            self.promised[folder.job] = 0
         promised = self.promised.get(folder.job, 0)
         if len(folder.ledger) < promised:
             has = f"{folder.holder} goes on with {len(folder.ledger)} batches"

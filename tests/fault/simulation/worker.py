@@ -80,7 +80,6 @@ class Worker(Actor):
         self.hung = False
         self.beaten = 0.0
         self.next_batch = 0
-        self._emptied = False
         self.begun = False
         """Whether it has begun to work on data that is with its node."""
         self._exited = exited
@@ -159,9 +158,8 @@ class Worker(Actor):
                 self.exit("failed", str(error))
             else:
                 self.world.tell(self.name, f"takes over: {decision.reason}, batch {self.next_batch} is next")
-                self._emptied = self.folder.takeovers[-1][1]
                 if self._data is not None:
-                    self._data.introduce()
+                    self._data.introduce(emptied=self.folder.takeovers[-1][1])
                 self._enter("running")
 
     def _forget(self) -> int:
@@ -191,7 +189,7 @@ class Worker(Actor):
         """Whether it may begin; it leaves if the data is elsewhere, or nobody wants it here any more."""
         if self.begun or data.introduced():
             if not self.begun:
-                self._storage.check_promise(self.folder, emptied=self._emptied)
+                self._storage.check_promise(self.folder)
             self.begun = True
         elif data.outdated or self.asked_to_stop or self._link.view.assignment is None:
             self.exit("superseded", "its data is elsewhere, or it is not wanted here")

@@ -58,9 +58,11 @@ class WorkerData:
             return False
         return True
 
-    def introduce(self) -> None:
+    def introduce(self, *, emptied: bool) -> None:
         """Say that the data is here, before anything is done with it."""
         known = self._link.kept
+        if emptied and (known is None or is_forgotten(self._assignment, known)):
+            self._storage.promised[self._job] = 0
         self._kept = first_word(self._assignment, self._node, self._claim[1], known)
         if known is not None and known.store and not self._kept.store and self._is_ours(known):
             self._leaving.add(known.store)
