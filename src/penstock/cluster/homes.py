@@ -30,7 +30,13 @@ def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
     if kept is None or (spec.fresh and kept.revision <= spec.forget):
         # Its worker has not begun yet, or what it did is to be forgotten.
         return Home(only=before.node if before is not None and before.node in actual.nodes else "")
-    if before is not None and before.node in actual.nodes and before.node != kept.origin and before.restore:
+    if (
+        before is not None
+        and before.node in actual.nodes
+        and before.node != kept.origin
+        and before.restore is not None
+        and not works_on(kept, actual)
+    ):
         # It may begin there at any moment, also when the node that was lost is back.
         return Home(only=before.node, restore=before.restore)
     if kept.origin in actual.nodes and spec.nodes and kept.origin not in spec.nodes:
@@ -48,6 +54,14 @@ def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
     return Home(
         prefer=location.redeploy if location is not None else kept.store,
         restore=Restore(kept.store, kept.store_url, kept.revision),
+    )
+
+
+def works_on(kept: Kept, actual: Actual) -> bool:
+    """Whether a worker on the node with a job's data lives and goes on with it."""
+    return kept.origin in actual.nodes and any(
+        worker.node == kept.origin and worker.revision == kept.revision and worker.phase == "running"
+        for worker in actual.workers.get(kept.job, ())
     )
 
 

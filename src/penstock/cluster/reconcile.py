@@ -31,7 +31,7 @@ from penstock.cluster.assigning import (
     wanted_until,
 )
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Restore, WorkerInfo
-from penstock.cluster.homes import Home, home_of, is_elsewhere
+from penstock.cluster.homes import Home, home_of, is_elsewhere, works_on
 from penstock.cluster.placing import Placed, Placer, Request
 from penstock.cluster.view import Actual, Rules, newest, of_today
 
@@ -257,9 +257,11 @@ class _Deciding:
         kept = self.actual.kept.get(spec.name)
         if spec.keep != "node" or kept is None or kept.origin not in self.actual.nodes:
             return None
-        if not is_elsewhere(assignment, assignment.node, kept):
-            return None
-        return f"its data is on {kept.origin}, of revision {kept.revision}"
+        if is_elsewhere(assignment, assignment.node, kept):
+            return f"its data is on {kept.origin}, of revision {kept.revision}"
+        if kept.origin != assignment.node and works_on(kept, self.actual):
+            return f"{kept.origin} is back, and its worker there goes on"
+        return None
 
     def _is_lost(self, assignment: Assignment) -> bool:
         """Whether a driver's node is gone. A worker that still holds its place lives, whatever its node."""

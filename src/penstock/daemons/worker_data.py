@@ -11,10 +11,11 @@ from penstock.daemons.instance import Instance
 from penstock.daemons.keeping import Keeping, clients
 from penstock.daemons.restoration import Restoration
 from penstock.daemons.worker_link import Link
-from penstock.errors import SupersededError
+from penstock.errors import JobFailedError, SupersededError
 from penstock.graph.job import Job
 from penstock.log import Log
 from penstock.logs import get_logger
+from penstock.snapshots.restoring import not_restored
 
 _LAST_SNAPSHOT_SECONDS = 20.0
 _TOLD_SECONDS = 5.0
@@ -60,7 +61,7 @@ class WorkerData:
         """Begin to copy: the job's folder is this worker's now.
 
         That it is here is told before anything is done here: else a leader could let the job go on from data
-        that lacks it. Raises SupersededError when another node has newer data. A store that is away holds a
+        that lacks it. Raises JobFailedError when another node has newer data. A store that is away holds a
         job up that came from elsewhere; one that has its data here waits for a while only.
         """
         known = self._link.kept
@@ -70,7 +71,8 @@ class WorkerData:
         while not self._keeping.introduced(_LOOK_SECONDS):
             waited += _LOOK_SECONDS
             if self._link.outdated:
-                raise SupersededError(f"the data of job {self._instance.job!r} is on another node by now")
+                not_restored(self._home)  # What was restored is of yesterday: the next attempt looks again.
+                raise JobFailedError(f"the data of job {self._instance.job!r} is newer on another node")
             if not go_on():
                 raise SupersededError(f"job {self._instance.job!r} is not wanted here any more")
             if waited >= _TOLD_SECONDS and known is not None and known.origin == self._instance.node:

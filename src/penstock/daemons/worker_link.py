@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import Assignment, Kept, Location, Progress, Result, WorkerInfo
-from penstock.cluster.homes import is_elsewhere
+from penstock.cluster.homes import is_elsewhere, is_forgotten
 from penstock.coord import paths
 from penstock.coord.kept import get_kept, put_kept
 from penstock.coord.results import put_result
@@ -199,7 +199,11 @@ class Link:
         return View(assignment, tuple(others))
 
     def _is_elsewhere(self, known: Kept) -> bool:
-        return is_elsewhere(self._assignment, self._wanted.node, known)
+        """Whether somebody has worked on the data elsewhere since this worker looked."""
+        node, seen = self._wanted.node, self.kept.number if self.kept is not None else 0
+        return is_elsewhere(self._assignment, node, known) or (
+            known.origin != node and not is_forgotten(self._assignment, known) and known.number > seen
+        )
 
     def _look_at_data(self, store: Store) -> None:
         path = f"{paths.LOCATIONS}/{self._job}"

@@ -53,6 +53,11 @@ def restored(home: Path) -> Restored | None:
     return _read(home.with_name(MARKER))
 
 
+def not_restored(home: Path) -> None:
+    """Have a home restored again that nobody has worked on since it was: there is a newer snapshot."""
+    home.with_name(MARKER).unlink(missing_ok=True)
+
+
 def restore(
     home: Path,
     job: str,

@@ -191,8 +191,11 @@ class Worker(Actor):
             if not self.begun:
                 self._storage.check_promise(self.folder)
             self.begun = True
-        elif data.outdated or self.asked_to_stop or self._link.view.assignment is None:
-            self.exit("superseded", "its data is elsewhere, or it is not wanted here")
+        elif data.outdated:
+            data.not_restored()
+            self.exit("failed", "its data is newer on another node")
+        elif self.asked_to_stop or self._link.view.assignment is None:
+            self.exit("superseded", "it is not wanted here any more")
         return self.begun
 
     def _situation(self) -> Situation:

@@ -77,6 +77,10 @@ class WorkerData:
         here = known is not None and known.origin == self._node
         return self._link.kept_told(0.0) or (here and self._world.now >= self._told_by)
 
+    def not_restored(self) -> None:
+        """Have the next attempt restore again."""
+        self._storage.restored.pop((self._job, self._node), None)
+
     @property
     def outdated(self) -> bool:
         """Whether another node has newer data."""
