@@ -33,6 +33,9 @@ def wanted_restore(assignment: Assignment, node: str, kept: Kept | None, *, has_
     here = kept if kept is not None and kept.origin == node else None
     given = assignment.restore
     if given is not None and (here is None or here.revision <= given.revision):
+        if kept is not None and kept.store and kept.revision == given.revision:
+            # Who was taken for lost may have gone on for a while, and have had its copy elsewhere in the end.
+            return Restore(kept.store, kept.store_url, given.revision)
         return given
     if here is None or not here.store or has_data or is_forgotten(assignment, here):
         return None

@@ -40,8 +40,15 @@ def test_a_job_that_is_new_or_has_its_data_restores_nothing() -> None:
 def test_a_job_whose_node_was_lost_restores_what_its_assignment_says() -> None:
     restore = Restore("n3", "http://n3", 4)
     assigned = replace(ASSIGNMENT, restore=restore)
-    assert _wanted(KEPT, assigned) == restore
+    assert _wanted(replace(KEPT, origin="n9", store="n3", store_url="http://n3"), assigned) == restore
     assert _wanted(None, assigned) == restore
+
+
+def test_a_copy_that_has_moved_since_is_restored_from_where_it_is() -> None:
+    assigned = replace(ASSIGNMENT, restore=Restore("n3", "http://n3", 4))
+    moved = Kept("job", "n9", 4, 1, "n5", "http://n5", 12, 44)
+    assert _wanted(moved, assigned) == Restore("n5", "http://n5", 4)
+    assert _wanted(replace(moved, store="", store_url=""), assigned) == assigned.restore
 
 
 def test_a_node_that_has_lost_the_data_itself_restores_the_copy_of_it() -> None:
