@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Set
 
+from penstock.schedule.location.bounds import Bounds
 from penstock.schedule.location.ledger import SLACK, worst
 from penstock.schedule.location.placement import Placement
 
@@ -21,11 +22,10 @@ CHEAPER = 3
 class Chains:
     """Finds chains in a placement, and changes nothing."""
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: Placement, bounds: Bounds) -> None:
         self.placement = placement
+        self.bounds = bounds
         self._looked = 0
-        self._empty = Placement(placement.problem)
-        self._able: dict[int, list[int]] = {}
 
     def spent(self) -> int:
         """Return what was looked at since this was asked last, in the effort of a place that is tried."""
@@ -69,11 +69,8 @@ class Chains:
 
     def _able_servers(self, task: int) -> list[int]:
         """Return the servers that could take a task if it were alone and where it is not yet."""
-        if task not in self._able:
-            servers = range(len(self._empty.network.names))
-            self._able[task] = [server for server in servers if self._empty.can_take(task, server)]
         place = self.placement.places[task]
-        return [server for server in self._able[task] if place != (server, server)]
+        return [server for server in self.bounds.alone[task].able if place != (server, server)]
 
     def _bears(self, task: int, server: int) -> bool:
         """Can the way bear the storing of a task? Its own link does so already."""

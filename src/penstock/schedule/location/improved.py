@@ -27,19 +27,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.schedule.location.algorithm1 import algorithm1
+from penstock.schedule.location.bounds import Bounds
 from penstock.schedule.location.candidates import Candidates
 from penstock.schedule.location.model import Decision, Problem, decide
 from penstock.schedule.location.placement import Placement
 from penstock.schedule.location.repair import Repair
 from penstock.schedule.location.ruin import Ruin
+from penstock.schedule.location.trial import Trial
 
 Order = Callable[[Placement], list[int]]
+Start = tuple[float, Placement, set[int]]
+"""What it costs, and what was kept in it."""
 
 MUCH_WORSE = 2.0
 SECONDS_WORTH = 1.0
 EFFORT = 20_000
 EFFORT_PER_TASK = 8
 EXPLAINED = 30
+FEW_SERVERS = 64
 FEW_TASKS = 24
 """Up to so many, what costs something is tried from several orders of the tasks, and from Algorithm 1."""
 RUIN_EFFORT = 6
@@ -68,22 +73,28 @@ def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> D
     if effort is None:
         effort = EFFORT + EFFORT_PER_TASK * len(problem.tasks)
     few = len(problem.tasks) <= FEW_TASKS
-    starts: list[tuple[float, Repair]] = []
+    starts: list[Start] = []
     for order in _ORDERS if few else _ORDERS[:1]:
         placement = Placement(problem)
         kept = _keep(placement, previous) if previous else set()
-        starts.append(_start(placement, kept, order, effort))
+        _place(placement, kept, order, effort)
+        starts.append((placement.total(), placement, kept))
         if starts[-1][0] == 0.0:
             return _decision(problem, placement)
     if few and previous is None:
         placement = Placement(problem)
         _keep(placement, algorithm1(problem))
-        starts.append(_start(placement, set(), _hardest_first, effort))
+        _place(placement, set(), _hardest_first, effort)
+        starts.append((placement.total(), placement, set()))
     starts.sort(key=lambda start: start[0])
-    for _, repair in starts:
-        repair.effort = effort // len(starts)
-        repair.run()
-    cheapest = min((repair for _, repair in starts), key=lambda repair: repair.placement.total())
+    bounds = Bounds(problem, placement.network) if len(problem.servers) <= FEW_SERVERS else None
+    repairs = []
+    for _, placement, kept in starts:
+        repairs.append(Repair(placement, kept, effort // len(starts), bounds))
+        repairs[-1].run()
+        if repairs[-1].done():
+            return _decision(problem, placement)
+    cheapest = min(repairs, key=lambda repair: repair.placement.total())
     if few:
         # A decision that is made again and again, and keeps most of the one before, must not take long.
         _search(cheapest, effort if previous else RUIN_EFFORT * effort)
@@ -99,13 +110,12 @@ def _search(repair: Repair, effort: int) -> None:
         repair.run()
 
 
-def _start(placement: Placement, kept: set[int], order: Order, effort: int) -> tuple[float, Repair]:
-    """Place all tasks that are not placed yet in an order, and return what that costs."""
+def _place(placement: Placement, kept: set[int], order: Order, effort: int) -> None:
+    """Place all tasks that are not placed yet in an order."""
     open_tasks = [task for task in order(placement) if placement.places[task] is None]
     candidates = Candidates(placement, effort)
-    repair = Repair(placement, kept, effort)
-    repair.place([task for task in open_tasks if not candidates.put(task)])
-    return sum(placement.seconds(task) for task in range(len(placement.places))), repair
+    left = [task for task in open_tasks if not candidates.put(task)]
+    Trial(placement, kept, effort).place_all(left)
 
 
 def _decision(problem: Problem, placement: Placement) -> Decision:

@@ -1,0 +1,163 @@
+"""Changes that are tried: tasks are taken out and placed anew, and all is taken back unless it is a gain."""
+
+from __future__ import annotations
+
+from penstock.schedule.location.placement import Place, Placement
+
+WIDE = 8
+FEW = 64
+AT_LEAST = 24
+TURNS = 6
+TRIED_PAIRS = 4
+SHARING = 8
+"""How many places could be looked at in the time that sharing the bandwidth takes, for each transfer."""
+GAIN = 1e-6
+"""Less than this part of the cost is no gain, but rounding."""
+
+
+class Trial:
+    """Places tasks where that is cheapest, and remembers what was before. What it tries is effort spent."""
+
+    def __init__(self, placement: Placement, kept: set[int], effort: int) -> None:
+        self.placement = placement
+        self.kept = kept
+        self.effort = effort
+        self._turn = 0
+        self._noted: dict[int, tuple[Place | None, float]] = {}
+        placement.fixed = kept
+
+    def place_all(self, left: list[int]) -> None:
+        """Place these tasks one by one, without taking anything away for them.
+
+        On large clusters a task sees only some of the servers at a time, so those left over get more turns.
+        """
+        for turn in range(TURNS if len(self.placement.network.names) > FEW else 1):
+            self._turn = turn
+            for task in left:
+                if self.placement.places[task] is None:
+                    self._place(task)
+        self._noted.clear()
+
+    def _note(self, task: int) -> None:
+        self._noted.setdefault(task, (self.placement.places[task], self.placement.rates[task]))
+
+    def _take_out(self, task: int) -> None:
+        self._note(task)
+        self.placement.remove(task)
+
+    def _keep_if_cheaper(self) -> bool:
+        """Share the bandwidth anew; then take back all since the last step, unless it is a gain."""
+        placement = self.placement
+        for source in sorted({placement.sources[task] for task in self._noted}):
+            for task in placement.apart.get(source, ()):
+                self._note(task)
+            placement.share(source)
+        noted = sorted(self._noted.items())
+        self.effort -= SHARING * len(noted)
+        before = sum(placement.cost(task, place, rate) for task, (place, rate) in noted)
+        after = sum(placement.seconds(task) for task, _ in noted)
+        self._noted = {}
+        if after < before * (1 - GAIN):
+            return True
+        for task, _ in noted:
+            placement.remove(task)
+        for task, (place, rate) in noted:
+            if place is not None:
+                placement.put(task, place, rate)
+        return False
+
+    def _place(self, task: int) -> None:
+        """Put a task on one server, else on two so that its source's transfers are cheapest, else nowhere."""
+        placement = self.placement
+        self._note(task)
+        reach = placement.reach(task)
+        self.effort -= len(reach) + 1
+        server = self._one_server(task, reach)
+        if server is not None:
+            placement.put(task, (server, server))
+            return
+        source = placement.sources[task]
+        best: tuple[float, Place] | None = None
+        rates = {other: placement.rates[other] for other in sorted(placement.apart.get(source, ()))}
+        for other in rates:
+            self._note(other)
+        others = placement.source_seconds(source)
+        limit = others + placement.seconds(task)
+        least = others + placement.needs[task][1] / placement.problem.rates[0]
+        for pair in self._pairs(task, reach):
+            if best and best[0] <= least * (1 + GAIN):
+                break
+            self.effort -= SHARING * (1 + len(rates))
+            if placement.put_apart(task, pair):
+                seconds = placement.source_seconds(source)
+                if seconds < (best[0] if best else limit) * (1 - GAIN):
+                    best = seconds, pair
+                placement.remove(task)
+                for other, rate in rates.items():
+                    placement.set_rate(other, rate)
+        if best:
+            placement.put_apart(task, best[1])
+
+    def _one_server(self, task: int, reach: list[int]) -> int | None:
+        placement = self.placement
+        if len(reach) <= FEW:
+            able = [server for server in reach if placement.can_take(task, server)]
+            # The fullest that can take it, to leave large gaps for large tasks.
+            return min(able, key=lambda server: placement.ledger.free_cpu[server]) if able else None
+        return next((server for server in self._some(task, reach) if placement.can_take(task, server)), None)
+
+    def _some(self, task: int, servers: list[int]) -> list[int]:
+        """Return servers from another one on for each task, so that full ones are not asked each time.
+
+        When the effort is spent these are only a few.
+        """
+        if len(servers) <= FEW:
+            return servers
+        begin = (task * 37 + self._turn * AT_LEAST) % len(servers)
+        order = servers[begin:] + servers[:begin]
+        return order if self.effort > 0 else order[:AT_LEAST]
+
+    def _pairs(self, task: int, reach: list[int]) -> list[Place]:
+        """Return the pairs of servers between which there is the most room, some few of them."""
+        placement = self.placement
+        source = placement.sources[task]
+        stores = [server for server in self._some(task, reach) if placement.can_store(task, server)]
+        if not stores:
+            return []
+        servers = self._some(task, list(range(len(placement.network.names))))
+        redeploys = [server for server in servers if placement.can_redeploy(task, server)]
+        self.effort -= len(reach) + len(servers)
+        if len(servers) > WIDE:
+            room, most = placement.ledger.room, WIDE if self.effort > 0 else WIDE // 2
+            stores = sorted(stores, key=lambda server: -room(server, source))[:most]
+            redeploys = sorted(redeploys, key=lambda server: -room(server, source))[:most]
+        pairs = [(store, redeploy) for store in stores for redeploy in redeploys if store != redeploy]
+        self.effort -= len(pairs)
+        left = Left(placement, source)
+        pairs.sort(key=lambda pair: (-left.between(*pair), pair))
+        return pairs[: TRIED_PAIRS if self.effort > 0 else 1]
+
+
+class Left:
+    """What edges leave for the transfers of a source: looked up once for all pairs of servers."""
+
+    def __init__(self, placement: Placement, source: int) -> None:
+        self._ledger, self._source = placement.ledger, source
+        self._path = placement.network.path
+        self._edges: dict[int, float] = {}
+
+    def between(self, store: int, redeploy: int) -> float:
+        return self._least(self._path(store, redeploy))
+
+    def above(self, store: int, redeploy: int) -> float:
+        """Return what the uplinks leave, whatever the servers' own links do."""
+        return self._least(self._path(store, redeploy)[1:-1])
+
+    def _least(self, path: tuple[int, ...]) -> float:
+        least = float("inf")
+        for edge in path:
+            left = self._edges.get(edge)
+            if left is None:
+                left = self._edges[edge] = self._ledger.edge_left(edge, self._source)
+            least = min(least, left)
+        return least
