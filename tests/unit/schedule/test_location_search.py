@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from penstock.schedule.location import Problem, Server, Task, algorithm1, resolve, solve, verify
+from penstock.schedule.location.bounds import Bounds
 from penstock.schedule.location.chains import Chains
 from penstock.schedule.location.exact import solve_highs
 from penstock.schedule.location.model import Decision, decide
@@ -38,21 +39,25 @@ def _row() -> tuple[Problem, Placement]:
 
 def test_a_chain_pushes_tasks_on_until_one_finds_a_free_place() -> None:
     _, placement = _row()
-    moves, left_over = next(Chains(placement).of(2, frozenset()))
+    moves, left_over = next(
+        Chains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset())
+    )
     assert moves == [(2, 3), (1, 2), (0, 1)]
     assert left_over is None
 
 
 def test_a_chain_leaves_kept_tasks_alone() -> None:
     _, placement = _row()
-    assert list(Chains(placement).of(2, frozenset({0}))) == [([(2, 3)], 1)]
-    assert list(Chains(placement).of(2, frozenset({1}))) == []
+    assert list(Chains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset({0}))) == [
+        ([(2, 3)], 1)
+    ]
+    assert list(Chains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset({1}))) == []
 
 
 def test_looking_for_chains_changes_nothing() -> None:
     _, placement = _row()
     before = list(placement.places), [dict(loads) for loads in placement.ledger.cpu]
-    chains = Chains(placement)
+    chains = Chains(placement, Bounds(placement.problem, placement.network))
     list(chains.of(2, frozenset()))
     assert (placement.places, placement.ledger.cpu) == before
     assert chains.spent() > 0

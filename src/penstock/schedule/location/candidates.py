@@ -76,11 +76,11 @@ class Candidates:
             if self.scans < len(reach):
                 return None
             self.scans -= len(reach)
-        rack = network.rack_of
-        order = sorted(
-            reach, key=lambda server: (rack[server] != rack[source], self.pressure[server], server)
+        rack, pressure = network.rack_of, self.pressure
+        able = [server for server in reach if self._can_take(task, server)]
+        return min(
+            able, key=lambda server: (rack[server] != rack[source], pressure[server], server), default=None
         )
-        return next((server for server in order if self._can_take(task, server)), None)
 
     def _first(self, task: int, heap: list[tuple[float, int]], most: int) -> int | None:
         seen: list[tuple[float, int]] = []

@@ -39,26 +39,37 @@ class Chains:
         First come those that end at a free place; then those that leave over a task with a smaller backup.
         Whether the links bear a chain is for those to find out who use it.
         """
+        placement, ledger = self.placement, self.placement.ledger
+        needs, sources, places = placement.needs, placement.sources, placement.places
         cause: dict[int, Move] = {}
         seen = {task, *kept}
         waiting = deque([task])
         while waiting:
             pushed = waiting.popleft()
+            cpu, size, _ = needs[pushed]
+            source = sources[pushed]
             for server in self._able_servers(pushed):
-                self._looked += 1
-                if self._fits(pushed, server, None) and self._bears(pushed, server):
+                lacks = ledger.stored[server] + size - ledger.storage[server] * SLACK
+                has_cpu = ledger.cpu_fits(server, source, cpu)
+                there = placement.stored_on[server] | placement.redeployed_to[server]
+                self._looked += 1 + len(there)
+                if lacks <= 0.0 and has_cpu and self._bears(pushed, server):
                     yield self._chain(cause, (pushed, server)), None
                     continue
-                there = self.placement.stored_on[server] | self.placement.redeployed_to[server]
                 for other in sorted(there - seen):
-                    self._looked += 1
+                    place = places[other]
+                    assert place is not None
+                    # Most that leave do not leave what is lacking; a glance tells.
+                    if lacks > 0.0 and (place[0] != server or needs[other][1] < lacks):
+                        continue
+                    if not has_cpu and place[1] != server:
+                        continue
                     if self._fits(pushed, server, other):
                         seen.add(other)
                         cause[other] = (pushed, server)
                         waiting.append(other)
-        size = self.placement.needs
-        for other in sorted(cause, key=lambda other: (size[other][1], other)):
-            if size[other][1] < size[task][1]:
+        for other in sorted(cause, key=lambda other: (needs[other][1], other)):
+            if needs[other][1] < needs[task][1]:
                 yield self._chain(cause, cause[other]), other
 
     def _chain(self, cause: dict[int, Move], last: Move) -> list[Move]:
@@ -78,15 +89,14 @@ class Chains:
         rate = self.placement.needs[task][2]
         return all(ledger.edge_fits(edge, source, rate) for edge in ledger.network.path(source, server)[1:])
 
-    def _fits(self, task: int, server: int, leaving: int | None) -> bool:
-        """Has a server the storage and the CPU for a task when another leaves?"""
+    def _fits(self, task: int, server: int, leaving: int) -> bool:
+        """Has a server the storage and the CPU for a task when another leaves it?"""
         placement, ledger = self.placement, self.placement.ledger
         cpu, size, _ = placement.needs[task]
         source = placement.sources[task]
         stored = ledger.stored[server] + size
-        place = placement.places[leaving] if leaving is not None else None
-        if leaving is None or place is None:
-            return stored <= ledger.storage[server] * SLACK and ledger.cpu_fits(server, source, cpu)
+        place = placement.places[leaving]
+        assert place is not None
         if place[0] == server:
             stored -= placement.needs[leaving][1]
         if stored > ledger.storage[server] * SLACK:

@@ -24,11 +24,12 @@ All is deterministic: ties go by the order of servers and tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from penstock.schedule.location.algorithm1 import algorithm1
 from penstock.schedule.location.bounds import Bounds
 from penstock.schedule.location.candidates import Candidates
+from penstock.schedule.location.insist import Insist
 from penstock.schedule.location.model import Decision, Problem, decide
 from penstock.schedule.location.placement import Placement
 from penstock.schedule.location.repair import Repair
@@ -36,8 +37,6 @@ from penstock.schedule.location.ruin import Ruin
 from penstock.schedule.location.trial import Trial
 
 Order = Callable[[Placement], list[int]]
-Start = tuple[float, Placement, set[int]]
-"""What it costs, and what was kept in it."""
 
 MUCH_WORSE = 2.0
 SECONDS_WORTH = 1.0
@@ -47,6 +46,9 @@ EXPLAINED = 30
 FEW_SERVERS = 64
 FEW_TASKS = 24
 """Up to so many, what costs something is tried from several orders of the tasks, and from Algorithm 1."""
+STARTS = 5
+INSISTING = 200
+"""Up to so many tasks `insist` goes on where a repair ends."""
 RUIN_EFFORT = 6
 """Times the effort of a repair, for all runs of `ruin` together."""
 _RUINS = ((0.3, False), (0.6, True))
@@ -73,39 +75,50 @@ def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> D
     if effort is None:
         effort = EFFORT + EFFORT_PER_TASK * len(problem.tasks)
     few = len(problem.tasks) <= FEW_TASKS
-    starts: list[Start] = []
+    bounds: Bounds | None = None
+    repairs: list[Repair] = []
+    for placement, kept in _starts(problem, previous, effort, few=few):
+        if placement.total() == 0.0:
+            return _decision(problem, placement, optimal=True)
+        if len(problem.servers) <= FEW_SERVERS:
+            bounds = bounds or Bounds(problem, placement.network)
+        repair = Repair(placement, kept, effort // STARTS if few else effort, bounds)
+        repair.run()
+        if repair.done():
+            return _decision(problem, placement, optimal=True)
+        repairs.append(repair)
+    cheapest = min(repairs, key=lambda repair: repair.placement.total())
+    if bounds and len(problem.tasks) <= INSISTING:
+        Insist(cheapest, bounds, effort).run()
+    if few:
+        # A decision that is made again and again, and keeps most of the one before, must not take long.
+        _search(cheapest, effort if previous else RUIN_EFFORT * effort)
+    return _decision(problem, cheapest.placement, optimal=cheapest.done())
+
+
+def _starts(
+    problem: Problem, previous: Decision | None, effort: int, *, few: bool
+) -> Iterator[tuple[Placement, set[int]]]:
+    """Return placements to begin with, and what was kept in each of the decision before."""
     for order in _ORDERS if few else _ORDERS[:1]:
         placement = Placement(problem)
         kept = _keep(placement, previous) if previous else set()
         _place(placement, kept, order, effort)
-        starts.append((placement.total(), placement, kept))
-        if starts[-1][0] == 0.0:
-            return _decision(problem, placement)
+        yield placement, kept
     if few and previous is None:
         placement = Placement(problem)
         _keep(placement, algorithm1(problem))
         _place(placement, set(), _hardest_first, effort)
-        starts.append((placement.total(), placement, set()))
-    starts.sort(key=lambda start: start[0])
-    bounds = Bounds(problem, placement.network) if len(problem.servers) <= FEW_SERVERS else None
-    repairs = []
-    for _, placement, kept in starts:
-        repairs.append(Repair(placement, kept, effort // len(starts), bounds))
-        repairs[-1].run()
-        if repairs[-1].done():
-            return _decision(problem, placement)
-    cheapest = min(repairs, key=lambda repair: repair.placement.total())
-    if few:
-        # A decision that is made again and again, and keeps most of the one before, must not take long.
-        _search(cheapest, effort if previous else RUIN_EFFORT * effort)
-    return _decision(problem, cheapest.placement)
+        yield placement, set()
 
 
 def _search(repair: Repair, effort: int) -> None:
-    least = repair.bound()
     for seed, (dearer, spread) in enumerate(_RUINS):
+        if repair.done():
+            return
         share = effort // len(_RUINS)
-        Ruin(repair.placement, repair.kept, share, dearer, seed, spread=spread).run(least)
+        ruin = Ruin(repair.placement, repair.kept, share, dearer, seed, spread=spread)
+        ruin.run(repair.bound())
         repair.effort = share // RUIN_EFFORT
         repair.run()
 
@@ -118,15 +131,13 @@ def _place(placement: Placement, kept: set[int], order: Order, effort: int) -> N
     Trial(placement, kept, effort).place_all(left)
 
 
-def _decision(problem: Problem, placement: Placement) -> Decision:
+def _decision(problem: Problem, placement: Placement, *, optimal: bool) -> Decision:
     choices = [choice for task in range(len(problem.tasks)) if (choice := placement.choice(task))]
     reasons = {
         problem.tasks[task].name: _why_not(placement, task)
         for task in range(len(problem.tasks))
         if placement.places[task] is None
     }
-    # Nothing is cheaper than nothing.
-    optimal = not reasons and not any(choice.seconds for choice in choices)
     return decide(problem, "improved", choices, reasons, optimal=optimal)
 
 

@@ -86,7 +86,12 @@ class Placement:
 
     def can_take(self, task: int, server: int) -> bool:
         """Can this server do both?"""
-        return self.can_redeploy(task, server) and self.can_store(task, server)
+        # Asked for most servers in vain, most often for want of storage or CPU.
+        return (
+            self.ledger.storage_fits(server, self.needs[task][1])
+            and self.can_redeploy(task, server)
+            and self.ledger.store_fits(self.sources[task], server, self.needs[task][2])
+        )
 
     def put(self, task: int, place: Place, rate: float = 0.0) -> None:
         """Put a task somewhere, without asking whether it fits."""
@@ -113,6 +118,21 @@ class Placement:
             if store != redeploy:
                 self.apart[self.sources[task]].discard(task)
         return place, rate
+
+    def saved(self) -> list[tuple[Place | None, float]]:
+        """Return where all tasks are, for `restore`."""
+        return list(zip(self.places, self.rates, strict=True))
+
+    def restore(self, saved: list[tuple[Place | None, float]]) -> None:
+        """Put all tasks back to where they were."""
+        now = zip(self.places, self.rates, saved, strict=True)
+        changed = [task for task, (place, rate, before) in enumerate(now) if (place, rate) != before]
+        for task in changed:
+            self.remove(task)
+        for task in changed:
+            place, rate = saved[task]
+            if place is not None:
+                self.put(task, place, rate)
 
     def put_apart(self, task: int, place: Place) -> bool:
         """Put a task on two servers and share the bandwidth anew; leave all as it was if it is too little."""

@@ -11,7 +11,7 @@ from penstock.schedule.location.placement import Place, Placement
 from penstock.schedule.location.trial import GAIN, TRIED_PAIRS, WIDE, Left, Trial
 
 NEAREST = 12
-SMALL = 200
+SMALL = 24
 TRIED_CHAINS = 8
 TELLING = 4
 """Of so many tasks that cost too much it is looked at whether they must."""
@@ -37,6 +37,16 @@ class Repair(Trial):
         # What is cheap to try comes first, and comes again whenever something has changed.
         moves = (self._chain, self._anew, self._clear, self._exchange, *((self._reorder,) if small else ()))
         while not self.done() and any(self._round(move) for move in moves):
+            pass
+
+    def push_on(self) -> None:
+        """Make the decision cheaper by chains alone."""
+        while self._round(self._chain):
+            pass
+
+    def exchange(self) -> None:
+        """Make the decision cheaper by exchanges and chains."""
+        while any(self._round(move) for move in (self._exchange, self._chain, self._anew)):
             pass
 
     def _round(self, move: Callable[[int], bool]) -> bool:
@@ -122,16 +132,19 @@ class Repair(Trial):
         size, now = placement.needs[task][1], placement.seconds(task)
         left = Left(placement, placement.sources[task])
         alone, bare = self.bounds.alone[task], self.bounds.bare
+        faster = [rate for rate in placement.problem.rates if size / rate < now * (1 - GAIN)]
+        if not faster:
+            return False
+        stores = [server for server in alone.stores[: 2 * WIDE] if bare[server] >= faster[-1]]
+        redeploys = [server for server in alone.redeploys[: 2 * WIDE] if bare[server] >= faster[-1]]
         tried: list[tuple[float, int, Place, list[int]]] = []
-        for store, redeploy in product(alone.stores[: 2 * WIDE], alone.redeploys[: 2 * WIDE]):
-            if store == redeploy:
-                continue
+        for store, redeploy in product(stores, redeploys):
             room = min(bare[store], bare[redeploy], left.above(store, redeploy))
-            rate = next((rate for rate in placement.problem.rates if rate <= room), 0.0)
-            if not rate or size / rate >= now * (1 - GAIN):
+            if store == redeploy or room < faster[-1]:
                 continue
             there = sorted((placement.stored_on[store] | placement.stored_on[redeploy]) - {task})
             if len(there) <= CLEARED and not self.kept.intersection(there):
+                rate = next(rate for rate in faster if rate <= room)
                 tried.append((size / rate, len(there), (store, redeploy), there))
         self.effort -= WIDE * WIDE
         for _, _, place, there in sorted(tried)[:TRIED_PAIRS]:

@@ -64,36 +64,19 @@ class Ruin:
         """Search until the effort is spent, or the cost is as small as it can be; leave the cheapest."""
         effort = self.effort
         total = best = self.placement.total()
-        saved = self._saved()
+        saved = self.placement.saved()
         while self.effort > 0 and best > least * (1 + GAIN):
-            before = self._saved()
+            before = self.placement.saved()
             if not self._step():
                 break
             found = self.placement.total()
             if found < best * (1 - GAIN):
-                best, saved = found, self._saved()
+                best, saved = found, self.placement.saved()
             if found <= total * (1 + self.dearer * max(0, self.effort) / effort):
                 total = found
             else:
-                self._restore(before)
-        self._restore(saved)
-
-    def _saved(self) -> list[tuple[Place | None, float]]:
-        return list(zip(self.placement.places, self.placement.rates, strict=True))
-
-    def _restore(self, saved: list[tuple[Place | None, float]]) -> None:
-        placement = self.placement
-        changed = [
-            task
-            for task, (place, rate) in enumerate(saved)
-            if placement.places[task] != place or placement.rates[task] != rate
-        ]
-        for task in changed:
-            placement.remove(task)
-        for task in changed:
-            place, rate = saved[task]
-            if place is not None:
-                placement.put(task, place, rate)
+                self.placement.restore(before)
+        self.placement.restore(saved)
 
     def _step(self) -> bool:
         """Take tasks out, a costly one among them, and put them back while all transfers are slow.

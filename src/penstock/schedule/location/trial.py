@@ -131,10 +131,8 @@ class Trial:
             room, most = placement.ledger.room, WIDE if self.effort > 0 else WIDE // 2
             stores = sorted(stores, key=lambda server: -room(server, source))[:most]
             redeploys = sorted(redeploys, key=lambda server: -room(server, source))[:most]
-        pairs = [(store, redeploy) for store in stores for redeploy in redeploys if store != redeploy]
+        pairs = Left(placement, source).widest(stores, redeploys)
         self.effort -= len(pairs)
-        left = Left(placement, source)
-        pairs.sort(key=lambda pair: (-left.between(*pair), pair))
         return pairs[: TRIED_PAIRS if self.effort > 0 else 1]
 
 
@@ -143,21 +141,32 @@ class Left:
 
     def __init__(self, placement: Placement, source: int) -> None:
         self._ledger, self._source = placement.ledger, source
-        self._path = placement.network.path
+        self._rack_of, self._uplinks = placement.network.rack_of, len(placement.network.names)
         self._edges: dict[int, float] = {}
 
-    def between(self, store: int, redeploy: int) -> float:
-        return self._least(self._path(store, redeploy))
+    def widest(self, stores: list[int], redeploys: list[int]) -> list[Place]:
+        """Return the pairs of a store and another server, those with the widest way between first."""
+        rack_of = self._rack_of
+        ends = [(redeploy, self._edge(redeploy), rack_of[redeploy]) for redeploy in redeploys]
+        found = []
+        for store in stores:
+            room, rack = self._edge(store), rack_of[store]
+            for redeploy, end, other_rack in ends:
+                if redeploy != store:
+                    above = self.above(store, redeploy) if other_rack != rack else room
+                    found.append((-min(room, end, above), store, redeploy))
+        found.sort()
+        return [(store, redeploy) for _, store, redeploy in found]
 
     def above(self, store: int, redeploy: int) -> float:
         """Return what the uplinks leave, whatever the servers' own links do."""
-        return self._least(self._path(store, redeploy)[1:-1])
+        first, last = self._rack_of[store], self._rack_of[redeploy]
+        if first == last:
+            return float("inf")
+        return min(self._edge(self._uplinks + first), self._edge(self._uplinks + last))
 
-    def _least(self, path: tuple[int, ...]) -> float:
-        least = float("inf")
-        for edge in path:
-            left = self._edges.get(edge)
-            if left is None:
-                left = self._edges[edge] = self._ledger.edge_left(edge, self._source)
-            least = min(least, left)
-        return least
+    def _edge(self, edge: int) -> float:
+        left = self._edges.get(edge)
+        if left is None:
+            left = self._edges[edge] = self._ledger.edge_left(edge, self._source)
+        return left

@@ -1,0 +1,160 @@
+"""Gives a costly task by force what it asks for, lets others make room, and keeps what is cheaper for all.
+
+`repair` takes only steps that gain at once. A transfer at the rate of a whole link gains much, but first all
+that others store through its links has to go elsewhere: on the two servers, and, where these are in different
+racks, on both uplinks. What that costs is mostly won back by the repair that follows, or all is taken back.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from penstock.schedule.location.bounds import Bounds
+from penstock.schedule.location.placement import Place
+from penstock.schedule.location.repair import Repair
+from penstock.schedule.location.trial import GAIN
+
+WAYS = 4
+"""How many servers, and how many pairs of servers, are tried for a task."""
+MOST_AWAY = 16
+"""How many tasks at most make room."""
+PUSHING = 1500
+EXCHANGING = 2500
+"""The effort of the repair, each time that a task got its way."""
+HOPEFUL = 1.1
+"""Exchanges are tried if the cost is no more than this part of what it was."""
+
+Way = tuple[Place, list[int]]
+"""Where a task would go, and who has to make room."""
+
+
+class Insist:
+    """Changes a placement for the better, through states that are dearer."""
+
+    def __init__(self, repair: Repair, bounds: Bounds, effort: int) -> None:
+        self.repair = repair
+        self.bounds = bounds
+        self.effort = effort
+        self.placement = repair.placement
+
+    def run(self) -> None:
+        """Insist for each task that costs too much, those first that may gain most, until nothing gains."""
+        gained = True
+        while gained and self.effort > 0 and not self.repair.done():
+            gained = sum(self._for(task) for task in self._dear()) > 0
+
+    def _dear(self) -> list[int]:
+        seconds, kept = self.placement.seconds, self.repair.kept
+        tasks = [task for task in range(len(self.placement.places)) if task not in kept]
+        dear = [task for task in tasks if self._is_dear(task)]
+        return sorted(dear, key=lambda task: (self.bounds.least(task) - seconds(task), task))
+
+    def _is_dear(self, task: int) -> bool:
+        return self.placement.seconds(task) > self.bounds.least(task) * (1 + GAIN)
+
+    def _for(self, task: int) -> bool:
+        if not self._is_dear(task):
+            return False
+        for place, away in (*self._servers(task), *self._pairs(task)):
+            if self.effort <= 0:
+                return False
+            if self._insist(task, place, away):
+                return True
+        return False
+
+    def _servers(self, task: int) -> list[Way]:
+        """Return servers that could both store and redeploy a task."""
+        placement, source = self.placement, self.placement.sources[task]
+        found = []
+        for server in self.bounds.alone[task].able:
+            redeployed = placement.redeployed_to[server]
+            if placement.problem.failures == 1:
+                redeployed = {other for other in redeployed if placement.sources[other] == source}
+            found.append(((server, server), placement.stored_on[server] | redeployed))
+        return self._ways(task, [(0.0, place, away) for place, away in found])
+
+    def _pairs(self, task: int) -> list[Way]:
+        """Return pairs of servers between which a task is faster than now."""
+        placement, bare = self.placement, self.bounds.bare
+        capacity, size, now = placement.network.capacity, placement.needs[task][1], placement.seconds(task)
+        alone, racks = self.bounds.alone[task], placement.network.rack_of
+        faster = [rate for rate in placement.problem.rates if size / rate < now * (1 - GAIN)]
+        if not faster:
+            return []
+        found = []
+        crossing = self._crossing(placement.sources[task])
+        stores = [server for server in alone.stores if bare[server] >= faster[-1]]
+        redeploys = [server for server in alone.redeploys if bare[server] >= faster[-1]]
+        self.effort -= len(stores) * len(redeploys)
+        for store, redeploy in product(stores, redeploys):
+            if store == redeploy:
+                continue
+            room = min(bare[store], bare[redeploy])
+            away = placement.stored_on[store] | placement.stored_on[redeploy]
+            if racks[store] != racks[redeploy]:
+                for rack in (racks[store], racks[redeploy]):
+                    room = min(room, capacity[len(racks) + rack])
+                    away = away | crossing[rack]
+            rate = next((rate for rate in faster if rate <= room), 0.0)
+            if rate:
+                found.append((size / rate, (store, redeploy), away))
+        return self._ways(task, found)
+
+    def _ways(self, task: int, found: list[tuple[float, Place, set[int]]]) -> list[Way]:
+        """Return the best of those, by the task's cost and by how many have to make room."""
+        able = [
+            (seconds, len(away), place, sorted(away - {task}))
+            for seconds, place, away in found
+            if len(away) <= MOST_AWAY and away.isdisjoint(self.repair.kept)
+        ]
+        return [(place, away) for _, _, place, away in sorted(able)[:WAYS]]
+
+    def _crossing(self, source: int) -> list[set[int]]:
+        """Return by rack the tasks of other sources that are stored through its uplink."""
+        placement, racks = self.placement, self.placement.network.rack_of
+        found: list[set[int]] = [set() for _ in placement.network.racks]
+        for task, place in enumerate(placement.places):
+            if place is None or placement.sources[task] == source:
+                continue
+            first, last = racks[placement.sources[task]], racks[place[0]]
+            if first != last:
+                found[first].add(task)
+                found[last].add(task)
+        return found
+
+    def _insist(self, task: int, place: Place, away: list[int]) -> bool:
+        placement = self.placement
+        before, saved = placement.total(), placement.saved()
+        for leaving in (task, *away):
+            placement.remove(leaving)
+        self.effort -= 2 * len(away) + 2
+        if self._put(task, place) and self._repaired(away, before):
+            return True
+        placement.restore(saved)
+        return False
+
+    def _put(self, task: int, place: Place) -> bool:
+        placement = self.placement
+        if place[0] == place[1]:
+            fits = placement.can_take(task, place[0])
+            if fits:
+                placement.put(task, place)
+            return fits
+        fits = placement.can_store(task, place[0]) and placement.can_redeploy(task, place[1])
+        return fits and placement.put_apart(task, place)
+
+    def _repaired(self, away: list[int], before: float) -> bool:
+        """Place those that made room anew, and tell whether all cost less than before in the end."""
+        placement, repair, alone = self.placement, self.repair, self.bounds.alone
+        repair.effort = PUSHING
+        # Those first that have fewest servers to go to.
+        repair.place_all(sorted(away, key=lambda other: (len(alone[other].able), other)))
+        repair.push_on()
+        self.effort -= PUSHING - repair.effort
+        now = placement.total()
+        if before * (1 + GAIN) < now < before * HOPEFUL:
+            repair.effort = EXCHANGING
+            repair.exchange()
+            self.effort -= EXCHANGING - repair.effort
+            now = placement.total()
+        return now < before * (1 - GAIN)
