@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from penstock.schedule.location.ledger import Ledger
+from penstock.schedule.location.ledger import SLACK, Ledger
 from penstock.schedule.location.model import Choice, Problem
 from penstock.schedule.location.network import Network, allowed_servers
 
@@ -92,6 +93,45 @@ class Placement:
             and self.can_redeploy(task, server)
             and self.ledger.store_fits(self.sources[task], server, self.needs[task][2])
         )
+
+    def stores(self, task: int, servers: Iterable[int]) -> list[int]:
+        """Return those of the servers that can keep the task's backup."""
+        ledger, rack_of, uplinks = self.ledger, self.network.rack_of, len(self.network.names)
+        _, size, rate = self.needs[task]
+        source = self.sources[task]
+        stored, storage, fits = ledger.stored, ledger.storage, ledger.edge_fits
+        if not fits(source, source, rate):
+            return []
+        rack = rack_of[source]
+        ways = {rack: True}
+        found = []
+        # What all ways have in common is looked at once: asking for each server takes four times as long.
+        for server in servers:
+            if (
+                stored[server] + size <= storage[server] * SLACK
+                and server != source
+                and fits(server, source, rate)
+            ):
+                other = rack_of[server]
+                if other not in ways:
+                    ways[other] = all(fits(uplinks + end, source, rate) for end in (rack, other))
+                if ways[other]:
+                    found.append(server)
+        return found
+
+    def redeploys(self, task: int, servers: Iterable[int]) -> list[int]:
+        """Return those of the servers that can run the task."""
+        ledger, source, allowed = self.ledger, self.sources[task], self.allowed[task]
+        cpu, loads, free = self.needs[task][0], ledger.cpu, ledger.free_cpu
+        if ledger.failures > 1:
+            return [server for server in servers if self.can_redeploy(task, server)]
+        return [
+            server
+            for server in servers
+            if loads[server].get(source, 0.0) + cpu <= free[server] * SLACK
+            and server != source
+            and (allowed is None or server in allowed)
+        ]
 
     def put(self, task: int, place: Place, rate: float = 0.0) -> None:
         """Put a task somewhere, without asking whether it fits."""

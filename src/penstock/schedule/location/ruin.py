@@ -127,16 +127,16 @@ class Ruin:
         reach = placement.reach(task)
         names = len(placement.network.names)
         self.effort -= len(reach) + 1
-        stores = [server for server in reach if placement.can_store(task, server)]
+        stores = placement.stores(task, reach)
         if not stores:
             return
-        able = [server for server in stores if placement.can_redeploy(task, server)]
+        able = placement.redeploys(task, stores)
         if able and not (self.spread and draw.below(APART) == 0):
             server = able[draw.below(len(able))] if draw.below(2) else self._tightest(able)
             placement.put(task, (server, server))
             return
         self.effort -= names
-        redeploys = [server for server in range(names) if placement.can_redeploy(task, server)]
+        redeploys = placement.redeploys(task, range(names))
         best: tuple[float, Place] | None = None
         for _ in range(PAIRS if redeploys else 0):
             pair = stores[draw.below(len(stores))], redeploys[draw.below(len(redeploys))]

@@ -100,11 +100,13 @@ class Trial:
 
     def _one_server(self, task: int, reach: list[int]) -> int | None:
         placement = self.placement
-        if len(reach) <= FEW:
-            able = [server for server in reach if placement.can_take(task, server)]
-            # The fullest that can take it, to leave large gaps for large tasks.
-            return min(able, key=lambda server: placement.ledger.free_cpu[server]) if able else None
-        return next((server for server in self._some(task, reach) if placement.can_take(task, server)), None)
+        able = placement.redeploys(task, placement.stores(task, self._some(task, reach)))
+        if not able:
+            return None
+        # Of few servers the fullest that can take it, to leave large gaps for large tasks.
+        return (
+            able[0] if len(reach) > FEW else min(able, key=lambda server: placement.ledger.free_cpu[server])
+        )
 
     def _some(self, task: int, servers: list[int]) -> list[int]:
         """Return servers from another one on for each task, so that full ones are not asked each time.
@@ -121,11 +123,11 @@ class Trial:
         """Return the pairs of servers between which there is the most room, some few of them."""
         placement = self.placement
         source = placement.sources[task]
-        stores = [server for server in self._some(task, reach) if placement.can_store(task, server)]
+        stores = placement.stores(task, self._some(task, reach))
         if not stores:
             return []
         servers = self._some(task, list(range(len(placement.network.names))))
-        redeploys = [server for server in servers if placement.can_redeploy(task, server)]
+        redeploys = placement.redeploys(task, servers)
         self.effort -= len(reach) + len(servers)
         if len(servers) > WIDE:
             room, most = placement.ledger.room, WIDE if self.effort > 0 else WIDE // 2
