@@ -100,10 +100,13 @@ class Ledger:
 
     def transfer_room(self, source: int, store: int, redeploy: int) -> float:
         """Return the highest Z that one more transfer may have when the source failed, by equation (4)."""
-        least = float("inf")
-        for edge in self.network.path(store, redeploy):
-            least = min(least, self.edge_left(edge, source))
-        return least
+        network = self.network
+        first, last = network.rack_of[store], network.rack_of[redeploy]
+        least = min(self.edge_left(store, source), self.edge_left(redeploy, source))
+        if first == last:
+            return least
+        uplinks = len(network.names)
+        return min(least, self.edge_left(uplinks + first, source), self.edge_left(uplinks + last, source))
 
     def edge_left(self, edge: int, source: int) -> float:
         """Return what an edge leaves for one more transfer when the source failed."""

@@ -84,17 +84,20 @@ class Trial:
         others = placement.source_seconds(source)
         limit = others + placement.seconds(task)
         least = others + placement.needs[task][1] / placement.problem.rates[0]
-        for pair in self._pairs(task, reach):
-            if best and best[0] <= least * (1 + GAIN):
-                break
+        pairs = self._pairs(task, reach)
+        for pair in pairs:
             self.effort -= SHARING * (1 + len(rates))
-            if placement.put_apart(task, pair):
-                seconds = placement.source_seconds(source)
-                if seconds < (best[0] if best else limit) * (1 - GAIN):
-                    best = seconds, pair
-                placement.remove(task)
-                for other, rate in rates.items():
-                    placement.set_rate(other, rate)
+            if not placement.put_apart(task, pair):
+                continue
+            seconds = placement.source_seconds(source)
+            cheaper = seconds < (best[0] if best else limit) * (1 - GAIN)
+            if cheaper and (pair == pairs[-1] or seconds <= least * (1 + GAIN)):
+                return
+            if cheaper:
+                best = seconds, pair
+            placement.remove(task)
+            for other, rate in rates.items():
+                placement.set_rate(other, rate)
         if best:
             placement.put_apart(task, best[1])
 
