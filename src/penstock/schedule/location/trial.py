@@ -7,7 +7,7 @@ from penstock.schedule.location.placement import Place, Placement
 WIDE = 8
 FEW = 64
 AT_LEAST = 24
-TURNS = 6
+"""So many servers a task sees at a time when the effort is spent."""
 TRIED_PAIRS = 4
 SHARING = 8
 """How many places could be looked at in the time that sharing the bandwidth takes, for each transfer."""
@@ -29,13 +29,15 @@ class Trial:
     def place_all(self, left: list[int]) -> None:
         """Place these tasks one by one, without taking anything away for them.
 
-        On large clusters a task sees only some of the servers at a time, so those left over get more turns.
+        On large clusters a task sees only some of the servers at a time, so those left over get more turns,
+        until they have seen all.
         """
-        for turn in range(TURNS if len(self.placement.network.names) > FEW else 1):
+        servers = len(self.placement.network.names)
+        for turn in range(-(-servers // AT_LEAST) if servers > FEW else 1):
             self._turn = turn
+            left = [task for task in left if self.placement.places[task] is None]
             for task in left:
-                if self.placement.places[task] is None:
-                    self._place(task)
+                self._place(task)
         self._noted.clear()
 
     def _note(self, task: int) -> None:
