@@ -19,9 +19,10 @@ import resource
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
@@ -145,10 +146,7 @@ def run(sizes: Sizes, work: Path) -> list[Row]:  # noqa: ARG001 - every benchmar
     ]
     if not sizes.quick:
         write_points(points)
-    large = (100, 1_000) if sizes.quick else (1_000, 10_000)
-    return [row for point in points for row in rows_of(point)] + _large(
-        *large, rounds=1 if sizes.quick else 5
-    )
+    return [row for point in points for row in rows_of(point)] + large_rows(quick=sizes.quick)
 
 
 def figures(*, quick: bool) -> Iterator[tuple[int, int]]:
@@ -164,25 +162,42 @@ def figures(*, quick: bool) -> Iterator[tuple[int, int]]:
 
 def measure(servers: int, tasks: int, limit: float, rounds: int, *, tight: bool) -> Point:
     """Let all methods solve one problem; the solvers for so many seconds at most."""
-    problem = edge_cluster(servers, tasks, seed=servers * 1_000 + tasks, tight=tight)
-    runs = [_measure(problem, solve) for _ in range(rounds)]
-    ours = runs[0][1]
-    papers = [_measure(problem, algorithm1) for _ in range(rounds)]
+    problem = figure_problem(servers, tasks, tight=tight)
     return Point(
         servers,
         tasks,
         tight,
         limit,
-        median(seconds for seconds, _ in runs),
-        tuple(seconds for seconds, _ in runs),
-        ours.objective.total,
-        len(ours.unprotected),
-        median(seconds for seconds, _ in papers),
-        papers[0][1].objective.total,
-        _solved(problem, limit, _children_seconds, solve_cbc),
-        _solved(problem, limit, _children_seconds, _first_of_cbc),
-        _solved(problem, limit, time.process_time, solve_highs),
+        **_ours(problem, rounds),
+        cbc=_solved(problem, limit, _children_seconds, solve_cbc),
+        cbc_first=_solved(problem, limit, _children_seconds, _first_of_cbc),
+        highs=_solved(problem, limit, time.process_time, solve_highs),
     )
+
+
+def measure_again(point: Point, rounds: int) -> Point:
+    """Let our methods solve a problem again; what the solvers came to does not change by what we do."""
+    return replace(point, **_ours(figure_problem(point.servers, point.tasks, tight=point.tight), rounds))
+
+
+def figure_problem(servers: int, tasks: int, *, tight: bool) -> Problem:
+    """Return the problem of a figure that has so many servers and tasks."""
+    return edge_cluster(servers, tasks, seed=servers * 1_000 + tasks, tight=tight)
+
+
+def _ours(problem: Problem, rounds: int) -> dict[str, Any]:
+    """Return the fields of a point that tell of our methods."""
+    runs = [_measure(problem, solve) for _ in range(rounds)]
+    papers = [_measure(problem, algorithm1) for _ in range(rounds)]
+    ours = runs[0][1]
+    return {
+        "ours": median(seconds for seconds, _ in runs),
+        "ours_runs": tuple(seconds for seconds, _ in runs),
+        "ours_total": ours.objective.total,
+        "unprotected": len(ours.unprotected),
+        "paper": median(seconds for seconds, _ in papers),
+        "paper_total": papers[0][1].objective.total,
+    }
 
 
 def write_points(points: list[Point]) -> None:
@@ -248,9 +263,15 @@ def rows_of(point: Point) -> list[Row]:
     return rows
 
 
-def _large(servers: int, tasks: int, rounds: int) -> list[Row]:
-    problem = edge_cluster(servers, tasks, seed=1, rack=25)
-    name = f"backup location, {tasks} tasks on {servers} servers"
+def large_rows(*, quick: bool) -> list[Row]:
+    """Measure large clusters, roomy and tight."""
+    servers, tasks, rounds = (100, 1_000, 1) if quick else (1_000, 10_000, 5)
+    return [row for tight in (False, True) for row in _large(servers, tasks, rounds, tight=tight)]
+
+
+def _large(servers: int, tasks: int, rounds: int, *, tight: bool) -> list[Row]:
+    problem = edge_cluster(servers, tasks, seed=1, rack=25, tight=tight)
+    name = f"backup location, {tasks} tasks on {servers} {'tight ' if tight else ''}servers"
     runs = [_measure(problem, solve) for _ in range(rounds)]
     decision = runs[0][1]
     seconds = median(seconds for seconds, _ in runs)

@@ -9,7 +9,9 @@ System" (here *the paper*), whose equation numbers the docstrings name.
 - `algorithm1`: the paper's algorithm.
 - `formulation`, `exact`: the exact model, and the solvers CBC and HiGHS that solve it.
 - `improved`: the algorithm Penstock uses: several failures at once, few changes, near the optimum.
-- `candidates`, `repair`, `chains`, `ruin`: its parts, from the first place of a task to the last change.
+- `candidates`, `trial`, `repair`, `chains`, `insist`, `ruin`: its parts, from a task's first place to
+  the last change.
+- `bounds`: what no decision can be below.
 - `verify`: checks a decision against every constraint, whoever made it.
 """
 

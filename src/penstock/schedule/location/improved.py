@@ -7,8 +7,12 @@
    bandwidth.
 3. If that costs something it is repaired (`repair`): a task that costs something takes the place of others
    that can go elsewhere, which may push on others in turn (`chains`), or has links cleared for its transfer.
-4. Of few tasks several orders are tried, and Algorithm 1, so that the decision is never behind it; and the
+4. Where no single step gains, a task that costs too much gets its way by force, others make room, and that is
+   repaired in turn (`insist`).
+5. Of few tasks several orders are tried, and Algorithm 1, so that the decision is never behind it; and the
    search goes on by taking tasks out at random and putting them back (`ruin`). Time is no matter there.
+
+All ends at once when the cost is one that no decision can be below (`bounds`).
 
 **k failures at once.** The CPU of a redeploy server suffices for the tasks of any k servers that fail
 together, and every edge bears equation (4) then. The bound is conservative: a task whose store or redeploy
@@ -44,9 +48,11 @@ EFFORT = 20_000
 EFFORT_PER_TASK = 8
 EXPLAINED = 30
 FEW_SERVERS = 64
+"""Up to so many, each task's bounds are looked up."""
 FEW_TASKS = 24
 """Up to so many, what costs something is tried from several orders of the tasks, and from Algorithm 1."""
 STARTS = 5
+"""How many beginnings that makes."""
 INSISTING = 200
 """Up to so many tasks `insist` goes on where a repair ends."""
 RUIN_EFFORT = 6
