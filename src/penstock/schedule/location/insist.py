@@ -67,9 +67,9 @@ class Insist:
         placement, source = self.placement, self.placement.sources[task]
         found = []
         for server in self.bounds.alone[task].able:
-            redeployed = placement.redeployed_to[server]
-            if placement.problem.failures == 1:
-                redeployed = {other for other in redeployed if placement.sources[other] == source}
+            redeployed = {
+                other for other in placement.redeployed_to[server] if self._fail_together(source, other)
+            }
             found.append(((server, server), placement.stored_on[server] | redeployed))
         return self._ways(task, [(0.0, place, away) for place, away in found])
 
@@ -127,21 +127,46 @@ class Insist:
         before, saved = placement.total(), placement.saved()
         for leaving in (task, *away):
             placement.remove(leaving)
+        if not self._put(task, place):
+            more = self._in_the_way(task, place)
+            for leaving in more:
+                placement.remove(leaving)
+            away = [*away, *more]
+            if not (more and self._put(task, place)):
+                away = []
         self.effort -= 2 * len(away) + 2
-        if self._put(task, place) and self._repaired(away, before):
+        if placement.places[task] is not None and self._repaired(away, before):
             return True
         placement.restore(saved)
         return False
 
+    def _in_the_way(self, task: int, place: Place) -> list[int]:
+        """Return others, besides those stored where a task wants to go: for CPU, and on links it stores by.
+
+        Its own link is one of these: others' transfers may leave too little of it for any storing.
+        """
+        placement = self.placement
+        source, (store, redeploy) = placement.sources[task], place
+        places, redeployed = placement.places, placement.redeployed_to
+        found = {other for other in redeployed[redeploy] if self._fail_together(source, other)}
+        for server in (source, store):
+            found |= {other for other in redeployed[server] if places[other] != (server, server)}
+        found |= placement.stored_on[source]
+        found -= self.repair.kept
+        return sorted(found) if len(found) <= MOST_AWAY else []
+
+    def _fail_together(self, source: int, other: int) -> bool:
+        return self.placement.problem.failures > 1 or self.placement.sources[other] == source
+
     def _put(self, task: int, place: Place) -> bool:
         placement = self.placement
-        if place[0] == place[1]:
-            fits = placement.can_take(task, place[0])
-            if fits:
-                placement.put(task, place)
-            return fits
-        fits = placement.can_store(task, place[0]) and placement.can_redeploy(task, place[1])
-        return fits and placement.put_apart(task, place)
+        store, redeploy = place
+        if not (placement.can_redeploy(task, redeploy) and placement.can_store(task, store)):
+            return False
+        if store != redeploy:
+            return placement.put_apart(task, place)
+        placement.put(task, place)
+        return True
 
     def _repaired(self, away: list[int], before: float) -> bool:
         """Place those that made room anew, and tell whether all cost less than before in the end."""
