@@ -55,7 +55,7 @@ STARTS = 5
 """How many beginnings that makes."""
 INSISTING = 200
 """Up to so many tasks `insist` goes on where a repair ends."""
-RUIN_EFFORT = 6
+RUIN_EFFORT = 8
 """Times the effort of a repair, for all runs of `ruin` together."""
 _RUINS = ((0.3, False), (0.6, True))
 """How `ruin` is run, one time after the other; what each finds is repaired. See its arguments."""
@@ -94,11 +94,10 @@ def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> D
             return _decision(problem, placement, optimal=True)
         repairs.append(repair)
     cheapest = min(repairs, key=lambda repair: repair.placement.total())
-    if bounds and len(problem.tasks) <= INSISTING:
-        Insist(cheapest, bounds, effort).run()
+    _insist(cheapest, effort)
     if few:
         # A decision that is made again and again, and keeps most of the one before, must not take long.
-        _search(cheapest, effort if previous else RUIN_EFFORT * effort)
+        _search(cheapest, effort, (1 if previous else RUIN_EFFORT) * effort)
     return _decision(problem, cheapest.placement, optimal=cheapest.done())
 
 
@@ -118,15 +117,21 @@ def _starts(
         yield placement, set()
 
 
-def _search(repair: Repair, effort: int) -> None:
+def _insist(repair: Repair, effort: int) -> None:
+    if repair.bounds and len(repair.placement.places) <= INSISTING:
+        Insist(repair, repair.bounds, effort).run()
+
+
+def _search(repair: Repair, effort: int, ruin_effort: int) -> None:
     for seed, (dearer, spread) in enumerate(_RUINS):
         if repair.done():
             return
-        share = effort // len(_RUINS)
+        share = ruin_effort // len(_RUINS)
         ruin = Ruin(repair.placement, repair.kept, share, dearer, seed, spread=spread)
         ruin.run(repair.bound())
-        repair.effort = share // RUIN_EFFORT
+        repair.effort = min(share, effort) * 2 // 3
         repair.run()
+        _insist(repair, effort)
 
 
 def _place(placement: Placement, kept: set[int], order: Order, effort: int) -> None:
