@@ -55,6 +55,8 @@ STARTS = 5
 """How many beginnings that makes."""
 INSISTING = 200
 """Up to so many tasks `insist` goes on where a repair ends."""
+MANY_TASKS = 36
+"""From so many on, less effort is left to `insist`, so that the time stays about the same."""
 RUIN_EFFORT = 8
 """Times the effort of a repair, for all runs of `ruin` together."""
 _RUINS = ((0.3, False), (0.6, True))
@@ -118,8 +120,10 @@ def _starts(
 
 
 def _insist(repair: Repair, effort: int) -> None:
-    if repair.bounds and len(repair.placement.places) <= INSISTING:
-        Insist(repair, repair.bounds, effort).run()
+    tasks = len(repair.placement.places)
+    if repair.bounds and tasks <= INSISTING:
+        # Each try takes the longer the more tasks there are.
+        Insist(repair, repair.bounds, effort * 5 // 4 * MANY_TASKS // max(MANY_TASKS, tasks)).run()
 
 
 def _search(repair: Repair, effort: int, ruin_effort: int) -> None:

@@ -19,11 +19,8 @@ WAYS = 4
 MOST_AWAY = 16
 """How many tasks at most make room."""
 PUSHING = 1500
-EXCHANGING = 2500
+EXCHANGING = 1800
 """The effort of the repair, each time that a task got its way."""
-HOPEFUL = 1.1
-"""Exchanges are tried if the cost is no more than this part of what it was."""
-
 Way = tuple[Place, list[int]]
 """Where a task would go, and who has to make room."""
 
@@ -36,12 +33,23 @@ class Insist:
         self.bounds = bounds
         self.effort = effort
         self.placement = repair.placement
+        self._near: dict[float, tuple[int, Place, list[int]]] = {}
+        """By what it cost in the end: what did not gain. What costs the same is taken for the same."""
 
     def run(self) -> None:
         """Insist for each task that costs too much, those first that may gain most, until nothing gains."""
-        gained = True
-        while gained and self.effort > 0 and not self.repair.done():
-            gained = sum(self._for(task) for task in self._dear()) > 0
+        # Chains are cheap, so all tasks get their way with these before exchanges are tried, too.
+        while self.effort > 0 and not self.repair.done():
+            self._near.clear()
+            if not (sum(self._for(task) for task in self._dear()) or self._exchanged()):
+                return
+
+    def _exchanged(self) -> bool:
+        """Try again what was nearest to a gain, with exchanges."""
+        for _, (task, place, away) in sorted(self._near.items()):
+            if self.effort > 0 and self._insist(task, place, away, exchanging=True):
+                return True
+        return False
 
     def _dear(self) -> list[int]:
         seconds, kept = self.placement.seconds, self.repair.kept
@@ -102,12 +110,14 @@ class Insist:
 
     def _ways(self, task: int, found: list[tuple[float, Place, set[int]]]) -> list[Way]:
         """Return the best of those, by the task's cost and by how many have to make room."""
+        now = self.placement.places[task]
+        # Where it is already, only others have to go: that comes first.
         able = [
-            (seconds, len(away), place, sorted(away - {task}))
+            (seconds, place != now, len(away), place, sorted(away - {task}))
             for seconds, place, away in found
             if len(away) <= MOST_AWAY and away.isdisjoint(self.repair.kept)
         ]
-        return [(place, away) for _, _, place, away in sorted(able)[:WAYS]]
+        return [(place, away) for *_, place, away in sorted(able)[:WAYS]]
 
     def _crossing(self, source: int) -> list[set[int]]:
         """Return by rack the tasks of other sources that are stored through its uplink."""
@@ -122,21 +132,26 @@ class Insist:
                 found[last].add(task)
         return found
 
-    def _insist(self, task: int, place: Place, away: list[int]) -> bool:
+    def _insist(self, task: int, place: Place, away: list[int], *, exchanging: bool = False) -> bool:
         placement = self.placement
         before, saved = placement.total(), placement.saved()
         for leaving in (task, *away):
             placement.remove(leaving)
-        if not self._put(task, place):
-            more = self._in_the_way(task, place)
-            for leaving in more:
+        gone = away
+        fits = self._put(task, place)
+        if not fits:
+            gone = [*away, *self._in_the_way(task, place)]
+            for leaving in gone[len(away) :]:
                 placement.remove(leaving)
-            away = [*away, *more]
-            if not (more and self._put(task, place)):
-                away = []
-        self.effort -= 2 * len(away) + 2
-        if placement.places[task] is not None and self._repaired(away, before):
-            return True
+            fits = len(gone) > len(away) and self._put(task, place)
+        self.effort -= 2 * len(gone) + 2
+        if fits:
+            now = self._repaired(gone, before, exchanging=exchanging)
+            if now < before * (1 - GAIN):
+                return True
+            dearest = max((placement.seconds(other) for other in gone), default=0.0)
+            if before * (1 + GAIN) < now < before + dearest:
+                self._near.setdefault(round(now, 6), (task, place, away))
         placement.restore(saved)
         return False
 
@@ -168,18 +183,16 @@ class Insist:
         placement.put(task, place)
         return True
 
-    def _repaired(self, away: list[int], before: float) -> bool:
-        """Place those that made room anew, and tell whether all cost less than before in the end."""
+    def _repaired(self, away: list[int], before: float, *, exchanging: bool) -> float:
+        """Place those that made room anew, and return what all cost in the end."""
         placement, repair, alone = self.placement, self.repair, self.bounds.alone
         repair.effort = PUSHING
         # Those first that have fewest servers to go to.
         repair.place_all(sorted(away, key=lambda other: (len(alone[other].able), other)))
         repair.push_on()
         self.effort -= PUSHING - repair.effort
-        now = placement.total()
-        if before * (1 + GAIN) < now < before * HOPEFUL:
+        if exchanging and placement.total() > before * (1 + GAIN):
             repair.effort = EXCHANGING
             repair.exchange()
             self.effort -= EXCHANGING - repair.effort
-            now = placement.total()
-        return now < before * (1 - GAIN)
+        return placement.total()
