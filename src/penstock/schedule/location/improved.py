@@ -121,7 +121,8 @@ def _starts(
 
 def _insist(repair: Repair, effort: int) -> None:
     tasks = len(repair.placement.places)
-    if repair.bounds and tasks <= INSISTING:
+    # Where choices are to be kept, a task that costs something is no reason to move others about.
+    if repair.bounds and tasks <= INSISTING and not repair.kept:
         # Each try takes the longer the more tasks there are.
         Insist(repair, repair.bounds, effort * 5 // 4 * MANY_TASKS // max(MANY_TASKS, tasks)).run()
 

@@ -21,6 +21,7 @@ MOST_AWAY = 16
 PUSHING = 1500
 EXCHANGING = 1800
 """The effort of the repair, each time that a task got its way."""
+
 Way = tuple[Place, list[int]]
 """Where a task would go, and who has to make room."""
 
