@@ -1,4 +1,4 @@
-"""Files that only their owner can read, replaced whole or not at all."""
+"""Files that only their owner can read, replaced whole or not at all; and what brings them to the disk."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def write_private(path: Path, content: bytes | str) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     staged.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -19,7 +19,7 @@ from penstock.connect.declared import read_schema, write_schema
 from penstock.connect.file_writers import FileWriter, JsonFile, ParquetRows
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
-from penstock.log.durability import sync_folder
+from penstock.private_files import sync
 from penstock.record import Record
 
 STAGING = ".penstock-staging"
@@ -102,7 +102,7 @@ class FileSink(Sink):
                     if not self.folder.exists():
                         raise FolderError(f"the folder {self.folder} is gone: put it back") from None
         if self.sync:
-            sync_folder(self.folder)
+            sync(self.folder)
 
     def describe(self) -> dict[str, Any]:
         """Return where to and in which form."""

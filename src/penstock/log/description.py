@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import LogError, LogExistsError, LogNotFoundError, SettingError
-from penstock.log.durability import Fsync, read_fsync, sync_folder
+from penstock.log.durability import Fsync, read_fsync
 from penstock.log.retention import Retention
+from penstock.private_files import sync
 
 STAGING = "staging"
 READERS = "readers"
@@ -67,8 +68,8 @@ def create(path: Path, partitions: int, fsync: Fsync, retention: Retention) -> N
         raise LogExistsError(f"there is a log at {path} already") from None
     finally:
         written.unlink()
-    sync_folder(path)
-    sync_folder(path.parent)
+    sync(path)
+    sync(path.parent)
 
 
 def read(path: Path) -> Description:
@@ -151,7 +152,7 @@ def _replace(path: Path, description: Description) -> None:
     except BaseException:
         written.unlink(missing_ok=True)
         raise
-    sync_folder(path)
+    sync(path)
 
 
 def _write(path: Path, description: Description) -> Path:

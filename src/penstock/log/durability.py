@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Literal, get_args
 
 from penstock.errors import SettingError
@@ -26,12 +24,3 @@ def read_fsync(level: object) -> Fsync:
         if level == known:
             return known
     raise SettingError(f"{level!r} is not a level of fsync: choose {', '.join(LEVELS)}")
-
-
-def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

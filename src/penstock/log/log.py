@@ -12,7 +12,7 @@ from penstock.errors import LogError, LogExistsError
 from penstock.log import description, segment, staging, stat
 from penstock.log.compaction import Compacted
 from penstock.log.description import Description
-from penstock.log.durability import Fsync, read_fsync, sync_folder
+from penstock.log.durability import Fsync, read_fsync
 from penstock.log.partition import Partition
 from penstock.log.readers import Reader, Readers
 from penstock.log.retention import Cut, Retention
@@ -23,6 +23,7 @@ from penstock.log.staging import StagedSegment
 from penstock.log.stat import LogStat
 from penstock.log.upkeep import Pace, Upkeep
 from penstock.log.watch import Watch
+from penstock.private_files import sync
 from penstock.record import Record
 
 
@@ -222,7 +223,7 @@ class Log:
         with room_needed(self.name, "nothing was staged"):
             staging.write(self._staging / file, sealed, sync=self.fsync != "none")
         if self.fsync == "full":
-            sync_folder(self._staging)
+            sync(self._staging)
         return StagedSegment(segment_id, partition, file, len(records), sealed.size)
 
     def publish(self, staged: Sequence[StagedSegment], since: Sequence[int]) -> None:

@@ -23,9 +23,10 @@ from typing import NoReturn
 from penstock.errors import LogCorruptionError, LogError
 from penstock.log import segment, staging
 from penstock.log.description import LOCK
-from penstock.log.durability import Fsync, sync_folder
+from penstock.log.durability import Fsync
 from penstock.log.gate import Gate
 from penstock.log.segment import DamageError, Header, Segment
+from penstock.private_files import sync
 from penstock.record import Record
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.ENOSYS)
@@ -187,7 +188,7 @@ class Partition:
 
     def _settle(self, staged: Path) -> None:
         if self.fsync == "full":
-            sync_folder(self.folder)
+            sync(self.folder)
         staged.unlink(missing_ok=True)
 
     def _published(self, segment_id: bytes, since: int, known: int) -> int | None:
@@ -253,7 +254,7 @@ class Partition:
             self._remove_staged_names(run[0])
             merged.rename(self.file(run[0]))
             # The disk must know the longer segment before it may forget what is in it.
-            sync_folder(self.folder)
+            sync(self.folder)
             for position in run[1:]:
                 self.remove(position)
         return True

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event
 
+from penstock.private_files import sync
 from penstock.snapshots.building import build
 from penstock.snapshots.client import SnapshotClient, go_on
-from penstock.snapshots.durable import make_private, room, sync, write_durably
+from penstock.snapshots.durable import make_private, room, write_durably
 from penstock.snapshots.errors import NoWholeSnapshotError, SnapshotDamagedError, SnapshotMissingError
 from penstock.snapshots.log_folders import make_log_folders
 from penstock.snapshots.manifest import Manifest

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.snapshots.durable import make_private, room, sync, write_durably
+from penstock.private_files import sync
+from penstock.snapshots.durable import make_private, room, write_durably
 from penstock.snapshots.manifest import Manifest, ManifestError
 from penstock.snapshots.objects import Print
 
