@@ -8,7 +8,6 @@ client becomes a path. A snapshot counts when its manifest is there, which is wr
 from __future__ import annotations
 
 import io
-import re
 import secrets
 import shutil
 import threading
@@ -18,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from penstock.graph.names import name_fault
 from penstock.snapshots.errors import (
     SnapshotFullError,
     SnapshotIncompleteError,
@@ -33,7 +33,6 @@ LINGER = 3600.0
 """Seconds that something stays which was sent for a snapshot that never came."""
 MOST_JOBS = 10_000
 _BLOCK = 1 << 20
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LEAVING = ".leaving-"
 
 
@@ -170,7 +169,7 @@ class SnapshotStore:
         """The names of all jobs that something is kept of."""
         if not self._folder.is_dir():
             return []
-        return sorted(path.name for path in self._folder.iterdir() if _JOB.fullmatch(path.name))
+        return sorted(path.name for path in self._folder.iterdir() if name_fault(path.name) is None)
 
     def forget(self, job: str, *, revision: int, attempt: int) -> None:
         """Remove all snapshots of a job, at a worker's wish. Raises SnapshotStaleError as commit does."""
@@ -234,7 +233,7 @@ class SnapshotStore:
 
     def _seen(self, job: str) -> _Job:
         """What there is of a job, for who looks only: whatever is asked for, nothing is remembered."""
-        if not _JOB.fullmatch(job):
+        if name_fault(job) is not None:
             raise SnapshotNameError("this is not the name of a job")
         return _Job(self._folder / job, self._reserve)
 

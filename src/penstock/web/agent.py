@@ -18,6 +18,7 @@ from starlette.routing import Route
 from penstock.bundles.blobs import BlobError, BlobFolder, BlobMissingError, BlobNameError, BlobSizeError
 from penstock.bundles.limits import MOST_PACKED, megabytes
 from penstock.errors import PenstockError
+from penstock.graph.names import name_fault
 from penstock.log_lines import CursorError, read_lines
 from penstock.snapshots.store import SnapshotStore
 from penstock.web.agent_guard import Guard
@@ -29,7 +30,6 @@ MOST_LINES = 1_000
 _PIECE = 1 << 20
 _SECONDS = 120.0
 """In which a blob must have come: 64 MiB at half a megabyte a second."""
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _STATUS: dict[type[Exception], int] = {
     BlobNameError: 400,
     BlobMissingError: 404,
@@ -78,7 +78,7 @@ def make_agent(
     def get_logs(request: Request) -> Response:
         asked = request.query_params
         job = asked.get("job", "")
-        if job and not _JOB.fullmatch(job):
+        if job and name_fault(job) is not None:
             raise HTTPException(400, "'job' is not the name of a job")
         limit = _limit(asked.get("limit", "200"))
         lines, cursor = read_lines(log_files(), asked.get("cursor", ""), job, limit)
