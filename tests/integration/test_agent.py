@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from served_agent import TOKEN, ServedAgent
 
 from penstock.bundles.blobs import BlobFolder
 from penstock.bundles.limits import MOST_PACKED
@@ -24,14 +25,13 @@ from penstock.bundles.storing import Blobs
 from penstock.errors import SettingError
 from penstock.web.agent import make_agent
 from penstock.web.agent_client import AgentClient, AgentError
-from penstock.web.serving import Served, serve
+from penstock.web.serving import serve
 
-TOKEN = "7" * 64
 DATA = b"bundle" * 50_000
 SHA = sha256_of(DATA)
 
 
-class Node:
+class Node(ServedAgent):
     """One supervisor's agent, its folders and a client with the right token."""
 
     def __init__(self, folder: Path) -> None:
@@ -39,17 +39,12 @@ class Node:
         self.log = folder / "log.jsonl"
         self.blobs = BlobFolder(folder / "blobs")
         agent = make_agent(self.blobs, lambda: [self.log], TOKEN, "n1", hosts=["node-1.example"])
-        self.served: Served = serve(agent, "127.0.0.1")
-        self.url = self.served.url
+        super().__init__(agent)
         self.client = AgentClient(TOKEN)
-        self.http = httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False
-        )
 
     def close(self) -> None:
         self.client.close()
-        self.http.close()
-        self.served.close()
+        super().close()
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-import httpx
 import pytest
+from served_agent import TOKEN, ServedAgent
 from snapshot_cases import JOB, Files, content_of, home_at, manifest_of, sha
 
 from penstock.bundles.blobs import BlobFolder
@@ -35,30 +35,23 @@ from penstock.snapshots.manifest import Manifest, Piece, SnapshotError
 from penstock.snapshots.restoring import restore
 from penstock.snapshots.store import SnapshotStore
 from penstock.web.agent import make_agent
-from penstock.web.serving import Served, serve
 
-TOKEN = "7" * 64
 LARGE = 3_000_000
 
 
-class Node:
+class Node(ServedAgent):
     """A supervisor's agent with a store of snapshots."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "snapshots"
         self.store = SnapshotStore(self.folder)
         agent = make_agent(BlobFolder(folder / "blobs"), list, TOKEN, "n1", snapshots=self.store)
-        self.served: Served = serve(agent, "127.0.0.1")
-        self.url = self.served.url
+        super().__init__(agent)
         self.client = SnapshotClient(self.url, TOKEN)
-        self.http = httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=10
-        )
 
     def close(self) -> None:
         self.client.close()
-        self.http.close()
-        self.served.close()
+        super().close()
 
 
 @pytest.fixture
