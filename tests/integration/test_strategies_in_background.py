@@ -71,7 +71,7 @@ class Place:
         deadline = time.monotonic() + 60
         while True:
             began = time.monotonic()
-            found = self.placer.place([Request(_spec(strategy))], ACTUAL, frozenset())["job"]
+            found = self.placer.place([Request(_spec(strategy))], ACTUAL)["job"]
             assert time.monotonic() - began < 2.0, "the master waited for the user's code"
             if not found.waits:
                 return found
@@ -104,7 +104,7 @@ def test_a_class_that_is_of_no_use_is_refused_and_the_default_decides(
 
 def test_others_are_placed_while_one_thinks(placed: Place) -> None:
     requests = [Request(_spec("mine:Loops", "slow")), Request(_spec("", "quick"))]
-    found = placed.placer.place(requests, ACTUAL, frozenset())
+    found = placed.placer.place(requests, ACTUAL)
     assert found["slow"].waits
     assert found["quick"].node is not None
 

@@ -29,7 +29,9 @@ def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
     kept = actual.kept.get(spec.name)
     if kept is None or (spec.fresh and kept.revision <= spec.forget):
         # Its worker has not begun yet, or what it did is to be forgotten.
-        return Home(only=before.node if before is not None and before.node in actual.nodes else "")
+        if before is None or before.node not in actual.nodes:
+            return Home()
+        return Home(only=before.node, restore=before.restore)
     if (
         before is not None
         and before.node in actual.nodes

@@ -53,8 +53,6 @@ class Placed:
 class Placer(Protocol):
     """Decides where jobs go."""
 
-    def place(
-        self, requests: Sequence[Request], actual: Actual, lost: frozenset[str]
-    ) -> Mapping[str, Placed]:
+    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
         """Answer requests of different jobs together, by the names of the jobs."""
         ...

@@ -31,7 +31,7 @@ from penstock.cluster.assigning import (
     wanted_until,
 )
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Restore, WorkerInfo
-from penstock.cluster.homes import Home, home_of, is_elsewhere, works_on
+from penstock.cluster.homes import home_of, is_elsewhere, works_on
 from penstock.cluster.placing import Placed, Placer, Request
 from penstock.cluster.view import Actual, Rules, newest, of_today
 
@@ -72,7 +72,7 @@ def reconcile(
     deciding = _Deciding(actual, now, epoch, rules)
     intents = [intent for name in sorted(desired) for intent in deciding.job(desired[name])]
     requests = [intent.request for intent in intents if isinstance(intent, _ToPlace)]
-    placed = placer.place(requests, actual, deciding.lost) if requests else {}
+    placed = placer.place(requests, actual) if requests else {}
     actions: list[Action] = []
     for intent in intents:
         actions += deciding.placed(intent, placed) if isinstance(intent, _ToPlace) else [intent]
@@ -287,12 +287,7 @@ class _Deciding:
             prefer=home.prefer or spec.driver,
             only=home.only,
         )
-        return [_ToPlace(request, reason, self._restore(before, home))]
-
-    def _restore(self, before: Assignment | None, home: Home) -> Restore | None:
-        if home.restore is None and before is not None and before.node == home.only:
-            return before.restore
-        return home.restore
+        return [_ToPlace(request, reason, home.restore)]
 
     def placed(self, intent: _ToPlace, answers: Mapping[str, Placed]) -> list[Action]:
         """Return what to do now that it is known where a job goes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.schedule.matrix import Matrix
@@ -113,6 +113,19 @@ RULES: Mapping[str, Rule] = {
     "memory": memory,
 }
 """In this order: what can never change comes first, because its reason says most."""
+
+
+def allowed_nodes(task: Task, nodes: Iterable[Node]) -> tuple[str, ...] | None:
+    """Return the nodes that pins and labels allow a task, whatever runs there; None if all.
+
+    >>> nodes = [Node("a", 4, 1024, labels={"disk": "ssd"}), Node("b", 4, 1024)]
+    >>> allowed_nodes(Task("t", "job", labels={"disk": "ssd"}), nodes), allowed_nodes(Task("t", "job"), nodes)
+    (('a',), None)
+    """
+    if not task.labels and not task.nodes:
+        return None
+    cases = (Case(task, node, Usage(), Snapshot((), ())) for node in nodes)
+    return tuple(case.node.name for case in cases if pins(case) is None and labels(case) is None)
 
 
 def usages(matrix: Matrix, snapshot: Snapshot) -> dict[str, Usage]:

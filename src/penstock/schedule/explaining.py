@@ -12,6 +12,7 @@ from penstock.schedule.constraints import usages
 from penstock.schedule.cost import DEFAULT, Weights, cost
 from penstock.schedule.demands import standing
 from penstock.schedule.job_placer import standing_snapshot
+from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot
 from penstock.schedule.reading import tasks_of
 from penstock.schedule.reasons import Rejections
@@ -37,23 +38,18 @@ def explain_placement(
         "asked_for": spec.strategy or default,
         "refused": assignment.refused if assignment else "",
         "matrix": {task.id: task.current for task in own if task.current is not None},
-        "cost": matrix_cost(snapshot, weights),
+        "cost": cost(matrix, snapshot, weights).to_plain(),
         "weights": asdict(weights),
         "rejected": {task.id: dict(rejected[task.id]) for task in own},
         "unplaced": {task.id: rejected.told(task.id) for task in own if task.current is None},
-        "nodes": _nodes(snapshot),
+        "nodes": _nodes(snapshot, matrix),
         "location": asdict(location) if location else None,
         "kept": asdict(kept) if kept else None,
     }
 
 
-def matrix_cost(snapshot: Snapshot, weights: Weights) -> dict[str, float]:
-    """Return the terms of what a cluster costs as it stands."""
-    return cost(standing(snapshot), snapshot, weights).to_plain()
-
-
-def _nodes(snapshot: Snapshot) -> list[dict[str, Any]]:
-    used = usages(standing(snapshot), snapshot)
+def _nodes(snapshot: Snapshot, matrix: Matrix) -> list[dict[str, Any]]:
+    used = usages(matrix, snapshot)
     return [
         {
             "name": node.name,

@@ -39,11 +39,8 @@ class JobPlacer:
 
     choose: ChooseStrategy = always_balanced
 
-    def place(
-        self, requests: Sequence[Request], actual: Actual, lost: frozenset[str]
-    ) -> Mapping[str, Placed]:
-        """Answer all requests."""
-        del lost  # What is on lost nodes is asked for, or is not there: either way it takes no room.
+    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+        """Answer all requests. What was on nodes that are gone is asked for, or takes no room."""
         snapshot = standing_snapshot(requests, actual)
         groups: dict[tuple[bool, str, str], tuple[Strategy, list[Request]]] = {}
         for request in sorted(requests, key=lambda request: request.spec.name):

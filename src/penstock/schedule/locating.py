@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from penstock.cluster.actions import Locate, Unlocate
 from penstock.cluster.documents import JobSpec, Kept, Location, NodeInfo
 from penstock.cluster.view import Actual
+from penstock.schedule.constraints import allowed_nodes
 from penstock.schedule.location import Choice, Decision, Objective, Problem, Server, Task, changes, resolve
+from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
+from penstock.schedule.reading import driver_task, node_of
 
-BANDWIDTH = 125e6
-"""Bytes a second that a node's link is taken to have if nobody says: 1 Gbit/s."""
 _UNKNOWN_BYTES = 64e6
 """What a job's data is taken to be before it has been copied once,"""
 _UNKNOWN_RATE = 1e6
@@ -51,9 +52,9 @@ def locate(
 ) -> list[Locate | Unlocate]:
     """Return what has to be told. A job whose node is gone is left as it is: its location is needed now."""
     rules = rules or LocatingRules()
-    problem = problem_of(desired, actual, rules)
-    decision = resolve(problem, decided_before(actual))
-    differing = {choice.task for choice in changes(decided_before(actual), decision)}
+    decided = decided_before(actual)
+    decision = resolve(problem_of(desired, actual, rules), decided)
+    differing = {choice.task for choice in changes(decided, decision)}
     told: list[Locate | Unlocate] = []
     for choice in decision.choices:
         url = actual.nodes[choice.store].url
@@ -79,13 +80,14 @@ def problem_of(desired: Mapping[str, JobSpec], actual: Actual, rules: LocatingRu
         for node, cores in places:
             if node in in_use:
                 in_use[node] += cores
+    nodes = [node_of(actual.nodes[name], None) for name in sorted(actual.nodes)]
     tasks = [
         _task(
             name,
             assignment.node,
             float(assignment.cores),
             actual.kept.get(name),
-            _allowed(desired[name], actual.nodes),
+            allowed_nodes(driver_task(desired[name], desired[name].nodes), nodes),
         )
         for name, assignment in sorted(actual.assignments.items())
         if name in desired and desired[name].keep == "node" and assignment.node in actual.nodes
@@ -95,20 +97,8 @@ def problem_of(desired: Mapping[str, JobSpec], actual: Actual, rules: LocatingRu
 
 
 def _server(node: NodeInfo, cores_in_use: float) -> Server:
-    bandwidth = node.bandwidth or BANDWIDTH
+    bandwidth = node.bandwidth or UNKNOWN_BANDWIDTH
     return Server(node.name, float(node.cores), bandwidth, cpu_in_use=cores_in_use, rack=node.rack)
-
-
-def _allowed(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> tuple[str, ...] | None:
-    """Return the nodes that a job's labels and its own choice let it run on; None if all."""
-    if not spec.labels and not spec.nodes:
-        return None
-    return tuple(
-        name
-        for name in sorted(nodes)
-        if (not spec.nodes or name in spec.nodes)
-        and all(nodes[name].labels.get(label) == value for label, value in spec.labels.items())
-    )
 
 
 def _task(

@@ -1,10 +1,10 @@
-"""Snapshots as JSON: for a user's strategy in its own process, and for clusters described in a file."""
+"""Snapshots as JSON, for a user's strategy in its own process."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from math import inf
 from typing import cast
@@ -35,15 +35,24 @@ def read_snapshot(given: object) -> Snapshot:
     return snapshot
 
 
+def repeated(what: str, names: Iterable[str]) -> Iterator[str]:
+    """Tell which names are there more than once.
+
+    >>> list(repeated("node", ["a", "b", "a"]))
+    ["node 'a' is there 2 times"]
+    """
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"{what} {name!r} is there {count} times"
+
+
 def _twice(snapshot: Snapshot) -> Iterator[str]:
     for what, names in (
         ("node", [node.name for node in snapshot.nodes]),
         ("task", [task.id for task in snapshot.tasks]),
         ("uplink of rack", [link.rack for link in snapshot.links]),
     ):
-        for name, count in Counter(names).items():
-            if count > 1:
-                yield f"{what} {name!r} is there {count} times"
+        yield from repeated(what, names)
 
 
 def _impossible(snapshot: Snapshot) -> Iterator[str]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.errors import PenstockError
-from penstock.schedule.constraints import Case, Usage, labels, pins
+from penstock.schedule.constraints import allowed_nodes
 from penstock.schedule.describing import Description
 from penstock.schedule.location import Decision, Problem, Server, Uplink, algorithm1, solve
 from penstock.schedule.location import Task as Protected
+from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
-
-UNKNOWN_BANDWIDTH = 125e6
-"""Bytes a second of a link that nobody knows: 1 Gbit/s."""
 
 
 class MethodError(PenstockError):
@@ -53,21 +50,13 @@ def problem_of(described: Description, matrix: Matrix, failures: int) -> Problem
             backup.input_rate,
             backup.interval,
             backup.latency,
-            _able(described.snapshot, task),
+            allowed_nodes(task, described.snapshot.nodes),
         )
         for task in sorted(described.snapshot.tasks, key=lambda task: task.id)
         if task.id in matrix.places and (backup := described.backups.get(task.id))
     )
     uplinks = tuple(Uplink(link.rack, link.bandwidth) for link in described.snapshot.links)
     return Problem(servers, tasks, uplinks, failures)
-
-
-def _able(snapshot: Snapshot, task: Task) -> tuple[str, ...] | None:
-    """Return the nodes that labels and pins allow a task; None if all."""
-    if not task.labels and not task.nodes:
-        return None
-    cases = (Case(task, node, Usage(), snapshot) for node in snapshot.nodes)
-    return tuple(case.node.name for case in cases if pins(case) is None and labels(case) is None)
 
 
 def _cbc(problem: Problem, seconds: float) -> Decision:

@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.view import Actual
 from penstock.schedule.constraints import usages
-from penstock.schedule.cost import DEFAULT, Weights, cost
+from penstock.schedule.cost import cost
 from penstock.schedule.deciding import decide
 from penstock.schedule.demands import standing
-from penstock.schedule.job_placer import DEFAULT as DEFAULT_STRATEGY
-from penstock.schedule.job_placer import standing_snapshot
+from penstock.schedule.job_placer import DEFAULT, standing_snapshot
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.reading import DRIVER, task_id
-from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 
 
@@ -30,14 +28,7 @@ class Move:
     reason: str
 
 
-def rebalance(
-    desired: Mapping[str, JobSpec],
-    actual: Actual,
-    strategy: Strategy | None = None,
-    *,
-    name: str = DEFAULT_STRATEGY,
-    weights: Weights = DEFAULT,
-) -> list[Move]:
+def rebalance(desired: Mapping[str, JobSpec], actual: Actual) -> list[Move]:
     """Return moves, one a job at the most, after all of which the whole costs less.
 
     Only jobs that run move, and only to nodes that they may use. What the user has put somewhere stays there,
@@ -51,8 +42,8 @@ def rebalance(
     if not movable:
         return []
     before = standing(snapshot)
-    decided = decide(strategy or Balanced(weights), snapshot, name=name, demands=movable, weights=weights)
-    if decided.cost.total >= cost(before, snapshot, weights).total:
+    decided = decide(Balanced(), snapshot, name=DEFAULT, demands=movable)
+    if decided.cost.total >= cost(before, snapshot).total:
         return []
     return [
         Move(free[task].name, origin, target, _reason(snapshot, before, decided.matrix, origin, target))

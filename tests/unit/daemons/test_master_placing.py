@@ -62,10 +62,8 @@ class _NodeGoes:
     store: MemoryStore
     went: str = ""
 
-    def place(
-        self, requests: Sequence[Request], actual: Actual, lost: frozenset[str]
-    ) -> Mapping[str, Placed]:
-        found = self.placer.place(requests, actual, lost)
+    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+        found = self.placer.place(requests, actual)
         if not self.went:
             self.went = next(iter(found.values())).node or ""
             self.store.delete(f"{paths.NODES}/{self.went}")

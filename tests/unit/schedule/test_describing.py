@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from penstock.schedule.deciding import decide
 from penstock.schedule.describing import CLUSTER, LISTS, Backup, DescriptionError, describe, parse
 from penstock.schedule.location import verify
+from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
 from penstock.schedule.model import Link, Node, Task, Traffic
-from penstock.schedule.protecting import METHODS, UNKNOWN_BANDWIDTH, MethodError, problem_of, protect
+from penstock.schedule.protecting import METHODS, MethodError, problem_of, protect
 from penstock.schedule.strategies.balanced import Balanced
 
 ROOT = Path(__file__).parents[3]

@@ -36,7 +36,7 @@ def _assignment(name: str, node: str, cores: int = 1, **changes: Any) -> Assignm
 
 
 def _place(actual: Actual, *requests: Request, placer: JobPlacer | None = None) -> dict[str, Placed]:
-    return dict((placer or JobPlacer()).place(requests, actual, frozenset()))
+    return dict((placer or JobPlacer()).place(requests, actual))
 
 
 def test_jobs_that_lost_a_node_are_spread_over_the_others_together() -> None:

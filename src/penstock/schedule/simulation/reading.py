@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from math import inf
 from types import UnionType
@@ -12,6 +11,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from penstock.cluster.codec import DocumentError, of_plain
 from penstock.errors import PenstockError
+from penstock.schedule.plain import repeated
 from penstock.schedule.simulation.scenario import Scenario, Topology
 from penstock.schedule.simulation.topologies import TOPOLOGIES
 
@@ -74,8 +74,8 @@ def _unknown(kind: Any, given: Any, where: str) -> Iterator[str]:
 def _faults(scenario: Scenario) -> Iterator[str]:
     if not scenario.nodes or not scenario.topologies:
         yield "it needs nodes and topologies"
-    yield from _twice("node", (node.name for node in scenario.nodes))
-    yield from _twice("topology", (topology.name for topology in scenario.topologies))
+    yield from repeated("node", (node.name for node in scenario.nodes))
+    yield from repeated("topology", (topology.name for topology in scenario.topologies))
     for node in scenario.nodes:
         yield from _positive({f"cores of {node.name}": node.cores, f"memory of {node.name}": node.memory})
         yield from _not_negative({f"bandwidth of {node.name}": node.bandwidth})
@@ -86,7 +86,7 @@ def _faults(scenario: Scenario) -> Iterator[str]:
 
 def _topology_faults(topology: Topology) -> Iterator[str]:
     of = f"of topology {topology.name}"
-    yield from _twice(f"vertex {of}", (vertex.name for vertex in topology.vertices))
+    yield from repeated(f"vertex {of}", (vertex.name for vertex in topology.vertices))
     if not topology.vertices:
         yield f"topology {topology.name} has no vertices"
     for vertex in topology.vertices:
@@ -126,12 +126,6 @@ def _times(scenario: Scenario) -> Iterator[str]:
     yield from _not_negative(
         {"job_seconds": scenario.job_seconds, "rebalance_every": scenario.rebalance_every}
     )
-
-
-def _twice(what: str, names: Iterable[str]) -> Iterator[str]:
-    for name, count in Counter(names).items():
-        if count > 1:
-            yield f"{what} {name!r} is there {count} times"
 
 
 def _positive(figures: Mapping[str, float]) -> Iterator[str]:
