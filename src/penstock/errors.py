@@ -99,6 +99,29 @@ class SupersededError(PenstockError):
     """Another worker has taken a job over; this one can do nothing for it any more."""
 
 
+class OutdatedError(PenstockError):
+    """A replica is so far behind that the others have forgotten what it needs next."""
+
+
+class StrayedError(PenstockError):
+    """A replica has come to another result than the one that counts; it must begin again from a snapshot.
+
+    ``batch`` and ``vertex`` say where. ``alarming`` is false where it was to be expected, as after an update
+    that the replicas came to at different batches.
+    """
+
+    def __init__(
+        self, job: str, batch: int, vertex: str, by: str, reason: str, alarming: bool = True
+    ) -> None:
+        self.job, self.batch, self.vertex, self.by = job, batch, vertex, by
+        self.reason, self.alarming = reason, alarming
+        super().__init__(f"job {job!r}, vertex {vertex!r}, batch {batch}: {reason}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        fields = (self.job, self.batch, self.vertex, self.by, self.reason, self.alarming)
+        return (StrayedError, fields, self.__dict__)
+
+
 class SettingError(PenstockError):
     """An option, a setting or the machine itself is not usable as it is."""
 

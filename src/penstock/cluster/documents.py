@@ -140,6 +140,16 @@ class JobSpec:
     """``job.to_dict()``, to compare an update with."""
     keep: str = "shared"
     """Where its data is: ``shared`` by all nodes, or with its ``node``, and then copied to another one."""
+    k: int = 0
+    """How many of its nodes may be lost without a gap: k + 1 replicas run, on nodes that share none."""
+    agreed: bool = False
+    """Whether its batches are agreed on: once it has had replicas, they are, whatever k is later."""
+    recovery: str = "snapshot"
+    """How a new replica comes to its state: ``snapshot`` or ``next-window``."""
+    replication: str = "active"
+    """``active``, or ``standby``: backups hold their output until the primary fails."""
+    standby: str = ""
+    """``warm``: with k=0, a second replica is started and waits."""
     strategy: str = ""
     """Who decides where it runs: a strategy's name or ``module:Class``; empty for that of the cluster."""
     driver: str = ""
@@ -178,6 +188,20 @@ class Restore:
 
 
 @dataclass(frozen=True)
+class Membership:
+    """For a worker that is one of the replicas of a job."""
+
+    number: int
+    """From 0 to k."""
+    lineage: int = 0
+    """What the job did up to this revision is forgotten; replicas of one lineage agree with each other."""
+    recovery: str = "snapshot"
+    replication: str = "active"
+    runs: bool = True
+    """False for a warm standby: it is ready, and waits until this becomes true."""
+
+
+@dataclass(frozen=True)
 class Assignment:
     """Where a job runs, in what version. Workers follow it by themselves.
 
@@ -211,6 +235,8 @@ class Assignment:
     """Where the job's data is: see :class:`JobSpec`."""
     restore: Restore | None = None
     """For a job whose data is with its node: the copy that it goes on from."""
+    membership: Membership | None = None
+    """For one of several replicas: which."""
     strategy: str = ""
     """Who decided where it runs."""
     refused: str = ""
@@ -235,6 +261,45 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """A replica has come to another result than the one that counts."""
+
+    batch: int
+    vertex: str
+    by: str
+    """The replica whose result counts."""
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Joined:
+    """How a replica stands among the others, by its own words."""
+
+    batch: int = -1
+    """Its last batch,"""
+    head: int = -1
+    """and the last one that all have agreed on."""
+    since: int = -1
+    """Its last batch when it came in."""
+    whole: bool = True
+    """False while it lacks state from before it came in, with ``recovery="next-window"``."""
+    differed: Difference | None = None
+    """The last time that its result was another one; it has begun again since."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether it could carry the job on alone, without a gap."""
+        return self.whole and self.batch >= 0 and self.head - self.batch <= 2
+
+    @property
+    def caught_up(self) -> float:
+        """How much of what it lacked when it came in it has made up for, from 0 to 1."""
+        lacked = self.head - self.since
+        return 1.0 if self.head - self.batch <= 2 or lacked <= 0 else (self.batch - self.since) / lacked
+
+
+@dataclass(frozen=True)
 class WorkerInfo:
     """A worker that is up, by its own words."""
 
@@ -250,6 +315,8 @@ class WorkerInfo:
     """Where executors of a job over several nodes report to."""
     app_id: str = ""
     progress: Progress = field(default_factory=Progress)
+    joined: Joined | None = None
+    """For one of several replicas."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +354,8 @@ class JobStatus:
     since: float
     revision: int = 0
     """The largest that was ever given out."""
+    safety: str = ""
+    """Of a job with replicas: ``k-safe``, ``degraded (k=…)`` or ``recovering (…% caught up)``."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.engine.agreement.member import Member
 from penstock.engine.side import SIDES
 from penstock.errors import SupersededError
 from penstock.graph.ends import Sink, Source
@@ -130,6 +131,8 @@ class Blueprint:
     guarantee: str = "exactly-once"
     lasting: bool = False
     """Whether the job's folder outlives the run, so that another process will read its state."""
+    member: Member | None = None
+    """For one of several replicas: who it is."""
 
     @property
     def sources(self) -> dict[str, Source]:

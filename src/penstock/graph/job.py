@@ -43,6 +43,9 @@ class Job:
         mode: str = "throughput",
         guarantee: str = "exactly-once",
         k: int = 0,
+        recovery: str = "snapshot",
+        replication: str = "active",
+        standby: str = "",
         qos: QoS | Mapping[str, Any] | None = None,
         max_iterations: int | None = None,
         parallelism: int | None = None,
@@ -57,6 +60,14 @@ class Job:
         it), "at-most-once" (lose some of it)."""
         self.k = k
         """How many machines may die without a gap; k + 1 replicas run."""
+        self.recovery = recovery
+        """How a new replica comes to its state: "snapshot" (copied from another), "next-window" (it counts
+        from the next window on)."""
+        self.replication = replication
+        """Whose output is used: "active" (whoever is first), "standby" (the primary's; the others hold theirs
+        until it fails)."""
+        self.standby = standby
+        """For a job with k=0: "warm" keeps a Spark session and a copy of the state ready on another node."""
         self.qos: QoS | None = read_qos(qos)
         self.max_iterations = max_iterations
         """How often a record may come back into the entry of a loop, unless the entry says otherwise."""

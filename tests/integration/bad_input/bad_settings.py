@@ -68,10 +68,22 @@ SETTINGS = [
     ),
     Row("k-below-0", line(options="k=-1"), ("k must be a whole number from 0 on, not -1",), "bad-k"),
     Row(
-        "k-above-0",
-        line(options="k=1"),
-        ("k=1: replicas are not supported yet, leave k at 0",),
-        "unsupported",
+        "replicas-at-least-once",
+        line(options='k=1, guarantee="at-least-once"'),
+        ("replicas are exactly-once: leave out guarantee='at-least-once'",),
+        "bad-k",
+    ),
+    Row(
+        "standby-of-replicas",
+        line(options='k=1, standby="warm"'),
+        ("standby is for k=0: with k > 0 the other replicas run already",),
+        "bad-standby",
+    ),
+    Row(
+        "backups-of-nobody",
+        line(options='replication="standby"'),
+        ("replication='standby' needs backups: set k to 1 or more",),
+        "bad-replication",
     ),
     Row(
         "on-error-of-the-job",

@@ -1,4 +1,4 @@
-"""bad-mode, bad-guarantee, bad-k, bad-on-error, bad-spark, and what of them is not supported yet."""
+"""bad-mode, bad-guarantee, bad-k and the like, bad-on-error, bad-spark, and what is not supported yet."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _CHOICES = {
     "mode": (("throughput",), ("latency",)),
     "guarantee": (("exactly-once", "at-least-once", "at-most-once"), ()),
+    "recovery": (("snapshot", "next-window"), ()),
+    "replication": (("active", "standby"), ()),
+    "standby": (("", "warm"), ()),
 }
 """For each setting of a job the values it may have, and those that are known but not supported yet."""
 
@@ -29,9 +32,19 @@ def settings(job: Job) -> Iterator[Problem]:
     k: Any = job.k
     if not isinstance(k, int) or isinstance(k, bool) or k < 0:
         yield Problem("bad-k", f"k must be a whole number from 0 on, not {shown(k)}")
-    elif k > 0:
-        yield Problem("unsupported", f"k={shown(k)}: replicas are not supported yet, leave k at 0")
+    else:
+        yield from _replicas(job)
     yield from _spark(job.spark)
+
+
+def _replicas(job: Job) -> Iterator[Problem]:
+    """Replicas agree on what each batch has given, once: that is more than the weaker guarantees promise."""
+    if (job.k or job.standby) and job.guarantee != "exactly-once":
+        yield Problem("bad-k", f"replicas are exactly-once: leave out guarantee={shown(job.guarantee)}")
+    if job.k and job.standby:
+        yield Problem("bad-standby", "standby is for k=0: with k > 0 the other replicas run already")
+    if not job.k and job.replication == "standby":
+        yield Problem("bad-replication", "replication='standby' needs backups: set k to 1 or more")
 
 
 def _choice(

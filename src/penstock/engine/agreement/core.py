@@ -1,0 +1,137 @@
+"""What a replica does next, from what it sees of the shared place. Pure, small enough to be checked whole.
+
+The shared place holds for each batch at most one plan (what the batch reads) and at most one commit (whose
+output of it counts). Both are made once and never changed; the batches below ``floor`` have been forgotten
+there, and are committed. Whatever a replica does is one of the moves below, so that every order of the moves
+of several replicas, with any of them dying anywhere, can be tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Move(Enum):
+    """What to do."""
+
+    FOLLOW = "follow"
+    """Run the batch that is planned."""
+    PROPOSE = "propose"
+    """Plan the batch; if another was faster, run what that planned."""
+    WAIT = "wait"
+    """Do nothing now."""
+    COMMIT = "commit"
+    """Offer the output of the batch; if another was faster, accept that."""
+    ACCEPT = "accept"
+    """Drop the own output: there is one that counts."""
+    REBUILD = "rebuild"
+    """Begin again from a snapshot of another replica: the shared place no longer has what comes next."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a replica sees of one batch in the shared place."""
+
+    floor: int
+    planned: bool = False
+    committed: bool = False
+
+
+def before_batch(batch: int, seen: Seen, *, work: bool, whole: bool = True) -> Move:
+    """Return what to do about the next batch of a replica.
+
+    ``work`` says whether there is anything to plan; ``whole`` is false for a replica whose state lacks what
+    came before it joined, which must not decide about anything yet.
+
+    >>> before_batch(3, Seen(floor=0, planned=True), work=False)
+    <Move.FOLLOW: 'follow'>
+    >>> before_batch(3, Seen(floor=4), work=True)
+    <Move.REBUILD: 'rebuild'>
+    """
+    if batch < seen.floor:
+        return Move.REBUILD
+    if seen.planned:
+        return Move.FOLLOW
+    return Move.PROPOSE if work and whole else Move.WAIT
+
+
+def after_batch(batch: int, seen: Seen, *, whole: bool = True, holds: bool = False) -> Move:
+    """Return what to do with the output of a batch that a replica has run.
+
+    ``holds`` is true for a backup that still gives the primary its time.
+
+    >>> after_batch(3, Seen(floor=0, planned=True, committed=True))
+    <Move.ACCEPT: 'accept'>
+    >>> after_batch(3, Seen(floor=0, planned=True), holds=True)
+    <Move.WAIT: 'wait'>
+    """
+    if batch < seen.floor:
+        return Move.REBUILD
+    if seen.committed:
+        return Move.ACCEPT
+    return Move.COMMIT if whole and not holds else Move.WAIT
+
+
+class Entrance(Enum):
+    """How a replica comes in."""
+
+    FOUND = "found"
+    """It is the first of all, and makes the shared place."""
+    WAIT = "wait"
+    """Whoever makes the shared place has not yet."""
+    BEGIN = "begin"
+    """It begins with the first batch, like the others."""
+    GO_ON = "go on"
+    """It goes on after its own last batch."""
+    COPY = "copy"
+    """It copies the newest snapshot of another replica."""
+    SKIP = "skip"
+    """It holds no state, and goes on after the last batch that is committed."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The shared place as a replica finds it that comes in."""
+
+    begin: int
+    """The first batch that was ever agreed on."""
+    floor: int
+    """The first that is not forgotten."""
+    head: int
+    """The last that is planned; one before ``begin`` if none is."""
+
+
+def enter(
+    number: int,
+    own: int,
+    shared: Shared | None,
+    others: Mapping[str, int],
+    *,
+    stray: bool = False,
+    far: int = 20,
+) -> tuple[Entrance, str]:
+    """Return how a replica comes in, and whom it copies.
+
+    ``own`` and ``others`` are last batches, -1 for none. A replica that is ``far`` behind copies rather than
+    runs all batches in between; one that has gone ``stray`` must not go on from what it has.
+
+    >>> enter(0, -1, None, {})
+    (<Entrance.FOUND: 'found'>, '')
+    >>> enter(1, -1, Shared(begin=0, floor=0, head=2), {"a": 2})
+    (<Entrance.BEGIN: 'begin'>, '')
+    >>> enter(1, 5, Shared(begin=0, floor=30, head=90), {"a": 89, "b": 88})
+    (<Entrance.COPY: 'copy'>, 'a')
+    """
+    if shared is None:
+        return (Entrance.FOUND if number == 0 else Entrance.WAIT), ""
+    next_own = -1 if stray else own + 1
+    able = not stray and (next_own >= shared.floor if own >= 0 else shared.begin == 0 == shared.floor)
+    best = max(sorted(others), key=lambda name: others[name], default="")
+    useful = bool(best) and others[best] + 1 >= shared.floor and (others[best] > own or stray)
+    if able and (shared.head - own <= far or not useful):
+        return (Entrance.GO_ON if own >= 0 else Entrance.BEGIN), ""
+    if useful:
+        return Entrance.COPY, best
+    return Entrance.WAIT, ""
