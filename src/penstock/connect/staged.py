@@ -63,7 +63,7 @@ class Staging:
                 raise FolderError(
                     f"{lost} is gone, and with it records that no sink has got yet: put it back"
                 )
-            hand_over(_records(paths))
+            hand_over(staged_records(paths))
             os.close(os.open(mark, os.O_CREAT | os.O_CLOEXEC, 0o600))
         for path in (*paths, mark):
             path.unlink(missing_ok=True)
@@ -73,7 +73,8 @@ class Staging:
         return {"_folder": self.folder}
 
 
-def _records(paths: list[Path]) -> Iterator[Record]:
+def staged_records(paths: Sequence[Path]) -> Iterator[Record]:
+    """Read the records of such files, in order."""
     for path in paths:
         try:
             segment = load(path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.engine.agreement.held import HeldSink
 from penstock.engine.agreement.member import Member
 from penstock.engine.side import SIDES
 from penstock.errors import SupersededError
@@ -102,6 +103,21 @@ class Folders:
         return Path(self.root) / "planned"
 
     @property
+    def unwhole(self) -> Path:
+        """Exists while a replica lacks state from before it came in: it must not decide about anything."""
+        return Path(self.root) / "unwhole"
+
+    @property
+    def primary(self) -> Path:
+        """Exists while a replica is the primary, where only that gives output."""
+        return Path(self.root) / "primary"
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has happened yet."""
+        return not self.ledger.is_dir() or not any(self.ledger.iterdir())
+
+    @property
     def stop_answer(self) -> Path:
         """Exists once the last batch before a stop is over."""
         return Path(self.root) / "stopped"
@@ -179,9 +195,14 @@ class Blueprint:
 
     def for_workers(self) -> Blueprint:
         """Return the blueprint without what only the driver needs."""
-        return self._without_native().with_ends(
-            {name: source.on_worker() for name, source in self.sources.items()}
-        )
+        ends: dict[str, Source | Sink] = {name: source.on_worker() for name, source in self.sources.items()}
+        made = self._without_native()
+        if self.member is not None and self.member.holds:
+            folder, primary = Path(self.member.scratch), self.folders.primary
+            held = {name: HeldSink(sink, folder, primary) for name, sink in self.sinks.items()}
+            ends |= {name: sink for name, sink in held.items() if not name.startswith("@")}
+            made = replace(made, sides={s: HeldSink(sink, folder, primary) for s, sink in self.sides.items()})
+        return made.with_ends(ends)
 
     def _without_native(self) -> Blueprint:
         """Leave the functions of DataFrames behind: they may hold what cannot leave the driver."""

@@ -38,6 +38,7 @@ class Entry:
     buckets: int = 1
     times: dict[str, Any] = field(default_factory=dict)
     """How far time has come, for windows."""
+    digests: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ class TaskSummary:
     receipts: dict[str, list[Any]] = field(default_factory=dict)
     state: dict[int, StateHead] = field(default_factory=dict)
     feedback: list[str] = field(default_factory=list)
+    digests: dict[str, int] = field(default_factory=dict)
+    state_digests: dict[str, int] = field(default_factory=dict)
     failure: Exception | None = None
 
     def note(self, stream: str, entry: SideEntry) -> None:

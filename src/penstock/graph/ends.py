@@ -137,6 +137,11 @@ class Sink(ABC):
     """True when ``commit`` can be repeated for the same batch without doubling it. Receipts of such a
     sink are stored with the batch, and a commit that a crash interrupted is completed later."""
 
+    shared: bool = False
+    """True when several processes, on several machines, may call ``commit`` for the same batch at the same
+    time, with receipts of what yet another process has staged, without doubling it. Any replica of a job can
+    then finish what another has begun; of other sinks each batch is left to one of them."""
+
     @abstractmethod
     def writer(self, context: WriteContext) -> SinkWriter:
         """Open a writer on a worker, for one Spark task."""
@@ -144,6 +149,12 @@ class Sink(ABC):
     @abstractmethod
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
         """Make a batch visible, on the driver."""
+
+    def discard(self, receipts: Sequence[Receipt]) -> None:  # noqa: B027
+        """Remove what was staged and will never be committed, on the driver.
+
+        Whatever of it is gone already is no error. What nobody discards is the leftover of a crash.
+        """
 
     def prepare(self) -> None:  # noqa: B027
         """Make the sink ready to be written to, on the driver, before the first batch."""

@@ -12,10 +12,11 @@ from penstock.engine.blueprint import Blueprint, Folders
 from penstock.engine.continuation import change_buckets, remove_leftovers, skipped
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
+from penstock.engine.publishing import publish
 from penstock.errors import IncompatibleJobError, connecting
 from penstock.graph.compatibility import obstacles
 from penstock.graph.job import Job
-from penstock.spark.query import JobQuery, publish
+from penstock.spark.query import JobQuery
 
 
 def settle(job: Job, blueprint: Blueprint) -> Entry | None:

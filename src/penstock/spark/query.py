@@ -10,16 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.engine.agreement.output import AgreedOutput, Offer
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.clock import Times, advance, due
+from penstock.engine.digest import chained
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.packing import unpack
 from penstock.engine.positions import Positions
+from penstock.engine.publishing import acknowledge, publish
 from penstock.engine.report import Report, VertexReport
 from penstock.engine.stages import SUMMARY, failure_row, run_keyed
 from penstock.engine.state import remove_before
 from penstock.engine.summary import TaskSummary
-from penstock.errors import JobFailedError, PenstockError, connecting
+from penstock.errors import JobFailedError, PenstockError
 from penstock.spark.native import NativeHalf
 from penstock.spark.native_check import check_natives
 from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches
@@ -47,6 +50,7 @@ class JobQuery:
         self._session = session
         self._ledger = Ledger(blueprint.folders.ledger)
         self._positions = Positions(blueprint)
+        self._agreed = AgreedOutput(blueprint) if blueprint.member is not None else None
         self._query: Any = None
         self._native: NativeHalf | None = None
         self._failure: Exception | None = None
@@ -124,7 +128,7 @@ class JobQuery:
             if summary.failure is not None:
                 raise summary.failure
             # Spark counts anew when its checkpoint is lost; the ledger goes on counting.
-            self._commit(summary.end["batch"] - 1, summary)
+            self._commit(summary.end["batch"] - 1, summary, started)
         except Exception as error:
             self._failure = error
             raise
@@ -133,24 +137,18 @@ class JobQuery:
             self.report.add(self._names, self._kinds, summary, self.ended_at - started)
             self.changed.notify_all()
 
-    def _commit(self, batch: int, summary: TaskSummary) -> None:
+    def _commit(self, batch: int, summary: TaskSummary, started: float) -> None:
+        if self._agreed is not None:
+            self._commit_as_agreed(self._agreed, batch, summary, started)
+            return
         before = self.last
         sinks = self.blueprint.sinks
         publish_first = self.blueprint.guarantee == "at-least-once"
         if publish_first:
             publish(self.blueprint, batch, summary.receipts)
             summary.receipts = {}
-        entry = Entry(
-            batch=batch,
-            end=summary.end,
-            receipts={
-                name: receipts for name, receipts in summary.receipts.items() if sinks[name].transactional
-            },
-            feedback=summary.feedback,
-            state={**(before.state if before else {}), **summary.state},
-            buckets=self.blueprint.buckets,
-            times=advance(self.blueprint, summary),
-        )
+        transactional = {name: made for name, made in summary.receipts.items() if sinks[name].transactional}
+        entry = self._entry(batch, summary, transactional)
         if not self._ledger.commit(entry):
             # The batch happened before a crash: what it did then stands, and is made visible now.
             found = self._ledger.read(batch)
@@ -164,7 +162,46 @@ class JobQuery:
         self.last = entry
         self._tidy(before, entry)
         if self.blueprint.lasting:
-            acknowledge(self.blueprint, entry)
+            acknowledge(self.blueprint, entry.end)
+
+    def _commit_as_agreed(
+        self, agreed: AgreedOutput, batch: int, summary: TaskSummary, started: float
+    ) -> None:
+        """Commit a batch of one of several replicas: its state is its own, its output is what counts.
+
+        The output comes before the entry: it is agreed on already, and nobody has to wait for it.
+        """
+        before = self.last
+        entry = self._entry(batch, summary, {})
+        found = self._ledger.read(batch)
+        if found is None:
+            offer = Offer(
+                batch,
+                summary.end,
+                summary.receipts,
+                summary.digests,
+                entry.digests,
+                time.monotonic() - started,
+            )
+            entry.receipts = agreed.settle(offer)
+            self._ledger.commit(entry)
+        else:
+            entry = found  # Spark has forgotten a batch that has happened.
+        self.last = entry
+        self._tidy(before, entry)
+
+    def _entry(self, batch: int, summary: TaskSummary, receipts: dict[str, list[Any]]) -> Entry:
+        before = self.last
+        return Entry(
+            batch=batch,
+            end=summary.end,
+            receipts=receipts,
+            feedback=summary.feedback,
+            state={**(before.state if before else {}), **summary.state},
+            buckets=self.blueprint.buckets,
+            times=advance(self.blueprint, summary),
+            digests=chained(before.digests if before else {}, summary.state_digests),
+        )
 
     def _tidy(self, before: Entry | None, entry: Entry) -> None:
         if before is None or before.batch != entry.batch - 1:
@@ -269,25 +306,6 @@ def _last_words(text: str) -> str:
     """
     after = text.rpartition("Traceback (most recent call last)")[2].splitlines()[1:]
     return next((line for line in after if line and not line.startswith(" ")), text.splitlines()[0])
-
-
-def publish(blueprint: Blueprint, batch: int, receipts: dict[str, list[Any]]) -> None:
-    """Make a batch visible in its sinks."""
-    for name, sink in blueprint.sinks.items():
-        if receipts.get(name):
-            # Whoever read our output has gone: that is no trouble of the sink's.
-            with connecting(blueprint.job, name, passing=(BrokenPipeError,)):
-                sink.commit(batch, receipts[name])
-
-
-def acknowledge(blueprint: Blueprint, entry: Entry) -> None:
-    """Tell the sources how far they have been read for good."""
-    for name, source in blueprint.sources.items():
-        position = entry.end["sources"].get(name)
-        if position is None:  # It has joined after the batch was planned.
-            continue
-        with connecting(blueprint.job, name):
-            source.committed(position, f"{blueprint.job}.{name}")
 
 
 def _behind_shuffle(buckets: int, packed: bytes, frame: Any) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect.log_ends import LogSink
+from penstock.engine.agreement.member import Member
 from penstock.engine.blueprint import Blueprint, Folders, draw
 from penstock.engine.ledger import Ledger
 from penstock.engine.report import Report
@@ -58,13 +59,15 @@ def start(
     folder: str | Path | None = None,
     fresh: bool = False,
     taken: bool = False,
+    member: Member | None = None,
     on_progress: Callable[[Report], None] | None = None,
 ) -> Handle:
     """Start a job here and return a handle of it while it runs on.
 
     The options are those of :func:`run`; ``on_progress`` is called by :meth:`Handle.wait`, in the thread
     that waits. A job that nobody has stopped is stopped when the program ends. A folder that was ``taken``
-    over from another process is never made anew when it is gone.
+    over from another process is never made anew when it is gone. A ``member`` runs the batches that it and the
+    other replicas of the job agree on.
     """
     job.validate()
     with ExitStack() as kept, _told(job):
@@ -73,7 +76,8 @@ def start(
         def drawing(job: Job) -> Blueprint:
             sides = {stream: LogSink(f"{job.name}.{stream}", lenient=True) for stream in SIDE_STREAMS}
             drawn = draw(job, folder=place, buckets=1, sides=sides)
-            return replace(drawn, lasting=lasting, folders=replace(drawn.folders, taken=taken))
+            folders = replace(drawn.folders, taken=taken)
+            return replace(drawn, lasting=lasting, folders=folders, member=member)
 
         handle = Handle.begin(job, drawing, master=master, conf=conf, on_progress=on_progress)
         handle.kept = kept.pop_all()

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
+from penstock.engine.agreement.planning import AgreedPlans
 from penstock.engine.clock import Clock, Times, due, expect
 from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.packing import pack, unpack
@@ -117,6 +118,8 @@ class Planner:
         self._ledger = Ledger(blueprint.folders.ledger)
         self._at_most_once = blueprint.guarantee == "at-most-once"
         self._buckets = blueprint.buckets
+        member = blueprint.member
+        self._agreed = AgreedPlans(member, blueprint.folders) if member is not None else None
         self._last: Entry | None = None
         self._ready = False
 
@@ -124,7 +127,10 @@ class Planner:
         """Return the offset before Spark's first batch: after the last one that has happened."""
         with self._reported():
             last = self._ledger.latest()
-            return last.end if last is not None else {"batch": 0, "sources": self._positions.begin()}
+            if last is not None:
+                return last.end
+            agreed = self._agreed.begin() if self._agreed is not None else None
+            return agreed or {"batch": 0, "sources": self._positions.begin()}
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset after the next batch."""
@@ -138,10 +144,16 @@ class Planner:
             if done is not None:
                 # Spark has forgotten a batch that has happened. It ends where it ended.
                 return done.end
-            before = self._before(start["batch"])
-            # Nothing new is read while records are let out.
-            stopping = self._folders.stop_request.exists()
-            positions = start["sources"] if stopping else self._positions.latest(start["sources"])
+            if self._agreed is not None:
+                return self._agreed.next(start, lambda: self._wanted(start))
+            return self._wanted(start)
+
+    def _wanted(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return the offset after the next batch, as far as this job alone is concerned."""
+        before = self._before(start["batch"])
+        # Nothing new is read while records are let out.
+        stopping = self._folders.stop_request.exists()
+        positions = start["sources"] if stopping else self._positions.latest(start["sources"])
         times = Times.of(before.times if before is not None else None)
         now = max(time.time(), times.now)
         idle = positions == start["sources"] and not (before is not None and before.feedback)

@@ -1,0 +1,188 @@
+"""What becomes of a replica's output of a batch: it counts, or it is dropped because another's does.
+
+Whoever loses compares, and sees to it that the winner's output gets out, so that a winner that dies between
+the two leaves no gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from penstock.engine.agreement.core import Move, after_batch
+from penstock.engine.agreement.folder import Agreement, Commit, Standing
+from penstock.engine.agreement.pacing import KEPT_BATCHES, KEPT_SECONDS
+from penstock.engine.agreement.standby import Standby
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.publishing import acknowledge, discard, publish
+from penstock.errors import OutdatedError, StrayedError, SupersededError
+
+_STATE_EVERY = 16
+"""Every so many batches replicas compare all changes of their state as well."""
+_FORGET_EVERY = 64
+_LOOK = 0.003
+
+
+@dataclass
+class Offer:
+    """What a replica has made of a batch."""
+
+    batch: int
+    end: Mapping[str, Any]
+    receipts: dict[str, list[Any]]
+    digests: Mapping[str, int]
+    state: Mapping[str, int]
+    """By vertex, the digest of all changes of its state so far."""
+    seconds: float = 0.0
+
+
+class AgreedOutput:
+    """Decides for one replica whose output of each batch counts."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        assert blueprint.member is not None, "only replicas agree"
+        self._blueprint = blueprint
+        self._member = blueprint.member
+        self._agreement = Agreement(blueprint.member.folder)
+        self._standby = Standby(blueprint) if blueprint.member.holds else None
+        self._mixed = False
+        """Whether a batch was given by other code lately: then results may differ without anybody's fault."""
+        self._times: dict[int, float] = {}
+
+    def settle(self, offer: Offer) -> dict[str, list[Any]]:
+        """Bring the output of a batch out, this replica's or another's, and return the receipts that count.
+
+        Raises StrayedError when this replica came to something else, OutdatedError when it is far behind.
+        """
+        batch = offer.batch
+        stood, mine = self._agree(offer)
+        transactional, own = self._by_kind(offer.receipts)
+        if not mine:
+            discard(self._blueprint, transactional)
+            self._compare(offer, stood)
+        elif batch > 0 and not self._agreement.is_out(batch - 1):
+            self._deliver_what_was_left(batch - 1)
+        if mine or not self._agreement.is_out(batch):
+            publish(self._blueprint, batch, stood.receipts if mine else self._shared(stood.receipts))
+            if mine or self._all_shared(stood.receipts):
+                self._agreement.mark_out(batch)
+        if mine or self._standby is None:
+            # These can neither take over what another has staged nor be told twice: readers tell by the ids.
+            publish(self._blueprint, batch, own)
+        self._agreement.stand(Standing(self._member.name, batch, time.time(), offer.seconds))
+        self._forget(batch)
+        return {name: list(receipts) for name, receipts in stood.receipts.items()}
+
+    def _agree(self, offer: Offer) -> tuple[Commit, bool]:
+        """Return whose output counts, and whether it is the one that is offered."""
+        attempt = uuid4().hex
+        batch = offer.batch
+        if self._standby is not None:
+            self._standby.begin(offer.seconds)
+        while True:
+            seen = self._agreement.see(batch)
+            whole = not self._blueprint.folders.unwhole.exists()
+            stopping = self._blueprint.folders.stop_request.exists()
+            holds = self._standby is not None and self._standby.holds() and not stopping
+            move = after_batch(batch, seen, whole=whole, holds=holds)
+            if move is Move.REBUILD:
+                raise OutdatedError(
+                    f"batch {batch} is history for the other replicas: they are at {seen.floor}"
+                )
+            if move is not Move.WAIT:
+                break
+            if stopping:
+                raise SupersededError(f"batch {batch} is left to the other replicas: this one was stopped")
+            time.sleep(_LOOK)
+        if move is Move.COMMIT:
+            if self._standby is not None:
+                offer.receipts = self._standby.release(batch, offer.receipts)
+            stood = self._agreement.commit(self._commit(offer, attempt))
+        else:
+            found = self._agreement.committed(batch)
+            assert found is not None, "a commit that was seen stays"
+            stood = found
+        mine = stood.id == attempt
+        if self._standby is not None:
+            offer.receipts = self._standby.settled(mine, offer.receipts)
+        return stood, mine
+
+    def _commit(self, offer: Offer, attempt: str) -> Commit:
+        return Commit(
+            offer.batch,
+            attempt,
+            self._member.name,
+            self._member.generation,
+            offer.end,
+            self._by_kind(offer.receipts)[0],
+            offer.digests,
+            offer.state if offer.batch % _STATE_EVERY == 0 else {},
+            time.time(),
+        )
+
+    def _by_kind(
+        self, receipts: Mapping[str, list[Any]]
+    ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        """Return receipts of transactional sinks, and those of others."""
+        sinks = self._blueprint.sinks
+        known = {name: given for name, given in receipts.items() if sinks[name].transactional}
+        return known, {name: given for name, given in receipts.items() if name not in known}
+
+    def _shared(self, receipts: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+        """Return what several replicas may bring out at once without doubling it."""
+        sinks = self._blueprint.sinks
+        return {name: given for name, given in receipts.items() if sinks[name].shared}
+
+    def _all_shared(self, receipts: Mapping[str, list[Any]]) -> bool:
+        return len(self._shared(receipts)) == len(receipts)
+
+    def _deliver_what_was_left(self, batch: int) -> None:
+        """Bring out what the winner of the batch before did not say that it has."""
+        left = self._agreement.committed(batch)
+        if left is not None:
+            publish(self._blueprint, batch, left.receipts)
+            self._agreement.mark_out(batch)
+
+    def _compare(self, offer: Offer, stood: Commit) -> None:
+        """Raise StrayedError when this replica has come to something else than what counts."""
+        if stood.generation != self._member.generation:
+            self._mixed = True
+            return
+        state = _different(offer.state, stood.state) if stood.state else None
+        vertex = state or _different(offer.digests, stood.digests)
+        if vertex is not None:
+            what = "state" if state else "output"
+            raise StrayedError(
+                self._blueprint.job,
+                offer.batch,
+                vertex,
+                stood.by,
+                f"replica {self._member.name} came to another {what} than {stood.by}, whose output counts",
+                alarming=not self._mixed,
+            )
+        if stood.state:
+            self._mixed = False
+
+    def _forget(self, batch: int) -> None:
+        """Now and then forget what no replica needs that is not far behind."""
+        if batch % _FORGET_EVERY:
+            return
+        now = time.monotonic()
+        self._times[batch] = now
+        old = [b for b, at in self._times.items() if batch - b >= KEPT_BATCHES and now - at >= KEPT_SECONDS]
+        if old:
+            settled = self._agreement.committed(max(old))
+            self._agreement.forget(max(old))
+            self._times = {b: at for b, at in self._times.items() if b > max(old)}
+            if settled is not None:
+                # Whoever is further behind copies a snapshot, so nobody reads what lies before this again.
+                acknowledge(self._blueprint, settled.end)
+
+
+def _different(mine: Mapping[str, int], theirs: Mapping[str, int]) -> str | None:
+    """Return the first name by which both differ. The digest of nothing is 0."""
+    names = sorted({*mine, *theirs})
+    return next((name for name in names if mine.get(name, 0) != theirs.get(name, 0)), None)

@@ -1,0 +1,134 @@
+"""Replicas of a job on real Spark, two queries of one session: they agree, and the output is there once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.engine.agreement.folder import Agreement, Charter
+from penstock.engine.agreement.member import Member
+from penstock.engine.ledger import Ledger
+from penstock.errors import StrayedError
+from penstock.log import Log, log_folder
+from penstock.spark.handle import Handle
+from penstock.spark.run import start
+
+MASTER = "local[2]"
+
+
+class Tally(ps.StatefulTask):
+    """Numbers what comes of each key."""
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
+        seen = state or 0
+        return seen + len(values), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
+
+
+def tally(task: ps.StatefulTask | None = None) -> ps.Job:
+    job = ps.Job("tally", k=1, parallelism=2)
+    source = job.source("in", ps.LogSource("numbers", max_records_per_batch=200))
+    (
+        source
+        >> job.task("by_key", lambda r: (r.value % 7, r.value))
+        >> job.task("tally", task or Tally())
+        >> (job.sink("out", ps.LogSink("tallied")))
+    )
+    return job
+
+
+def member(folder: Path, number: int, *, holds: bool = False) -> Member:
+    name = f"tally~{number}" if number else "tally"
+    scratch = folder / f"scratch-{number}"
+    return Member(name, number, str(folder / "agreement"), holds=holds, scratch=str(scratch))
+
+
+def begin(folder: Path, number: int, job: ps.Job | None = None, *, holds: bool = False) -> Handle:
+    return start(
+        job or tally(),
+        master=MASTER,
+        folder=folder / f"member-{number}",
+        member=member(folder, number, holds=holds),
+    )
+
+
+def expected(count: int) -> Counter[tuple[int, int, int]]:
+    seen: Counter[int] = Counter()
+    found: Counter[tuple[int, int, int]] = Counter()
+    for value in range(count):
+        seen[value % 7] += 1
+        found[value % 7, seen[value % 7], value] += 1
+    return found
+
+
+def written() -> Counter[tuple[int, int, int]]:
+    log = Log.open(log_folder("tallied"))
+    return Counter(
+        (r.key, *r.value) for p in range(log.partitions) for chunk in log.read(p, 0) for r in chunk
+    )
+
+
+def staged() -> list[str]:
+    return [path.name for path in (log_folder("tallied") / "staging").iterdir()]
+
+
+@pytest.fixture
+def agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agreement:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    log = Log.create(log_folder("numbers"))
+    log.append([ps.Record(None, n) for n in range(1000)])
+    found = Agreement(tmp_path / "agreement")
+    found.found(Charter(0, {}))
+    return found
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_two_replicas_give_the_output_once(tmp_path: Path, agreement: Agreement, holds: bool) -> None:
+    with begin(tmp_path, 0, holds=holds) as one, begin(tmp_path, 1, holds=holds) as other:
+        assert one.wait(timeout=60)
+        assert other.wait(timeout=60)
+    assert written() == expected(1000)
+    assert staged() == []
+    ledgers = [Ledger(tmp_path / f"member-{n}" / "ledger") for n in (0, 1)]
+    ends = [[ledger.read(b).end for b in range(ledger.latest_batch() + 1)] for ledger in ledgers]  # type: ignore[union-attr]
+    assert ends[0] == ends[1]
+    by = {commit.by for b in range(len(ends[0])) if (commit := agreement.committed(b)) is not None}
+    assert by <= {"tally", "tally~1"}
+
+
+def test_a_replica_that_comes_late_follows_and_doubles_nothing(tmp_path: Path, agreement: Agreement) -> None:
+    with begin(tmp_path, 0) as one:
+        assert one.wait(timeout=60)
+    with begin(tmp_path, 1) as other:
+        assert other.wait(timeout=60)
+        assert written() == expected(1000)
+        Log.open(log_folder("numbers")).append([ps.Record(None, n) for n in range(1000, 1500)])
+        assert other.wait(timeout=60)
+    assert written() == expected(1500)
+    commit = agreement.committed(0)
+    assert commit is not None
+    assert commit.by == "tally"
+    assert staged() == []
+
+
+class _Odd(Tally):
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
+        total, items = super().update(key, values, state)
+        return total, [(k, (n, -value)) for k, (n, value) in items]
+
+
+def test_a_replica_that_differs_is_told_so_and_its_output_dropped(
+    tmp_path: Path, agreement: Agreement
+) -> None:
+    with begin(tmp_path, 0) as one:
+        assert one.wait(timeout=60)
+    other = begin(tmp_path, 1, tally(_Odd()))
+    with pytest.raises(StrayedError) as caught:
+        other.wait(timeout=60)
+    other.stop()
+    assert (caught.value.batch, caught.value.vertex, caught.value.by) == (0, "out", "tally")
+    assert written() == expected(1000)
+    assert staged() == []
