@@ -39,6 +39,7 @@ class FileSink(Sink):
     """
 
     transactional = True
+    shared = True
 
     def __init__(
         self,
@@ -103,6 +104,12 @@ class FileSink(Sink):
                         raise FolderError(f"the folder {self.folder} is gone: put it back") from None
         if self.sync:
             sync(self.folder)
+
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        """Remove staged files that will get no name."""
+        for receipt in receipts:
+            for staged, _ in receipt["files"]:
+                (self.folder / STAGING / staged).unlink(missing_ok=True)
 
     def describe(self) -> dict[str, Any]:
         """Return where to and in which form."""

@@ -44,6 +44,10 @@ class ForeachBatchSink(Sink):
         assert function is not None, "only the driver's own sink has the function"
         self._staging.once(receipts, lambda records: function(batch, list(records)))
 
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        """Remove what the function will not be called with."""
+        self._staging.discard(receipts)
+
     def __getstate__(self) -> dict[str, Any]:
         # Workers never call it, and what it holds, such as a connection, may not be able to travel.
         return {**self.__dict__, "function": None}

@@ -82,6 +82,10 @@ class HttpSink(Sink):
         """Post a batch, unless all of it has been posted."""
         self._staging.once(receipts, lambda records: self._post_all(batch, receipts[0], records))
 
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        """Remove what will not be posted."""
+        self._staging.discard(receipts)
+
     def describe(self) -> dict[str, Any]:
         """Return where to and how, without anything that may be a secret."""
         return {"url": self._shown_url, "method": self.method, "headers": sorted(self.headers)}

@@ -180,6 +180,7 @@ class LogSink(_NamedLog, Sink):
     """
 
     transactional = True
+    shared = True
 
     def __init__(
         self,
@@ -207,8 +208,16 @@ class LogSink(_NamedLog, Sink):
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
         """Publish the segments of a batch, those that are not published yet."""
         for receipt in receipts:
-            staged = [StagedSegment.from_json(segment) for segment in receipt["segments"]]
-            self.log.publish(staged, receipt["since"])
+            self.log.publish(_segments(receipt), receipt["since"])
+
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        """Remove segments that will not be published."""
+        for receipt in receipts:
+            self.log.unstage(_segments(receipt))
+
+
+def _segments(receipt: Receipt) -> list[StagedSegment]:
+    return [StagedSegment.from_json(segment) for segment in receipt["segments"]]
 
 
 def _storable(value: Any) -> Any:

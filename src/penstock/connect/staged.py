@@ -3,13 +3,20 @@
 A receipt names the files, so that a call which a crash interrupted is repeated with the same records. When
 the call has succeeded a mark is made, then the files are removed, then the mark: at each moment it can be
 told whether the batch still has to be handed over.
+
+Replicas of a job may come to the same batch at the same time. One of them hands it over while others wait,
+by a lock that the kernel takes from a process that dies. It does not take it from one that is stopped, and
+nothing can tell such a one from one that is slow: so nobody waits for ever, and then a batch may be handed
+over twice.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -28,6 +35,11 @@ _SEGMENT = 100_000
 
 _ABANDONED = 30 * 24 * 3600.0
 """Seconds after which a file that no batch has named is the leftover of a crash."""
+
+_PATIENCE = 30.0
+"""Seconds for which a process waits for another that hands the same batch over."""
+
+_PAUSE = 0.01
 
 
 class Staging:
@@ -52,36 +64,101 @@ class Staging:
             except FileNotFoundError:
                 continue  # its owner was faster
 
-    def once(self, receipts: Sequence[Receipt], hand_over: Callable[[Iterator[Record]], None]) -> None:
-        """Hand the records of a batch over, unless that has been done; then remove them."""
-        paths = [self.folder / name for receipt in receipts for name in receipt["files"]]
+    def once(
+        self,
+        receipts: Sequence[Receipt],
+        hand_over: Callable[[Iterator[Record]], None],
+        *,
+        patience: float = _PATIENCE,
+    ) -> None:
+        """Hand the records of a batch over, unless that has been done; then remove them.
+
+        While another process does it, this one waits, and after ``patience`` seconds does it too.
+        """
+        paths = self.paths(receipts)
         mark = self.folder / f"{paths[0].stem}.done"
-        present = [path for path in paths if path.exists()]
-        if present and not mark.exists():
-            if len(present) < len(paths):
-                lost = next(path for path in paths if path not in present)
-                raise FolderError(
-                    f"{lost} is gone, and with it records that no sink has got yet: put it back"
-                )
-            hand_over(staged_records(paths))
-            os.close(os.open(mark, os.O_CREAT | os.O_CLOEXEC, 0o600))
-        for path in (*paths, mark):
+        with _turn(paths[0], patience):
+            if not _handed_over(paths, mark):
+                try:
+                    hand_over(_records(paths, mark))
+                except _TakenError:
+                    return  # by another process, meanwhile: it removes them too
+                os.close(os.open(mark, os.O_CREAT | os.O_CLOEXEC, 0o600))
+            for path in (*paths, mark):
+                path.unlink(missing_ok=True)
+
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        """Remove records that nobody will get."""
+        for path in self.paths(receipts):
             path.unlink(missing_ok=True)
+
+    def paths(self, receipts: Sequence[Receipt]) -> list[Path]:
+        """Return the files of a batch, in the order of its records."""
+        return [self.folder / name for receipt in receipts for name in receipt["files"]]
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker's environment need not be the driver's: where the files are is settled here.
         return {"_folder": self.folder}
 
 
-def staged_records(paths: Sequence[Path]) -> Iterator[Record]:
-    """Read the records of such files, in order."""
+class _TakenError(Exception):
+    """Another process has handed the batch over while this one did."""
+
+
+@contextmanager
+def _turn(path: Path, patience: float) -> Iterator[None]:
+    """Be the only one who hands over what is in a file, for so long as others are willing to wait."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield  # There is nothing left to hand over.
+        return
+    try:
+        deadline = time.monotonic() + patience
+        while not _locked(descriptor) and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _handed_over(paths: list[Path], mark: Path) -> bool:
+    """Whether a batch has been handed over; raises when it has not and files of it are lost."""
+    # The mark is removed after the files, so it is looked for before them.
+    if mark.exists():
+        return True
+    lost = [path for path in paths if not path.exists()]
+    if lost and len(lost) < len(paths) and not mark.exists():
+        raise FolderError(f"{lost[0]} is gone, and with it records that no sink has got yet: put it back")
+    return bool(lost)
+
+
+def _records(paths: list[Path], mark: Path) -> Iterator[Record]:
     for path in paths:
         try:
-            segment = load(path)
-        except DamageError as error:
-            raise FolderError(f"{path} is damaged: {error}") from error
-        for chunk in segment.records():
-            yield from chunk
+            yield from staged_records(path)
+        except FileNotFoundError:
+            if _handed_over(paths, mark):
+                raise _TakenError from None
+            raise
+
+
+def staged_records(path: Path) -> Iterator[Record]:
+    """Return the records of one file, after all of it has been verified."""
+    try:
+        segment = load(path)
+    except DamageError as error:
+        raise FolderError(f"{path} is damaged: {error}") from error
+    for chunk in segment.records():
+        yield from chunk
 
 
 class StagingWriter(SinkWriter):

@@ -1,0 +1,222 @@
+"""Several processes commit the same batches at once, and are killed and stopped anywhere: each is in once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from committing import sink_of
+
+from penstock.connect.log_ends import LogSink
+from penstock.graph.ends import Sink, WriteContext
+from penstock.log import Retention
+from penstock.record import Record
+
+HERE = Path(__file__).parent
+TOGETHER = 3
+BATCHES = 120
+TASKS = 2
+RECORDS = 5
+DEADLINE = 90.0
+
+NOISE = """
+import sys
+from penstock.log import Log
+from penstock.record import Record
+log, number = Log.open(sys.argv[1]), 0
+while True:
+    log.append([Record(None, ["noise", number])], partition=number % 2)
+    number += 1
+"""
+
+UPKEEP = """
+import sys, time
+from penstock.errors import LogError
+from penstock.log import Log
+log = Log.open(sys.argv[1])
+while True:
+    for work in (log.retain, log.compact):
+        try:
+            work()
+        except LogError:
+            pass  # a stopped process holds the gate
+    time.sleep(0.01)
+"""
+
+
+class Process:
+    """A process of the test, and the last number that it has printed."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.said = -1
+        self.process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):
+                self.said = int(line)
+
+    def send(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._thread.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+class Committers:
+    """Processes that commit the same plan; chance stops, continues and kills them."""
+
+    def __init__(self, kind: str, place: Path, plan: Path, chance: random.Random) -> None:
+        self._start: Callable[[int], Process] = lambda start: Process(
+            str(HERE / "committing.py"), kind, str(place), str(plan), str(start)
+        )
+        self._chance = chance
+        self._stopped: set[int] = set()
+        self.kills = 0
+        self.processes = [self._start(0) for _ in range(TOGETHER)]
+
+    def disturb(self) -> None:
+        which = self._chance.randrange(TOGETHER)
+        process = self.processes[which]
+        assert process.process.poll() is None, "a process failed by itself"
+        if which in self._stopped:
+            self._stopped.discard(which)
+            process.send(signal.SIGCONT)
+        elif self._chance.random() < 0.7:
+            self._stopped.add(which)
+            process.send(signal.SIGSTOP)
+        else:
+            process.end()
+            self.kills += 1
+            # A process that comes back repeats what it had committed long ago.
+            self.processes[which] = self._start(max(0, process.said - 30))
+
+    def settle(self, last: int) -> None:
+        """Let all of them come to the end of the plan."""
+        for which in sorted(self._stopped):
+            self.processes[which].send(signal.SIGCONT)
+        deadline = time.monotonic() + DEADLINE
+        while any(process.said < last for process in self.processes):
+            assert all(process.process.poll() is None for process in self.processes), "a process failed"
+            assert time.monotonic() < deadline, [process.said for process in self.processes]
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.end()
+
+
+def stage(sink: Sink, batch: int) -> list[Any]:
+    """Stage a batch as Spark tasks would, under names that tell each record from all others."""
+    receipts = []
+    for task in range(TASKS):
+        writer = sink.writer(WriteContext("job", "out", batch, f"{batch}-{task}"))
+        writer.write([Record(str(i % 4), [batch, task, i]) for i in range(RECORDS)])
+        receipts.append(writer.finish())
+    return receipts
+
+
+@contextmanager
+def committing(kind: str, place: Path, chance: random.Random) -> Iterator[tuple[Sink, Committers, Path]]:
+    sink, plan = sink_of(kind, place), place / "plan"
+    sink.prepare()
+    plan.touch()
+    committers = Committers(kind, place, plan, chance)
+    try:
+        yield sink, committers, plan
+    finally:
+        committers.end()
+
+
+def run(
+    sink: Sink, committers: Committers, plan: Path, chance: random.Random, each: Callable[[], None]
+) -> None:
+    """Stage batch after batch while the committers work and are disturbed."""
+    with plan.open("a") as lines:
+        for batch in range(BATCHES):
+            lines.write(json.dumps(stage(sink, batch)) + "\n")
+            lines.flush()
+            if chance.random() < 0.4:
+                committers.disturb()
+            time.sleep(chance.uniform(0.0, 0.04))
+            each()
+    committers.settle(BATCHES - 1)
+    each()
+    assert committers.kills, "nobody was killed"
+
+
+EXPECTED = Counter(product(range(BATCHES), range(TASKS), range(RECORDS)))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_each_segment_is_in_a_log_once(tmp_path: Path, seed: int) -> None:
+    """While others append, segments are merged, and what was read is deleted."""
+    chance = random.Random(seed)
+    with committing("log", tmp_path, chance) as (sink, committers, plan):
+        assert isinstance(sink, LogSink)
+        log = sink.log
+        log.set_retention(Retention(consumed=True))
+        log.note_reader("test", {0: 0, 1: 0})
+        reached, found = [0, 0], [list[Any](), list[Any]()]
+
+        def read_on() -> None:
+            for partition in range(2):
+                for chunk in log.read(partition, reached[partition]):
+                    found[partition] += [tuple(record.value) for record in chunk]
+                    reached[partition] += len(chunk)
+            log.note_reader("test", dict(enumerate(reached)))
+
+        others = [Process("-c", code, str(log.path)) for code in (NOISE, UPKEEP)]
+        try:
+            run(sink, committers, plan, chance, read_on)
+        finally:
+            for other in others:
+                other.end()
+        read_on()
+        assert log.begin(0) > 0, "nothing was ever deleted, so the test shows less than it says"
+        assert Counter(value for values in found for value in values if value[0] != "noise") == EXPECTED
+        for partition, values in enumerate(found):
+            noise = [number for name, number, *_ in values if name == "noise"]
+            assert noise == list(range(partition, partition + 2 * len(noise), 2))
+        assert not [path for path in (log.path / "staging").iterdir() if path.name.startswith("stage-")]
+        assert not log.stat(verify=True).damaged
+
+
+def test_each_file_is_in_a_folder_once(tmp_path: Path) -> None:
+    """While a reader takes the files away."""
+    chance = random.Random(3)
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    with committing("file", tmp_path, chance) as (sink, committers, plan):
+
+        def take() -> None:
+            for path in sorted((tmp_path / "out").glob("*.jsonl")):
+                target = taken / path.name
+                assert not target.exists(), "a file came back"
+                path.rename(target)
+
+        run(sink, committers, plan, chance, take)
+        take()
+        assert list((tmp_path / "out" / ".penstock-staging").iterdir()) == []
+    lines = [json.loads(line) for path in taken.iterdir() for line in path.read_text().splitlines()]
+    assert Counter(map(tuple, lines)) == EXPECTED
