@@ -108,6 +108,11 @@ class Folders:
         return Path(self.root) / "unwhole"
 
     @property
+    def uncounted(self) -> Path:
+        """Exists while a replica that came in without state does not know the others' digests of theirs."""
+        return Path(self.root) / "uncounted"
+
+    @property
     def primary(self) -> Path:
         """Exists while a replica is the primary, where only that gives output."""
         return Path(self.root) / "primary"

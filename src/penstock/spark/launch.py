@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
+from penstock.engine.agreement.output import AgreedOutput
 from penstock.engine.blueprint import Blueprint, Folders
 from penstock.engine.continuation import change_buckets, remove_leftovers, skipped
 from penstock.engine.ledger import Entry, Ledger
@@ -37,7 +38,9 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     if given_up is not None:
         ledger.commit(given_up)
     remove_leftovers(folders, last)
-    if last is not None:
+    if last is not None and blueprint.member is not None:
+        AgreedOutput(blueprint).resume(last.batch)
+    elif last is not None:
         publish(blueprint, last.batch, last.receipts)
     for name, sink in blueprint.sinks.items():
         with connecting(blueprint.job, name):

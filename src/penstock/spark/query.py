@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.engine.agreement.next_window import is_whole
 from penstock.engine.agreement.output import AgreedOutput, Offer
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.clock import Times, advance, due
@@ -183,12 +186,28 @@ class JobQuery:
                 entry.digests,
                 time.monotonic() - started,
             )
-            entry.receipts = agreed.settle(offer)
+            counted = agreed.settle(offer)
+            entry.receipts = {name: list(made) for name, made in counted.receipts.items()}
+            self._see_whether_whole(entry, counted.state)
             self._ledger.commit(entry)
         else:
             entry = found  # Spark has forgotten a batch that has happened.
         self.last = entry
         self._tidy(before, entry)
+
+    def _see_whether_whole(self, entry: Entry, state: Mapping[str, int]) -> None:
+        """Let a replica that came in without state take part in full once it has all that is needed.
+
+        What its state came from is not what that of the others came from: it counts on from their digests.
+        """
+        folders = self.blueprint.folders
+        if folders.unwhole.exists():
+            joined = Times.of(json.loads(folders.unwhole.read_text()))
+            if is_whole(self.blueprint, joined, Times.of(entry.times)):
+                folders.unwhole.rename(folders.uncounted)
+        elif folders.uncounted.exists() and state:
+            entry.digests = dict(state)
+            folders.uncounted.unlink()
 
     def _entry(self, batch: int, summary: TaskSummary, receipts: dict[str, list[Any]]) -> Entry:
         before = self.last
@@ -200,8 +219,15 @@ class JobQuery:
             state={**(before.state if before else {}), **summary.state},
             buckets=self.blueprint.buckets,
             times=advance(self.blueprint, summary),
-            digests=chained(before.digests if before else {}, summary.state_digests),
+            digests=self._state_digests(summary),
         )
+
+    def _state_digests(self, summary: TaskSummary) -> dict[str, int]:
+        """Return the digests of all changes of state so far, where replicas compare them."""
+        folders = self.blueprint.folders
+        if self._agreed is None or folders.unwhole.exists() or folders.uncounted.exists():
+            return {}
+        return chained(self.last.digests if self.last else {}, summary.state_digests)
 
     def _tidy(self, before: Entry | None, entry: Entry) -> None:
         if before is None or before.batch != entry.batch - 1:

@@ -66,8 +66,8 @@ def start(
 
     The options are those of :func:`run`; ``on_progress`` is called by :meth:`Handle.wait`, in the thread
     that waits. A job that nobody has stopped is stopped when the program ends. A folder that was ``taken``
-    over from another process is never made anew when it is gone. A ``member`` runs the batches that it and the
-    other replicas of the job agree on.
+    over from another process is never made anew when it is gone. A ``member`` runs the batches that it and
+    the other replicas of the job agree on.
     """
     job.validate()
     with ExitStack() as kept, _told(job):

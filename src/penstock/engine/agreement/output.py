@@ -24,6 +24,8 @@ _STATE_EVERY = 16
 """Every so many batches replicas compare all changes of their state as well."""
 _FORGET_EVERY = 64
 _LOOK = 0.003
+_DELIVERY_SECONDS = 10.0
+"""How long whoever gave a batch has to hand it over to a sink that several replicas must not write at once."""
 
 
 @dataclass
@@ -52,8 +54,8 @@ class AgreedOutput:
         """Whether a batch was given by other code lately: then results may differ without anybody's fault."""
         self._times: dict[int, float] = {}
 
-    def settle(self, offer: Offer) -> dict[str, list[Any]]:
-        """Bring the output of a batch out, this replica's or another's, and return the receipts that count.
+    def settle(self, offer: Offer) -> Commit:
+        """Bring the output of a batch out, this replica's or another's, and return the commit that counts.
 
         Raises StrayedError when this replica came to something else, OutdatedError when it is far behind.
         """
@@ -65,16 +67,33 @@ class AgreedOutput:
             self._compare(offer, stood)
         elif batch > 0 and not self._agreement.is_out(batch - 1):
             self._deliver_what_was_left(batch - 1)
-        if mine or not self._agreement.is_out(batch):
-            publish(self._blueprint, batch, stood.receipts if mine else self._shared(stood.receipts))
-            if mine or self._all_shared(stood.receipts):
-                self._agreement.mark_out(batch)
+        self._bring_out(stood, sure=mine)
         if mine or self._standby is None:
             # These can neither take over what another has staged nor be told twice: readers tell by the ids.
             publish(self._blueprint, batch, own)
         self._agreement.stand(Standing(self._member.name, batch, time.time(), offer.seconds))
         self._forget(batch)
-        return {name: list(receipts) for name, receipts in stood.receipts.items()}
+        return stood
+
+    def resume(self, batch: int) -> None:
+        """Bring out what a replica that starts again may have left of its last batch."""
+        if self._agreement.see(batch).committed:
+            stood = self._agreement.committed(batch)
+            assert stood is not None, "a commit that was seen stays"
+            self._bring_out(stood)
+
+    def _bring_out(self, stood: Commit, *, sure: bool = False) -> None:
+        """Make the output of a batch visible that counts, unless that is known to be done.
+
+        ``sure`` is who gave it; so is the same replica when it starts again. Others leave alone what must not
+        be done twice at the same time.
+        """
+        if not sure and self._agreement.is_out(stood.batch):
+            return
+        whole = stood.by == self._member.name or self._all_shared(stood.receipts)
+        publish(self._blueprint, stood.batch, stood.receipts if whole else self._shared(stood.receipts))
+        if whole:
+            self._agreement.mark_out(stood.batch)
 
     def _agree(self, offer: Offer) -> tuple[Commit, bool]:
         """Return whose output counts, and whether it is the one that is offered."""
@@ -140,18 +159,29 @@ class AgreedOutput:
         return len(self._shared(receipts)) == len(receipts)
 
     def _deliver_what_was_left(self, batch: int) -> None:
-        """Bring out what the winner of the batch before did not say that it has."""
+        """Bring out what the winner of the batch before did not say that it has.
+
+        Where that must not happen twice at the same time, the winner gets time to end it.
+        """
         left = self._agreement.committed(batch)
-        if left is not None:
-            publish(self._blueprint, batch, left.receipts)
-            self._agreement.mark_out(batch)
+        if left is None:
+            return
+        deadline = time.monotonic() + (0.0 if self._all_shared(left.receipts) else _DELIVERY_SECONDS)
+        while not self._agreement.is_out(batch):
+            if time.monotonic() >= deadline:
+                publish(self._blueprint, batch, left.receipts)
+                self._agreement.mark_out(batch)
+                return
+            time.sleep(_LOOK)
 
     def _compare(self, offer: Offer, stood: Commit) -> None:
         """Raise StrayedError when this replica has come to something else than what counts."""
+        if self._blueprint.folders.unwhole.exists():
+            return  # It lacks state, and knows.
         if stood.generation != self._member.generation:
             self._mixed = True
             return
-        state = _different(offer.state, stood.state) if stood.state else None
+        state = _different(offer.state, stood.state) if offer.state and stood.state else None
         vertex = state or _different(offer.digests, stood.digests)
         if vertex is not None:
             what = "state" if state else "output"

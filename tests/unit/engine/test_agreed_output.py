@@ -1,0 +1,211 @@
+"""Whose output of a batch counts, and who brings it out: without Spark, with sinks that note what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.engine.agreement import output
+from penstock.engine.agreement.folder import Agreement, Charter, Commit
+from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.output import AgreedOutput, Offer
+from penstock.engine.blueprint import Blueprint, draw
+from penstock.errors import OutdatedError, StrayedError, SupersededError
+from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
+
+END = {"batch": 1, "sources": {"in": {"0": 5}}}
+
+
+class Noted(Sink):
+    """Notes what it is told, in one list for all copies of it."""
+
+    transactional = True
+    shared = True
+
+    def __init__(self, told: list[tuple[str, Any]]) -> None:
+        self.told = told
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        raise NotImplementedError
+
+    def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
+        self.told.append(("commit", (batch, *receipts)))
+
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        self.told.append(("discard", tuple(receipts)))
+
+
+class Alone(Noted):
+    shared = False
+
+
+class Plain(Noted):
+    transactional = shared = False
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    Agreement(tmp_path / "agreement").found(Charter(0, {}))
+    return tmp_path
+
+
+def replica(place: Path, number: int, sink: Sink, **options: Any) -> tuple[AgreedOutput, Blueprint]:
+    job = ps.Job("count", k=1)
+    job.source("in", ps.MemorySource([1])) >> job.sink("out", sink)
+    folder = place / f"member-{number}"
+    folder.mkdir(exist_ok=True)
+    member = Member(f"count~{number}", number, str(place / "agreement"), **options)
+    blueprint = replace(draw(job, folder=folder, buckets=1, sides={}), member=member)
+    return AgreedOutput(blueprint), blueprint
+
+
+def offer(receipt: str, digest: int = 1, batch: int = 0, **more: Any) -> Offer:
+    return Offer(batch, END, {"out": [receipt]}, {"out": digest}, more.pop("state", {}), **more)
+
+
+def test_the_first_output_counts_and_the_second_is_discarded(place: Path) -> None:
+    told: list[tuple[str, Any]] = []
+    one, _ = replica(place, 0, Noted(told))
+    other, _ = replica(place, 1, Noted(told))
+    assert one.settle(offer("a")).by == "count~0"
+    assert other.settle(offer("b")).receipts == {"out": ["a"]}
+    assert told == [("commit", (0, "a")), ("discard", ("b",))]
+
+
+def test_a_winner_that_dies_before_it_publishes_leaves_that_to_the_loser(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, Any]] = []
+    one, _ = replica(place, 0, Noted(told))
+    with monkeypatch.context() as dying:
+        dying.setattr(output, "publish", _die)
+        with pytest.raises(KeyboardInterrupt):
+            one.settle(offer("a"))
+    other, _ = replica(place, 1, Noted(told))
+    other.settle(offer("b"))
+    assert told == [("discard", ("b",)), ("commit", (0, "a"))]
+
+
+def _die(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_replica_that_runs_its_own_batch_again_does_not_double_it(place: Path) -> None:
+    told: list[tuple[str, Any]] = []
+    one, _ = replica(place, 0, Noted(told))
+    one.settle(offer("a"))
+    again, _ = replica(place, 0, Noted(told))
+    assert again.settle(offer("a2")).receipts == {"out": ["a"]}
+    assert told == [("commit", (0, "a")), ("discard", ("a2",))]
+
+
+def test_what_only_one_may_deliver_is_left_to_the_winner_and_then_to_the_next(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_DELIVERY_SECONDS", 0.05)
+    told: list[tuple[str, Any]] = []
+    one, _ = replica(place, 0, Alone(told))
+    with monkeypatch.context() as dying:
+        dying.setattr(output, "publish", _die)
+        with pytest.raises(KeyboardInterrupt):
+            one.settle(offer("a"))
+    other, _ = replica(place, 1, Alone(told))
+    other.settle(offer("b"))
+    assert told == [("discard", ("b",))]
+    other.settle(offer("c", batch=1))
+    assert told[1:] == [("commit", (0, "a")), ("commit", (1, "c"))]
+
+
+def test_a_replica_that_starts_again_brings_out_what_it_had_left(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, Any]] = []
+    one, _ = replica(place, 0, Alone(told))
+    with monkeypatch.context() as dying:
+        dying.setattr(output, "publish", _die)
+        with pytest.raises(KeyboardInterrupt):
+            one.settle(offer("a"))
+    replica(place, 1, Alone(told))[0].resume(0)
+    assert told == [], "that is another's to deliver"
+    for _ in range(2):
+        replica(place, 0, Alone(told))[0].resume(0)
+    assert told == [("commit", (0, "a"))]
+
+
+def test_a_sink_that_can_do_neither_gets_the_output_of_every_replica(place: Path) -> None:
+    told: list[tuple[str, Any]] = []
+    one, _ = replica(place, 0, Plain(told))
+    other, _ = replica(place, 1, Plain(told))
+    one.settle(offer("a"))
+    other.settle(offer("b"))
+    assert told == [("commit", (0, "a")), ("commit", (0, "b"))]
+
+
+def test_a_difference_names_batch_and_vertex_and_keeps_the_first_output(place: Path) -> None:
+    told: list[tuple[str, Any]] = []
+    one, _ = replica(place, 0, Noted(told))
+    other, _ = replica(place, 1, Noted(told))
+    one.settle(offer("a", state={"tally": 7}))
+    with pytest.raises(StrayedError, match="came to another output than count~0") as caught:
+        other.settle(offer("b", digest=2, state={"tally": 7}))
+    assert (caught.value.batch, caught.value.vertex, caught.value.alarming) == (0, "out", True)
+    assert told == [("commit", (0, "a")), ("discard", ("b",))]
+
+
+def test_a_difference_in_the_state_is_found_though_the_output_is_the_same(place: Path) -> None:
+    one, _ = replica(place, 0, Noted([]))
+    other, _ = replica(place, 1, Noted([]))
+    one.settle(offer("a", state={"tally": 7}))
+    with pytest.raises(StrayedError, match="another state") as caught:
+        other.settle(offer("b", state={"tally": 8}))
+    assert caught.value.vertex == "tally"
+
+
+def test_output_that_one_replica_lacks_wholly_is_a_difference(place: Path) -> None:
+    one, _ = replica(place, 0, Noted([]))
+    other, _ = replica(place, 1, Noted([]))
+    one.settle(offer("a"))
+    with pytest.raises(StrayedError):
+        other.settle(Offer(0, END, {}, {}, {}))
+
+
+def test_other_code_may_differ_and_what_it_leaves_raises_no_alarm(place: Path) -> None:
+    one, _ = replica(place, 0, Noted([]), generation=2)
+    other, _ = replica(place, 1, Noted([]), generation=1)
+    one.settle(offer("a"))
+    other.settle(offer("b", digest=2))
+    updated, _ = replica(place, 0, Noted([]), generation=1)
+    updated.settle(offer("c", batch=1))
+    with pytest.raises(StrayedError) as caught:
+        other.settle(offer("d", digest=2, batch=1))
+    assert not caught.value.alarming
+
+
+def test_a_replica_that_lacks_state_commits_nothing_and_stops_when_asked(place: Path) -> None:
+    told: list[tuple[str, Any]] = []
+    one, blueprint = replica(place, 0, Noted(told))
+    blueprint.folders.unwhole.touch()
+    blueprint.folders.stop_request.touch()
+    with pytest.raises(SupersededError):
+        one.settle(offer("a"))
+    assert told == []
+    other, _ = replica(place, 1, Noted(told))
+    other.settle(offer("b"))
+    assert one.settle(offer("a", digest=9)).by == "count~1"
+
+
+def test_a_replica_that_was_away_for_long_commits_nothing(place: Path) -> None:
+    told: list[tuple[str, Any]] = []
+    one, _ = replica(place, 0, Noted(told))
+    agreement = Agreement(place / "agreement")
+    for batch in range(3):
+        agreement.commit(Commit(batch, "x", "count~1", 1, END))
+    agreement.forget(2)
+    with pytest.raises(OutdatedError):
+        one.settle(offer("a", batch=1))
+    assert told == []
