@@ -1,14 +1,207 @@
-"""Digests of what a batch has given, by which replicas see whether they agree."""
+"""A number that stands for many records or states: equal ones give the same, wherever they were made.
+
+Replicas of a job compare what they have written and what they remember by it. It is a sum over the records,
+so it depends neither on their order nor on how they were divided among tasks. Each record is hashed
+by value: ``marshal`` writes plain values quickly and without regard to which of them are the same object;
+all else gets a plain form first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from itertools import chain, repeat
+from marshal import dumps
+from operator import mul
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+from zlib import crc32
 
 _MODULUS = 1 << 64
-_FACTOR = 1_000_003
+_STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, and odd: no digest of a batch is ever lost in the chain
+_VERSION = 2
+"""Of marshal's format: the last that writes each object in full, however often it has come before."""
+
+_ATOMS = frozenset({str, int, float, bool, bytes, complex, type(None)})
+_CONTAINERS = frozenset({tuple, list, dict, set, frozenset})
+_PLAIN = _ATOMS | _CONTAINERS
+_DEEPEST = 32
+"""What is nested deeper, or within itself, is not taken for plain."""
+_MOST_FORMS = 1000
 
 
-def chained(before: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
-    """Return the digest of all changes so far, by vertex."""
-    names = {*before, *new}
-    return {name: (before.get(name, 0) * _FACTOR + new.get(name, 0)) % _MODULUS for name in sorted(names)}
+def digest(items: Iterable[tuple[Any, ...]]) -> int:
+    """Return the digest of records, or of any tuples, in whatever order.
+
+    >>> digest([("a", 1, None), ("b", 2, None)]) == digest([("b", 2, None), ("a", 1, None)])
+    True
+    >>> digest([("a", 1, None), ("b", 2, None)]) == digest([("a", 2, None), ("b", 1, None)])
+    False
+    """
+    rows = items if isinstance(items, list) else list(items)
+    if _are_plain(list(chain.from_iterable(rows))):
+        checksums = list(map(crc32, map(dumps, map(tuple, rows), repeat(_VERSION))))
+    else:
+        checksums = [crc32(_written(row)) for row in rows]
+    # A sum of checksums would not change when two records exchange some of their bits; one of squares does.
+    return int(sum(map(mul, checksums, checksums)) % _MODULUS)
+
+
+def add_digests(mine: dict[str, int], theirs: Mapping[str, int]) -> None:
+    """Add the digests of other records to those by the same name."""
+    for name, number in theirs.items():
+        mine[name] = (mine.get(name, 0) + number) % _MODULUS
+
+
+def chained(before: Mapping[str, int], batch: Mapping[str, int]) -> dict[str, int]:
+    """Return the digests of all batches so far: what they were before, and what the newest batch adds.
+
+    >>> chained({"count": 1}, {"count": 2}) == chained({"count": 2}, {"count": 1})
+    False
+    """
+    return {
+        name: (before.get(name, 0) * _STEP + batch.get(name, 0)) % _MODULUS
+        for name in sorted({*before, *batch})
+    }
+
+
+def _are_plain(level: list[Any]) -> bool:
+    """Whether values are of Python's own plain types all the way down.
+
+    Only these may be given to marshal: it writes whatever has a buffer as bytes, and those of an array of
+    objects are addresses.
+    """
+    for _ in range(_DEEPEST):
+        kinds = set(map(type, level))
+        if not kinds <= _PLAIN:
+            return False
+        if kinds <= _ATOMS:
+            return True
+        inner: list[Any] = []
+        for kind in kinds & _CONTAINERS:
+            those: list[Any] = [value for value in level if type(value) is kind]
+            inner += chain.from_iterable(those)
+            if kind is dict:
+                inner += chain.from_iterable(map(dict.values, those))
+        level = inner
+    return False
+
+
+def _written(row: tuple[Any, ...]) -> bytes:
+    try:
+        return dumps(tuple(map(_form, row)), _VERSION)
+    except (RecursionError, ValueError):  # It contains itself: there is no end to writing it down.
+        return dumps(tuple(type(value).__qualname__ for value in row), _VERSION)
+
+
+def _form(value: Any) -> Any:
+    """Return what stands for a value: the value itself if it is plain all the way down."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    form = _forms.get(kind)
+    if form is None:
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+            _forms.update(_OF_CONTAINERS)
+        form = _forms[kind] = _form_of(kind)
+    return form(value)
+
+
+def _of_tuple(value: tuple[Any, ...]) -> Any:
+    return tuple(map(_form, value))
+
+
+def _of_list(value: list[Any]) -> Any:
+    return list(map(_form, value))
+
+
+def _of_dict(value: dict[Any, Any]) -> Any:
+    pairs = [(_form(key), _form(its)) for key, its in value.items()]
+    try:
+        found = dict(pairs)
+    except TypeError:
+        return "dict", pairs
+    return found if len(found) == len(pairs) else ("dict", pairs)
+
+
+def _of_set(value: set[Any] | frozenset[Any]) -> Any:
+    members = list(map(_form, value))
+    try:
+        found = type(value)(members)
+    except TypeError:
+        found = frozenset()
+    if len(found) == len(members):
+        return found
+    return type(value).__name__, sorted(dumps(member, _VERSION) for member in members)
+
+
+_OF_CONTAINERS: dict[type, Callable[[Any], Any]] = {
+    tuple: _of_tuple,
+    list: _of_list,
+    dict: _of_dict,
+    set: _of_set,
+    frozenset: _of_set,
+}
+_forms = dict(_OF_CONTAINERS)
+"""By type, how to find what stands for an instance of it."""
+
+_BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__pos__),
+    (bytes, bytes),
+    (bytearray, bytes),
+    (memoryview, bytes),
+    (tuple, lambda value: tuple(tuple.__iter__(value))),
+    (list, lambda value: list(list.__iter__(value))),
+    (dict, lambda value: dict(dict.items(value))),
+    (frozenset, frozenset),
+    (set, set),
+)
+"""Of classes that are made of a plain one, how to get at that."""
+
+_NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+
+
+def _form_of(kind: type) -> Callable[[Any], Any]:
+    """Return how to find what stands for an instance of a class."""
+    name = kind.__qualname__
+    if issubclass(kind, Enum):
+        return lambda value: (name, value.name or _form(value.value))
+    if is_dataclass(kind):
+        # Its fields and nothing else: what is kept beside them, such as cached properties, comes and goes.
+        names = [field.name for field in fields(kind)]
+        return lambda value: (name, *[_form(getattr(value, field, None)) for field in names])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, numpy.ndarray | numpy.generic):
+        return _of_array
+    for base, plain in _BASES:
+        if issubclass(kind, base):
+            return lambda value: (name, _form(plain(value)), _form(getattr(value, "__dict__", None)))
+    if issubclass(kind, _NAMED):
+        return lambda value: (name, getattr(value, "__qualname__", value.__name__))
+    return _of_instance
+
+
+def _of_array(value: Any) -> Any:
+    content = _form(value.tolist()) if value.dtype.hasobject else value.tobytes()
+    return type(value).__qualname__, value.dtype.str, value.shape, content
+
+
+def _of_instance(value: Any) -> Any:
+    """Take an instance apart as pickle and copy do."""
+    name = type(value).__qualname__
+    try:
+        reduced = value.__reduce_ex__(4)
+    except RecursionError:
+        raise
+    except Exception:
+        return (name,)
+    if isinstance(reduced, str):
+        return name, reduced
+    _, arguments, state, items, pairs = (*reduced, None, None, None, None)[:5]
+    listed = [None if some is None else list(some) for some in (items, pairs)]
+    return name, _form(arguments), _form(state), _form(listed)

@@ -126,6 +126,7 @@ class Flow:
             self._run()
         if self._gate is not None:
             self.summary.highs = self._gate.highs
+        self.summary.digests = self._writers.digests
         return self.summary
 
     def recovers(self, vertex: int, counters: Counters) -> Recover:

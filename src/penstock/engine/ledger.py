@@ -39,6 +39,7 @@ class Entry:
     times: dict[str, Any] = field(default_factory=dict)
     """How far time has come, for windows."""
     digests: dict[str, int] = field(default_factory=dict)
+    """By vertex, of all changes of its state so far; only where there are replicas to compare with."""
 
 
 @dataclass(frozen=True)

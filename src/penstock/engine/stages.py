@@ -16,6 +16,7 @@ from uuid import uuid4
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.clock import Clock, Highs, Times, marks_of
+from penstock.engine.digest import add_digests
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.flow import Flow, Program
 from penstock.engine.gate import Gate
@@ -148,19 +149,26 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
                 inbox.take(parcel)
             state = BucketState(blueprint.folders.state, bucket, heads[bucket], lasting=blueprint.lasting)
             flow.summary.pending[bucket] = work.run(inbox, state)
-            try:
-                head = state.save(batch, task)
-            except UnkeepableStateError as error:
-                cause = error.__cause__ or error
-                raise VertexFailureError(blueprint.index_of(error.vertex), None, cause) from error
-            if head is not None:
-                flow.summary.state[bucket] = head
+            _save(blueprint, flow.summary, state, bucket, task)
         flow.finish()
         _write_feedback(program, flow, f"{batch:012d}-{task}")
         summary = flow.finish()
     except Exception as error:
         summary = failed(program, batch, error)
     yield 0, SUMMARY, _seal(program, summary)
+
+
+def _save(blueprint: Blueprint, summary: TaskSummary, state: BucketState, bucket: int, task: str) -> None:
+    """Write what a batch has changed in a bucket, and say so in the summary."""
+    try:
+        head = state.save(summary.batch, task)
+    except UnkeepableStateError as error:
+        cause = error.__cause__ or error
+        raise VertexFailureError(blueprint.index_of(error.vertex), None, cause) from error
+    if head is not None:
+        summary.state[bucket] = head
+    if blueprint.member is not None:
+        add_digests(summary.state_digests, state.digests())
 
 
 def _closing(blueprint: Blueprint, pending: dict[str, float], marks: dict[int, float]) -> bool:

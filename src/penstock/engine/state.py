@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from penstock.engine.digest import add_digests, digest
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.summary import StateHead
@@ -116,6 +118,14 @@ class BucketState:
         if whole or head is None:
             return StateHead(name, batch, len(data), 0, 0)
         return StateHead(name, head.base_batch, head.base_bytes, head.delta_bytes + len(data), head.depth + 1)
+
+    def digests(self) -> dict[str, int]:
+        """Return by vertex the digest of what has changed."""
+        found: dict[str, int] = {}
+        for section in self._changed:
+            entries = zip(repeat(section), *self._delta(section))
+            add_digests(found, {vertex_of(section): digest(entries)})
+        return found
 
     def _delta(self, vertex: str) -> tuple[list[Any], list[Any]]:
         keys = list(dict.fromkeys(self._changed[vertex]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.engine.digest import add_digests
 from penstock.engine.side import SideEntry
 
 SAMPLE = 1000
@@ -45,7 +46,9 @@ class TaskSummary:
     state: dict[int, StateHead] = field(default_factory=dict)
     feedback: list[str] = field(default_factory=list)
     digests: dict[str, int] = field(default_factory=dict)
+    """By sink, of the records that were handed to it; only where there are replicas to compare with."""
     state_digests: dict[str, int] = field(default_factory=dict)
+    """By vertex, of the states that the batch has changed; likewise."""
     failure: Exception | None = None
 
     def note(self, stream: str, entry: SideEntry) -> None:
@@ -79,6 +82,8 @@ class TaskSummary:
             self.receipts.setdefault(sink, []).extend(receipts)
         self.state.update(other.state)
         self.feedback.extend(other.feedback)
+        add_digests(self.digests, other.digests)
+        add_digests(self.state_digests, other.state_digests)
         self.failure = self.failure or other.failure
 
 

@@ -6,8 +6,11 @@ from typing import cast
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
+from penstock.engine.digest import add_digests, digest
+from penstock.engine.side import SIDES
 from penstock.errors import TaskError, UnstorableValueError, blamed
 from penstock.graph.ends import Receipt, Reject, SinkWriter, WriteContext
+from penstock.graph.vertex import ERRORS
 from penstock.record import Record
 
 
@@ -21,6 +24,9 @@ class Writers:
         self._batch = batch
         self._task = task
         self._open: dict[str, SinkWriter] = {}
+        self._compared = blueprint.member is not None
+        self.digests: dict[str, int] = {}
+        """By sink, of all that was handed to it; only where there are replicas to compare with."""
 
     def has(self, sink: str) -> bool:
         """Whether the job has a sink of that name; side streams are there only when they can be needed."""
@@ -29,6 +35,8 @@ class Writers:
     def write(self, sink: str, records: list[Record] | Columns, reject: Reject | None) -> None:
         """Hand records to a sink; ``reject`` takes those that it cannot store."""
         writer = self._open.get(sink)
+        if self._compared:
+            add_digests(self.digests, {sink: _digest(sink, records)})
         try:
             if writer is None:
                 context = WriteContext(self._job, sink, self._batch, self._task, reject)
@@ -60,3 +68,11 @@ class Writers:
         if isinstance(error, UnstorableValueError):
             return TaskError(self._job, sink, "its input", f"{type(error).__name__}: {error}")
         return blamed(error, self._job, sink)
+
+
+def _digest(sink: str, records: list[Record] | Columns) -> int:
+    its = records.records() if isinstance(records, Columns) else records
+    if sink == SIDES[ERRORS]:
+        # What an error says may contain the address of an object, which is another one in every process.
+        its = [record._replace(value={**record.value, "message": ""}) for record in its]
+    return digest(its)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.connect.memory import MemorySink, MemorySource
+from penstock.engine.agreement.member import Member
 from penstock.engine.blueprint import draw
 from penstock.engine.clock import Clock, Times, advance, due, expect
 from penstock.engine.flow import Program
@@ -22,13 +24,13 @@ from penstock.record import Record, as_record
 class LocalRun:
     """Runs batches of a job with one source in this process."""
 
-    def __init__(self, job: Job, folder: Path, buckets: int = 2) -> None:
+    def __init__(self, job: Job, folder: Path, buckets: int = 2, member: Member | None = None) -> None:
         self.sinks = {name: MemorySink() for name in job.sinks}
         self.sides = {stream: MemorySink() for stream in SIDE_STREAMS}
         self.discarded = self.sides["discarded"]
         ends: dict[str, Any] = {name: MemorySource() for name in job.sources}
         drawn = draw(job, folder=folder, buckets=buckets, sides=self.sides)
-        self.blueprint = drawn.with_ends({**ends, **self.sinks})
+        self.blueprint = replace(drawn.with_ends({**ends, **self.sinks}), member=member)
         self.blueprint.folders.create()
         self.program = Program(self.blueprint)
         self.batch = 0
