@@ -1,4 +1,4 @@
-"""Whose output of a batch counts, and who brings it out: without Spark, with sinks that note what they are told."""
+"""Whose output of a batch counts, and who brings it out: without Spark, with sinks that note all calls."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from penstock.connect.staged import StagingWriter, staged_records
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
 
 _HELD = "held"
-_CHUNK = 10_000
 
 
 class HeldSink(Sink):
@@ -54,14 +53,8 @@ def release(sink: Sink, receipt: Receipt, folder: Path, batch: int) -> list[Rece
     """Write what was held to its sink after all; return the receipts of that."""
     context = WriteContext(receipt["job"], receipt["vertex"], batch, receipt["task"])
     writer = sink.writer(context)
-    chunk = []
-    for record in staged_records([folder / name for name in receipt["files"]]):
-        chunk.append(record)
-        if len(chunk) >= _CHUNK:
-            writer.write(chunk)
-            chunk = []
-    if chunk:
-        writer.write(chunk)
+    for name in receipt["files"]:
+        writer.write(list(staged_records(folder / name)))
     made = writer.finish()
     return [] if made is None else [made]
 

@@ -25,7 +25,7 @@ _STATE_EVERY = 16
 _FORGET_EVERY = 64
 _LOOK = 0.003
 _DELIVERY_SECONDS = 10.0
-"""How long whoever gave a batch has to hand it over to a sink that several replicas must not write at once."""
+"""How long whoever gave a batch may take to hand it to a sink that two replicas must not write at once."""
 
 
 @dataclass
