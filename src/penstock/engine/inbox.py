@@ -28,7 +28,7 @@ class Inbox:
         """Return whom something has come for, in an order that depends on nothing but the graph."""
         return sorted({*(address for address, _ in self.partials), *self.groups, *self.records})
 
-    def take(self, parcel: bytes) -> None:
+    def take(self, parcel: bytes | memoryview) -> None:
         """Open a parcel."""
         form, name, port, counters, cell, lane, *columns = unpack(parcel)
         address = (self._index[name], port, tuple(counters))

@@ -36,7 +36,7 @@ def pack(columns: tuple[Any, ...], *, lasting: bool = False) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(data: bytes) -> Any:
+def unpack(data: bytes | memoryview) -> Any:
     """Read what :func:`pack` wrote."""
     return pickle.loads(data)  # noqa: S301 - written by this job's own workers
 

@@ -3,13 +3,18 @@
 The direct half reads a part of the sources and runs everything up to a keyed edge or a sink. The keyed
 half runs what lies behind keyed edges; what it sends over a keyed edge again goes into a feedback file,
 which the next batch's direct half hands on unread. Rows between the halves are ``(bucket, kind, data)``.
+
+What comes of a batch depends on the batch alone, never on which task was faster: every parcel has its place
+in it, and a bucket opens its parcels in that order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count, repeat
 from math import inf
+from struct import Struct
 from typing import Any
 from uuid import uuid4
 
@@ -34,6 +39,16 @@ from penstock.record import Record
 PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
 Row = tuple[int, int, Any]
 """A bucket, a kind and bytes. A row of kind NATIVE is a slot instead of a bucket, and an Arrow array."""
+Chunk = list[Record] | Columns | Rejected
+"""What a source gives at a time."""
+
+_PLACE = Struct(">II")
+"""In front of each parcel: the part of the batch that it is from, and which of that part's parcels it is."""
+_RESUMED = 0xFFFFFFFF
+"""The part that parcels of Spark's own vertices are from: all parts of Python's come before it. They have one
+place, so that their content decides: the rows of a frame have no order, and its tasks no numbers to go by."""
+
+_CHUNK = 10_000
 
 
 @dataclass(frozen=True)
@@ -62,14 +77,7 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
         if part.heads is not None and blueprint.plan.needs_exchange:
             for bucket in range(blueprint.buckets):
                 yield bucket, HEADS, pack((part.batch, part.heads.get(bucket), part.clock))
-        if part.feedback is not None:
-            yield from _read_feedback(program, flow, part.feedback)
-        if part.source is not None:
-            vertex = blueprint.index_of(part.source)
-            for chunk in _read_source(program, vertex, part.split):
-                flow.read(vertex, chunk)
-                yield from _so_far(flow)
-        yield from _rest(program, flow)
+        yield from _placed(_work(program, flow, part), part.number, count())
         summary = flow.summary
     except Exception as error:
         summary = failed(program, part.batch, error)
@@ -85,14 +93,35 @@ def run_resumed(
     gate = Gate(program.blueprint, clock, program.blueprint.vertices[vertex].name, ordered=False)
     flow = Flow(program, batch, uuid4().hex, gate)
     try:
-        for columns in chunks:
-            flow.resume(vertex, columns)
-            yield from _so_far(flow)
-        yield from _rest(program, flow)
+        yield from _placed(_resume(program, flow, vertex, chunks), _RESUMED, repeat(0))
         summary = flow.summary
     except Exception as error:
         summary = failed(program, batch, error)
     yield 0, SUMMARY, _seal(program, summary)
+
+
+def _work(program: Program, flow: Flow, part: DirectPart) -> Iterator[Row]:
+    if part.feedback is not None:
+        yield from _read_feedback(program, flow, part.feedback)
+    if part.source is not None:
+        vertex = program.blueprint.index_of(part.source)
+        for chunk in _read_source(program, vertex, part.split):
+            flow.read(vertex, chunk)
+            yield from _so_far(flow)
+    yield from _rest(program, flow)
+
+
+def _resume(program: Program, flow: Flow, vertex: int, chunks: Iterable[Columns]) -> Iterator[Row]:
+    for columns in chunks:
+        flow.resume(vertex, columns)
+        yield from _so_far(flow)
+    yield from _rest(program, flow)
+
+
+def _placed(rows: Iterable[Row], part: int, numbers: Iterator[int]) -> Iterator[Row]:
+    """Give parcels their places."""
+    for bucket, kind, data in rows:
+        yield bucket, kind, _PLACE.pack(part, next(numbers)) + data if kind == PARCEL else data
 
 
 def _so_far(flow: Flow) -> Iterator[Row]:
@@ -145,8 +174,8 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
                 flow.summary.pending[bucket] = pending
                 continue
             inbox = Inbox(blueprint, flow.recovers)
-            for parcel in parcels.pop(bucket, ()):
-                inbox.take(parcel)
+            for parcel in sorted(parcels.pop(bucket, ())):
+                inbox.take(memoryview(parcel)[_PLACE.size :])
             state = BucketState(blueprint.folders.state, bucket, heads[bucket], lasting=blueprint.lasting)
             flow.summary.pending[bucket] = work.run(inbox, state)
             _save(blueprint, flow.summary, state, bucket, task)
@@ -214,10 +243,38 @@ def _seal(program: Program, summary: TaskSummary) -> bytes:
         raise
 
 
-def _read_source(program: Program, vertex: int, split: Any) -> Iterator[list[Record] | Columns | Rejected]:
+def _read_source(program: Program, vertex: int, split: Any) -> Iterator[Chunk]:
+    """Read a part of a source, and cut it in the same places for all replicas."""
+    chunks = _chunks(program, vertex, split)
+    return chunks if program.blueprint.member is None else _evenly_cut(chunks)
+
+
+def _evenly_cut(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Cut what is read anew: a log whose segments are joined meanwhile gives the same records otherwise cut.
+
+    Where records come to a vertex on two ways, the cuts decide which of them come first.
+    """
+    waiting: list[Record] = []
+    for chunk in chunks:
+        if not isinstance(chunk, list):
+            if waiting:
+                yield waiting
+            yield chunk
+            waiting = []
+            continue
+        waiting += chunk
+        whole = len(waiting) - len(waiting) % _CHUNK
+        for start in range(0, whole, _CHUNK):
+            yield waiting[start : start + _CHUNK]
+        del waiting[:whole]
+    if waiting:
+        yield waiting
+
+
+def _chunks(program: Program, vertex: int, split: Any) -> Iterator[Chunk]:
     """Read a part of a source. Only what the source itself raises is given its name."""
     blueprint = program.blueprint
-    chunks: Iterator[list[Record] | Columns | Rejected] | None = None
+    chunks: Iterator[Chunk] | None = None
     while True:
         with connecting(blueprint.job, blueprint.vertices[vertex].name):
             chunks = chunks or iter(blueprint.vertices[vertex].operator.read(split))
