@@ -83,6 +83,12 @@ class FileSource(Source):
         self.max_files_per_batch = max_files_per_batch
         self.max_bytes_per_batch = max_bytes_per_batch
         self.ignore_missing = ignore_missing
+        self.replicable = not ignore_missing
+        self.not_replicable = (
+            "with ignore_missing=True one replica reads a file and another passes over it: leave that out"
+            if ignore_missing
+            else ""
+        )
         self._found = FoundFiles(self.folder, pattern, None if index is None else Path(index).absolute())
         if self.schema is not None:
             self._check_names([column.name for column in self.schema])
@@ -106,7 +112,10 @@ class FileSource(Source):
             if room < 0 and end > start:
                 break
             end += 1
-        return {"files": end, "index": self._found.id}
+        if end == start:
+            return after
+        # How many were found belongs to the position: whoever has the position then knows the same lanes.
+        return {"files": end, "index": self._found.id, "found": len(files)}
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
         """Deal the files out by their number, so that a file's lane is the same however batches are cut."""
@@ -136,9 +145,9 @@ class FileSource(Source):
         """Return the number of the lane that the files were dealt to."""
         return str(split[0])
 
-    def lanes(self, end: Position) -> Sequence[str]:  # noqa: ARG002
-        """Return the lanes of all files that are there and have something in them."""
-        files = self._found.look()
+    def lanes(self, end: Position) -> Sequence[str]:
+        """Return the lanes of all files that were there by then, read or not, and have something in them."""
+        files = self._found.known()[: end.get("found")]
         dealt = (islice(files, lane, None, self.partitions) for lane in range(self.partitions))
         return [str(lane) for lane, its_files in enumerate(dealt) if any(file.size for file in its_files)]
 

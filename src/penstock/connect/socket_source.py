@@ -39,6 +39,10 @@ class SocketSource(Source):
     """
 
     durable = False
+    replicable = False
+    not_replicable = (
+        "a server sends each line to one process only: let that append to a log, and read it with LogSource"
+    )
 
     def __init__(self, host: str = "127.0.0.1", port: int = 9999, *, patience: float | None = 60.0) -> None:
         checking.text("SocketSource", "host", host)

@@ -55,6 +55,13 @@ class Source(ABC):
     durable: bool = True
     """Whether what was read can be read again after the program has ended."""
 
+    replicable: bool = True
+    """Whether any process on any machine that asks for the same positions gets the same records and lanes,
+    whenever it asks. A job with replicas needs that of all its sources."""
+
+    not_replicable: str = ""
+    """Where it is not so: why, and what to do about it."""
+
     @abstractmethod
     def begin(self) -> Position:
         """Return the position of the first record."""

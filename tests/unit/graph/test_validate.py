@@ -494,5 +494,30 @@ def test_the_reference_lists_every_code() -> None:
     rules = [*(root / "src/penstock/graph/rules").glob("*.py"), root / "src/penstock/graph/operators.py"]
     source = "\n".join(path.read_text(encoding="utf-8") for path in rules)
     used = set(re.findall(r'(?:Problem|Fault)\(\s*"([a-z-]+)"', source)) | {"bad-source", "bad-sink"}
-    used |= {"bad-mode", "bad-guarantee", "bad-on-error", "bad-sql"}
+    used |= {"bad-mode", "bad-guarantee", "bad-recovery", "bad-on-error", "bad-sql"}
     assert sorted(documented) == sorted(used)
+
+
+class OneTime(NoSource):
+    """A source that gives each record to one process only."""
+
+    replicable = False
+
+
+@pytest.mark.parametrize("settings", [{"k": 1}, {"standby": "warm"}])
+def test_replicas_need_sources_that_all_of_them_can_read(settings: dict[str, Any]) -> None:
+    job = Job("wordcount", **settings)
+    job.source("good", NoSource()) >> (out := job.sink("out", NoSink()))
+    job.source("lines", OneTime()) >> out
+    (problem,) = found(job, "bad-k")
+    assert problem.vertex == "lines"
+    assert problem.message == (
+        "source 'lines': OneTime cannot be read by several replicas: another process that asks for the same"
+        " positions gets other records; or run the job with k=0"
+    )
+
+
+def test_without_replicas_any_source_will_do() -> None:
+    job = Job("wordcount")
+    job.source("lines", OneTime()) >> job.sink("out", NoSink())
+    assert codes(job) == []
