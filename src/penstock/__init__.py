@@ -47,6 +47,7 @@ from penstock.record import Record
 if TYPE_CHECKING:
     from penstock import testing
     from penstock.connect.console import ConsoleSink
+    from penstock.connect.database import DatabaseSink
     from penstock.connect.file_sink import FileSink
     from penstock.connect.file_source import FileSource
     from penstock.connect.foreach_batch import ForeachBatchSink
@@ -66,6 +67,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ConsoleSink": "penstock.connect.console",
+    "DatabaseSink": "penstock.connect.database",
     "Discarded": "penstock.engine.side",
     "Failed": "penstock.engine.side",
     "Late": "penstock.engine.side",
@@ -109,6 +111,7 @@ __all__ = [
     "CountWindow",
     "CycleLimitError",
     "DataFrameTask",
+    "DatabaseSink",
     "Discarded",
     "Distinct",
     "Failed",

@@ -7,12 +7,14 @@ The plan has the receipts of a batch a line, and grows. What was committed is pr
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from penstock.connect.database import DatabaseSink
 from penstock.connect.file_sink import FileSink
 from penstock.connect.log_ends import LogSink
 from penstock.graph.ends import Sink
@@ -22,7 +24,13 @@ def sink_of(kind: str, place: Path) -> Sink:
     """Return the sink that all processes of a test commit to."""
     if kind == "log":
         return LogSink("out", root=place, partitions=2)
-    return FileSink(place / "out", "json")
+    if kind == "file":
+        return FileSink(place / "out", "json")
+    return DatabaseSink(
+        lambda: sqlite3.connect(place / "out.db", timeout=60),
+        "INSERT INTO results VALUES (?, ?, ?)",
+        folder=place / "staged",
+    )
 
 
 def plan_of(path: Path, start: int) -> Iterator[tuple[int, list[Any]]]:

@@ -6,13 +6,14 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,24 @@ def test_each_file_is_in_a_folder_once(tmp_path: Path) -> None:
         assert list((tmp_path / "out" / ".penstock-staging").iterdir()) == []
     lines = [json.loads(line) for path in taken.iterdir() for line in path.read_text().splitlines()]
     assert Counter(map(tuple, lines)) == EXPECTED
+
+
+def test_each_row_is_in_a_database_once(tmp_path: Path) -> None:
+    """While somebody reads it, who never sees a part of a batch."""
+    chance = random.Random(4)
+    with closing(sqlite3.connect(tmp_path / "out.db", timeout=60)) as database:
+        # So that a process that was stopped in the middle of a transaction does not keep the test from reading.
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE results (batch INTEGER, task INTEGER, i INTEGER)")
+
+        def look() -> None:
+            counts = database.execute("SELECT count(*) FROM results GROUP BY batch").fetchall()
+            assert all(count == (TASKS * RECORDS,) for count in counts), "in part, or twice"
+
+        with committing("database", tmp_path, chance) as (sink, committers, plan):
+            run(sink, committers, plan, chance, look)
+        rows = database.execute("SELECT * FROM results").fetchall()
+        noted = database.execute("SELECT batch FROM penstock_batches ORDER BY batch").fetchall()
+    assert Counter(rows) == EXPECTED
+    assert noted == [(batch,) for batch in range(BATCHES)]
+    assert list((tmp_path / "staged").iterdir()) == []

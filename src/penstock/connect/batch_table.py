@@ -1,0 +1,131 @@
+"""The table in which a database remembers the batches that are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from penstock.connect.placeholders import Placeholders
+from penstock.errors import SettingError, cause_of
+
+Connect = Callable[[], Any]
+"""Opens a connection of the DB-API (PEP 249)."""
+
+_KEPT_BATCHES = 10_000
+_KEPT_SECONDS = 30 * 24 * 3600.0
+_CREATE = (
+    "CREATE TABLE {table} (job VARCHAR(200) NOT NULL, sink VARCHAR(200) NOT NULL, batch BIGINT NOT NULL,"
+    " attempt VARCHAR(64) NOT NULL, applied_at DOUBLE PRECISION NOT NULL,"
+    " PRIMARY KEY (job, sink, batch, attempt))"
+)
+
+
+@dataclass(frozen=True)
+class AppliedBatch:
+    """A batch of a sink, as the table names it."""
+
+    job: str
+    sink: str
+    batch: int
+    attempt: str
+    """Of the run whose output counts: a job that is started from scratch counts its batches anew."""
+
+
+class BatchTable:
+    """One row for each batch, written in the transaction that writes the batch."""
+
+    def __init__(self, name: str, style: Placeholders) -> None:
+        self.name = name
+        self._style = style
+
+    @property
+    def definition(self) -> str:
+        """The statement that makes the table."""
+        return _CREATE.format(table=self.name)
+
+    def has(self, connection: Any, applied: AppliedBatch) -> bool:
+        """Whether a batch is in the database."""
+        found = self._run(
+            connection,
+            "SELECT attempt FROM {table} WHERE job = {} AND sink = {} AND batch = {} AND attempt = {}",
+            applied.job,
+            applied.sink,
+            applied.batch,
+            applied.attempt,
+        )
+        return found.fetchone() is not None
+
+    def add(self, connection: Any, applied: AppliedBatch, now: float) -> None:
+        """Note that a batch is in the database; fails, at the latest at the commit, when it is there."""
+        self._run(
+            connection,
+            "INSERT INTO {table} (job, sink, batch, attempt, applied_at) VALUES ({}, {}, {}, {}, {})",
+            applied.job,
+            applied.sink,
+            applied.batch,
+            applied.attempt,
+            now,
+        )
+
+    def forget_before(self, connection: Any, applied: AppliedBatch, now: float) -> None:
+        """Remove what nobody will ask for any more."""
+        self._run(
+            connection,
+            "DELETE FROM {table} WHERE job = {} AND sink = {} AND batch < {} AND applied_at < {}",
+            applied.job,
+            applied.sink,
+            applied.batch - _KEPT_BATCHES,
+            now - _KEPT_SECONDS,
+        )
+
+    def prepare(self, connect: Connect) -> None:
+        """Make the table unless it is there, and see that the database takes a transaction back."""
+        if self._fault(connect) is not None:
+            # Another replica may make it at the same moment. What counts is whether it is there then.
+            with suppress(Exception), opened(connect) as connection:
+                connection.cursor().execute(self.definition)
+                connection.commit()
+        fault = self._fault(connect)
+        if fault is not None:
+            raise SettingError(
+                f"DatabaseSink: the table {self.name} cannot be used: {cause_of(fault)}. See to the database,"
+                f" or make the table yourself: {self.definition}"
+            ) from fault
+        probe = AppliedBatch("-", "-", -1, uuid4().hex)
+        with opened(connect) as connection:
+            self.add(connection, probe, 0.0)
+            connection.rollback()
+            if self.has(connection, probe):
+                raise SettingError(
+                    "DatabaseSink: a connection commits each statement by itself, so a batch could be in the"
+                    " database in part: connect must return one that does not (autocommit off)"
+                )
+
+    def _fault(self, connect: Connect) -> Exception | None:
+        """Return why the table cannot be read, if it cannot."""
+        try:
+            with opened(connect) as connection:
+                self.has(connection, AppliedBatch("-", "-", -1, ""))
+        except Exception as error:
+            return error
+        return None
+
+    def _run(self, connection: Any, text: str, *values: Any) -> Any:
+        cursor = connection.cursor()
+        cursor.execute(*self._style.statement(text.replace("{table}", self.name), *values))
+        return cursor
+
+
+@contextmanager
+def opened(connect: Connect) -> Iterator[Any]:
+    """Give a connection, and close it; what was not committed is taken back."""
+    connection = connect()
+    try:
+        yield connection
+    finally:
+        for end in (connection.rollback, connection.close):
+            with suppress(Exception):
+                end()
