@@ -31,6 +31,8 @@ class Request:
     """or the only one that it may go to."""
     avoid: frozenset[str] = frozenset()
     """Nodes that the driver must not go to."""
+    apart: frozenset[str] = frozenset()
+    """Nodes that nothing of it may go to, because of other replicas of the job. A placer fills it in."""
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,13 @@ def labels(case: Case) -> str | None:
     return None
 
 
+def replicas(case: Case) -> str | None:
+    """No node that would be lost together with another replica of the job."""
+    if case.node.name in case.task.avoid:
+        return "another replica of the job is there or in its rack, or would find no node then"
+    return None
+
+
 def status(case: Case) -> str | None:
     """An OVERLOADED node keeps what it has and gets nothing new (load-aware dispatch, III.A)."""
     if case.task.current != case.node.name and case.snapshot.status(case.node) == OVERLOADED:
@@ -107,6 +114,7 @@ def memory(case: Case) -> str | None:
 RULES: Mapping[str, Rule] = {
     "pins": pins,
     "labels": labels,
+    "replicas": replicas,
     "status": status,
     "anti-affinity": anti_affinity,
     "cpu": cpu,
@@ -116,16 +124,17 @@ RULES: Mapping[str, Rule] = {
 
 
 def allowed_nodes(task: Task, nodes: Iterable[Node]) -> tuple[str, ...] | None:
-    """Return the nodes that pins and labels allow a task, whatever runs there; None if all.
+    """Return the nodes that pins, labels and replicas allow a task, whatever runs there; None if all.
 
     >>> nodes = [Node("a", 4, 1024, labels={"disk": "ssd"}), Node("b", 4, 1024)]
     >>> allowed_nodes(Task("t", "job", labels={"disk": "ssd"}), nodes), allowed_nodes(Task("t", "job"), nodes)
     (('a',), None)
     """
-    if not task.labels and not task.nodes:
+    if not task.labels and not task.nodes and not task.avoid:
         return None
     cases = (Case(task, node, Usage(), Snapshot((), ())) for node in nodes)
-    return tuple(case.node.name for case in cases if pins(case) is None and labels(case) is None)
+    rules = (pins, labels, replicas)
+    return tuple(case.node.name for case in cases if all(rule(case) is None for rule in rules))
 
 
 def usages(matrix: Matrix, snapshot: Snapshot) -> dict[str, Usage]:
@@ -174,7 +183,7 @@ def check(matrix: Matrix, snapshot: Snapshot) -> list[Violation]:
         if task is None or node is None:
             what = f"there is no task {task_id!r}" if task is None else f"there is no node {name!r}"
             found.append(Violation("unknown", task_id, name, what))
-        elif task.labels or task.nodes or task.apart or name in full or name in busy:
+        elif task.labels or task.nodes or task.apart or task.avoid or name in full or name in busy:
             usage = used[name]
             usage.add(task, -1)
             reason = obstacle(task, node, usage, snapshot)

@@ -7,13 +7,16 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from penstock.cluster.documents import JobSpec
+from penstock.cluster.members import job_of
+from penstock.cluster.replicas import member_specs
 from penstock.cluster.view import Actual
 from penstock.schedule.constraints import usages
 from penstock.schedule.cost import DEFAULT, Weights, cost
 from penstock.schedule.demands import standing
 from penstock.schedule.job_placer import standing_snapshot
+from penstock.schedule.keeping_apart import nodes_of_others
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot
+from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.reading import tasks_of
 from penstock.schedule.reasons import Rejections
 
@@ -25,9 +28,8 @@ def explain_placement(
     spec = desired[job]
     assignment = actual.assignments.get(job)
     snapshot = standing_snapshot((), actual)
-    wanted = tasks_of(spec, assignment, actual.nodes)
-    own = [replace(task, current=task.current if task.current in actual.nodes else None) for task in wanted]
-    others = tuple(task for task in snapshot.tasks if task.job != job)
+    own = [task for member in member_specs(spec) for task in _own_tasks(member, actual)]
+    others = tuple(task for task in snapshot.tasks if job_of(task.job) != job)
     snapshot = replace(snapshot, tasks=(*others, *own))
     matrix = standing(snapshot)
     rejected = Rejections(snapshot, matrix, weights)
@@ -46,6 +48,15 @@ def explain_placement(
         "location": asdict(location) if location else None,
         "kept": asdict(kept) if kept else None,
     }
+
+
+def _own_tasks(member: JobSpec, actual: Actual) -> list[Task]:
+    """Return the tasks of a job, or of one of its replicas, which keep off the nodes of the others."""
+    avoid = tuple(sorted(nodes_of_others(member.name, actual.assignments)))
+    return [
+        replace(task, current=task.current if task.current in actual.nodes else None, avoid=avoid)
+        for task in tasks_of(member, actual.assignments.get(member.name), actual.nodes)
+    ]
 
 
 def _nodes(snapshot: Snapshot, matrix: Matrix) -> list[dict[str, Any]]:

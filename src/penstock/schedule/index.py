@@ -12,7 +12,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class Eligible:
-    """The nodes that may run tasks of one kind, by their labels and pins. There is one for each kind."""
+    """The nodes that may run tasks of one kind, by labels, pins and replicas. There is one for each kind."""
 
     nodes: tuple[int, ...]
     members: frozenset[int]
@@ -58,18 +58,21 @@ class Index:
         kinds: dict[tuple[object, ...], Eligible] = {}
         self.eligible: list[Eligible] = []
         for task in self.tasks:
-            key = (task.nodes, tuple(sorted(task.labels.items()))) if task.labels else (task.nodes,)
+            key: tuple[object, ...] = (task.nodes, task.avoid)
+            if task.labels:
+                key = (*key, tuple(sorted(task.labels.items())))
             found = kinds.get(key)
             if found is None:
                 found = kinds[key] = self._able(task)
             self.eligible.append(found)
 
     def _able(self, task: Task) -> Eligible:
-        pinned = frozenset(task.nodes)
+        pinned, avoided = frozenset(task.nodes), frozenset(task.avoid)
         able = tuple(
             position
             for position, node in enumerate(self.nodes)
             if (not pinned or node.name in pinned)
+            and node.name not in avoided
             and all(node.labels.get(label) == value for label, value in task.labels.items())
         )
         return Eligible(able, frozenset(able))

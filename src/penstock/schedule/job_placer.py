@@ -13,6 +13,7 @@ from penstock.cluster.view import Actual
 from penstock.schedule.constraints import Usage, obstacle
 from penstock.schedule.custom import NotYetError, is_custom
 from penstock.schedule.deciding import Placement, decide
+from penstock.schedule.keeping_apart import kept_apart, rounds
 from penstock.schedule.model import OVERLOADED, Node, Snapshot, Task, Traffic
 from penstock.schedule.reading import DRIVER, EXECUTOR, driver_task, executor_task, node_of, task_id
 from penstock.schedule.strategies import Strategy
@@ -34,7 +35,7 @@ class JobPlacer:
     """A :class:`penstock.cluster.placing.Placer` that asks strategies.
 
     What is not asked for stays where it is, whatever it takes there. Jobs with the same strategy are decided
-    about together; those with strategies of the users come last.
+    about together; those with strategies of the users come last. Replicas of a job take turns.
     """
 
     choose: ChooseStrategy = always_balanced
@@ -42,6 +43,18 @@ class JobPlacer:
     def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
         """Answer all requests. What was on nodes that are gone is asked for, or takes no room."""
         snapshot = standing_snapshot(requests, actual)
+        answers: dict[str, Placed] = {}
+        for asked in rounds(requests):
+            kept = [kept_apart(request, requests, snapshot) for request in asked]
+            snapshot, placed = self._decided(kept, snapshot)
+            for name, answer in placed.items():
+                answers[name] = _together(answers.get(name), answer)
+        return answers
+
+    def _decided(
+        self, requests: Sequence[Request], snapshot: Snapshot
+    ) -> tuple[Snapshot, Mapping[str, Placed]]:
+        """Answer requests in which no two are of replicas of one job."""
         groups: dict[tuple[bool, str, str], tuple[Strategy, list[Request]]] = {}
         for request in sorted(requests, key=lambda request: request.spec.name):
             name, strategy = self.choose(request.spec)
@@ -54,7 +67,12 @@ class JobPlacer:
             strategy, group = groups[key]
             snapshot, placed = _placed(key[1], strategy, group, snapshot)
             answers |= placed
-        return answers
+        return snapshot, answers
+
+
+def _together(driver: Placed | None, executors: Placed) -> Placed:
+    """Return the answer to the two halves of a request."""
+    return executors if driver is None else replace(driver, executors=executors.executors)
 
 
 def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
@@ -127,7 +145,8 @@ def _placed(
 def _with_driver_that_stays(request: Request, snapshot: Snapshot) -> Snapshot:
     """Leave a driver where it is if it can be there; what else is asked for then goes around it."""
     wish = request.only or request.prefer or request.stay
-    if not request.driver or not request.stay or wish != request.stay or request.stay in request.avoid:
+    off = request.avoid | request.apart
+    if not request.driver or not request.stay or wish != request.stay or request.stay in off:
         return snapshot
     task = _driver(request, snapshot)
     node = snapshot.node_named[request.stay]
@@ -144,7 +163,8 @@ def _with_driver_that_stays(request: Request, snapshot: Snapshot) -> Snapshot:
 def wanted_tasks(request: Request, snapshot: Snapshot) -> list[Task]:
     """Return the tasks of a request that need a node."""
     spec = request.spec
-    tasks = [executor_task(spec, ordinal) for ordinal in request.missing]
+    apart = tuple(sorted(request.apart))
+    tasks = [executor_task(spec, ordinal, avoid=apart) for ordinal in request.missing]
     if request.driver and task_id(spec.name, DRIVER) not in snapshot.task_named:
         tasks.insert(0, _driver(request, snapshot))
     return tasks
@@ -160,7 +180,7 @@ def _driver(request: Request, snapshot: Snapshot) -> Task:
         able = nodes or tuple(node.name for node in snapshot.nodes)
         # Whoever may go nowhere may go to no node of this cluster.
         nodes = tuple(name for name in able if name not in request.avoid) or ("",)
-    return driver_task(spec, nodes)
+    return driver_task(spec, nodes, avoid=tuple(sorted(request.apart)))
 
 
 def _without_preferences(

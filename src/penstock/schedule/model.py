@@ -47,6 +47,8 @@ class Task:
     """If any, the only nodes that it may run on."""
     apart: str = ""
     """If not empty, no two tasks of this group run on one node."""
+    avoid: tuple[str, ...] = ()
+    """Nodes that it must not run on: another replica of its job is there, or near."""
     current: str | None = None
     """The node that it runs on now."""
 

@@ -48,14 +48,27 @@ def tasks_of(spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, N
     return [driver, *(executor_task(spec, ordinal, slots.get(ordinal)) for ordinal in ordinals)]
 
 
-def driver_task(spec: JobSpec, nodes: tuple[str, ...], current: str | None = None) -> Task:
+def driver_task(
+    spec: JobSpec, nodes: tuple[str, ...], current: str | None = None, avoid: tuple[str, ...] = ()
+) -> Task:
     """Return the driver that a job asks for, and that may run on some nodes."""
     asked = spec.resources
-    name = task_id(spec.name, DRIVER)
-    return Task(name, spec.name, DRIVER, asked.cores, asked.memory, spec.labels, nodes, current=current)
+    return Task(
+        task_id(spec.name, DRIVER),
+        spec.name,
+        DRIVER,
+        asked.cores,
+        asked.memory,
+        spec.labels,
+        nodes,
+        avoid=avoid,
+        current=current,
+    )
 
 
-def executor_task(spec: JobSpec, ordinal: int, current: str | None = None) -> Task:
+def executor_task(
+    spec: JobSpec, ordinal: int, current: str | None = None, avoid: tuple[str, ...] = ()
+) -> Task:
     """Return one of the executors that a job asks for."""
     return Task(
         task_id(spec.name, f"{EXECUTOR}-{ordinal}"),
@@ -65,6 +78,7 @@ def executor_task(spec: JobSpec, ordinal: int, current: str | None = None) -> Ta
         spec.resources.executor_memory,
         spec.labels,
         spec.nodes,
+        avoid=avoid,
         current=current,
     )
 

@@ -51,7 +51,7 @@ class Rejections(Mapping[str, Mapping[str, str]]):
             return "the cluster has no nodes"
         found = self._snapshot.task_named[task]
         shape = (
-            *(found.cpu, found.memory, found.nodes, found.apart, found.current),
+            *(found.cpu, found.memory, found.nodes, found.apart, found.avoid, found.current),
             *sorted(found.labels.items()),
         )
         if shape not in self._known:

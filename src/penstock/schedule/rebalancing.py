@@ -12,6 +12,7 @@ from penstock.schedule.cost import cost
 from penstock.schedule.deciding import decide
 from penstock.schedule.demands import standing
 from penstock.schedule.job_placer import DEFAULT, standing_snapshot
+from penstock.schedule.keeping_apart import nearby, nodes_of_others
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.reading import DRIVER, task_id
@@ -32,11 +33,11 @@ def rebalance(desired: Mapping[str, JobSpec], actual: Actual) -> list[Move]:
     """Return moves, one a job at the most, after all of which the whole costs less.
 
     Only jobs that run move, and only to nodes that they may use. What the user has put somewhere stays there,
-    and so does a job whose data is with its node.
+    and so does a job whose data is with its node. Of replicas only the first moves, and keeps off the others.
     """
     free = {task_id(name, DRIVER): spec for name, spec in desired.items() if _can_move(spec, actual)}
     snapshot = standing_snapshot((), actual)
-    tasks = tuple(_bound(task, free[task.id]) if task.id in free else task for task in snapshot.tasks)
+    tasks = tuple(_bound(task, free[task.id], actual) if task.id in free else task for task in snapshot.tasks)
     snapshot = replace(snapshot, tasks=tasks)
     movable = tuple(task for task in tasks if task.id in free)
     if not movable:
@@ -62,8 +63,10 @@ def _can_move(spec: JobSpec, actual: Actual) -> bool:
     return running and spec.wanted == "running" and spec.keep != "node" and not placed_by_user
 
 
-def _bound(task: Task, spec: JobSpec) -> Task:
-    return replace(task, labels=spec.labels, nodes=spec.nodes)
+def _bound(task: Task, spec: JobSpec, actual: Actual) -> Task:
+    others = nodes_of_others(spec.name, actual.assignments)
+    avoid = tuple(sorted(others | nearby(others, actual.nodes.values()) - {task.current or ""}))
+    return replace(task, labels=spec.labels, nodes=spec.nodes, avoid=avoid)
 
 
 def _reason(snapshot: Snapshot, before: Matrix, after: Matrix, origin: str, target: str) -> str:

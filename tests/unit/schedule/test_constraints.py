@@ -27,6 +27,7 @@ def _used(cpu: float = 0.0, memory: int = 0, apart: str = "") -> Usage:
     [
         ("pins", replace(TASK, nodes=("m", "o")), NODE, Usage(), "the task is for m, o only"),
         ("labels", replace(TASK, labels={"disk": "slow"}), NODE, Usage(), "it lacks the label disk=slow"),
+        ("replicas", replace(TASK, avoid=("n",)), NODE, Usage(), "another replica of the job is there"),
         ("status", TASK, replace(NODE, load=0.95), Usage(), "its load is 0.95, above 0.90"),
         ("anti-affinity", replace(TASK, apart="g"), NODE, _used(apart="g"), "a task of the group 'g'"),
         ("cpu", TASK, NODE, _used(cpu=3.5), "1 cores asked for, 0.5 of 4 free"),
@@ -43,7 +44,7 @@ def test_each_rule_keeps_a_task_off_a_node_and_says_why(
 
 
 def test_every_rule_is_tested_and_none_of_them_is_against_an_empty_node() -> None:
-    assert list(RULES) == ["pins", "labels", "status", "anti-affinity", "cpu", "memory"]
+    assert list(RULES) == ["pins", "labels", "replicas", "status", "anti-affinity", "cpu", "memory"]
     everything = replace(TASK, nodes=("n",), labels={"disk": "fast"}, apart="g", cpu=4, memory=4 << 20)
     assert obstacle(everything, NODE, Usage(), SNAPSHOT) is None
 

@@ -77,7 +77,8 @@ def join(snapshot: Snapshot, demands: tuple[Task, ...], part: float) -> Joined:
 
 
 def _may_join(one: Task, other: Task) -> bool:
-    return not one.apart and not other.apart and one.nodes == other.nodes and one.labels == other.labels
+    alike = (one.nodes, one.avoid, one.labels) == (other.nodes, other.avoid, other.labels)
+    return alike and not one.apart and not other.apart
 
 
 def _joined(snapshot: Snapshot, groups: Mapping[str, list[Task]], leader: Mapping[str, str]) -> Joined:

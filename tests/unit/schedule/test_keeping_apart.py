@@ -1,0 +1,190 @@
+"""Replicas of a job share no node, and no rack where there are enough."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, Resources, WorkerInfo
+from penstock.cluster.placing import Placed, Request
+from penstock.cluster.replicas import member_specs
+from penstock.cluster.view import Actual
+from penstock.schedule.explaining import explain_placement
+from penstock.schedule.job_placer import JobPlacer
+from penstock.schedule.rebalancing import rebalance
+from penstock.schedule.strategies import named
+
+GIB = 1 << 30
+
+
+def _spec(k: int = 1, cores: int = 1, executors: int = 0, **changes: Any) -> JobSpec:
+    asked = Resources(cores, GIB, executors, executor_cores=1, executor_memory=GIB)
+    return JobSpec("job", "b", "job.py", k=k, resources=asked, **changes)
+
+
+def _nodes(racks: str, cores: int = 8) -> dict[str, NodeInfo]:
+    """One node for each letter, which names its rack."""
+    return {
+        f"n{number}": NodeInfo(f"n{number}", "", cores, 64 * GIB, rack=rack)
+        for number, rack in enumerate(racks, 1)
+    }
+
+
+def _assignment(name: str, node: str, *executors: str) -> Assignment:
+    slots = tuple(ExecutorSlot(number, on, 1, GIB) for number, on in enumerate(executors, 1))
+    return Assignment(name, 1, 1, 1, "b", "job.py", node, 1, GIB, executors=slots)
+
+
+def _all(spec: JobSpec) -> list[Request]:
+    missing = tuple(range(1, spec.resources.executors + 1))
+    return [Request(member, missing=missing) for member in member_specs(spec)]
+
+
+def _used(placed: Placed) -> set[str]:
+    return {node for node in (placed.node, *placed.executors.values()) if node is not None}
+
+
+def test_replicas_that_are_placed_together_go_to_different_nodes() -> None:
+    found = JobPlacer().place(_all(_spec(k=2)), Actual(nodes=_nodes("aaa")))
+    assert sorted(placed.node or "" for placed in found.values()) == ["n1", "n2", "n3"]
+
+
+def test_one_that_finds_no_node_of_its_own_is_told_why() -> None:
+    found = JobPlacer().place(_all(_spec(k=2)), Actual(nodes=_nodes("aa")))
+    assert [placed.node is not None for placed in found.values()] == [True, True, False]
+    assert "another replica of the job is there" in found["job~2"].told
+
+
+def test_one_keeps_off_those_that_stand() -> None:
+    standing = {"job~1": _assignment("job~1", "n2", "n3")}
+    actual = Actual(nodes=_nodes("aaaa"), assignments=standing)
+    [placed] = JobPlacer().place([Request(_spec(), avoid=frozenset({"n1"}))], actual).values()
+    assert placed.node == "n4"
+
+
+def test_one_keeps_off_the_node_that_another_stays_on_while_both_are_placed() -> None:
+    standing = {"job~1": _assignment("job~1", "n1")}
+    first, second = member_specs(_spec())
+    requests = [Request(first), Request(second, standing["job~1"], stay="n1")]
+    found = JobPlacer().place(requests, Actual(nodes=_nodes("aa"), assignments=standing))
+    assert (found["job"].node, found["job~1"].node) == ("n2", "n1")
+
+
+@pytest.mark.parametrize(
+    ("racks", "k", "racks_used"),
+    [
+        ("aaab", 1, {"a": 1, "b": 1}),
+        ("aabbcc", 2, {"a": 1, "b": 1, "c": 1}),
+        ("aabb", 2, {"a": (1, 2), "b": (1, 2)}),
+        ("aaaa", 1, {"a": 2}),
+    ],
+)
+def test_replicas_are_in_different_racks_while_there_are_enough(
+    racks: str, k: int, racks_used: dict[str, Any]
+) -> None:
+    nodes = _nodes(racks)
+    found = JobPlacer().place(_all(_spec(k=k)), Actual(nodes=nodes))
+    used = [nodes[placed.node or ""].rack for placed in found.values()]
+    assert len({placed.node for placed in found.values()}) == k + 1
+    for rack, count in racks_used.items():
+        assert used.count(rack) in (count if isinstance(count, tuple) else (count,))
+
+
+def test_a_rack_without_room_is_as_good_as_none() -> None:
+    nodes = _nodes("aab", cores=1)
+    other = _assignment("other", "n3")
+    found = JobPlacer().place(_all(_spec()), Actual(nodes=nodes, assignments={"other": other}))
+    assert sorted(placed.node or "" for placed in found.values()) == ["n1", "n2"]
+
+
+def test_where_the_user_moved_it_counts_more_than_its_rack() -> None:
+    standing = {"job~1": _assignment("job~1", "n1")}
+    actual = Actual(nodes=_nodes("aab"), assignments=standing)
+    assert JobPlacer().place([Request(_spec(), prefer="n2")], actual)["job"].node == "n2"
+    assert JobPlacer().place([Request(_spec(), prefer="n1")], actual)["job"].node == "n3"
+
+
+def test_executors_leave_nodes_for_the_other_replicas() -> None:
+    found = JobPlacer().place(_all(_spec(k=1, executors=4)), Actual(nodes=_nodes("aaaa", cores=4)))
+    first, second = (_used(placed) for placed in found.values())
+    assert len(first) == len(second) == 2
+    assert not first & second
+    assert all(len(placed.executors) == 4 for placed in found.values())
+
+
+def test_executors_that_are_placed_anew_keep_off_the_other_replica() -> None:
+    standing = {"job": _assignment("job", "n1"), "job~1": _assignment("job~1", "n2", "n2")}
+    actual = Actual(nodes=_nodes("aaa", cores=2), assignments=standing)
+    request = Request(_spec(executors=1), standing["job"], driver=False, missing=(1,))
+    assert JobPlacer().place([request], actual)["job"].executors == {1: "n1"}
+
+
+@given(
+    racks=st.text("ab", min_size=1, max_size=6),
+    k=st.integers(0, 3),
+    executors=st.integers(0, 3),
+    cores=st.integers(1, 4),
+    strategy=st.sampled_from(["balanced", "packed", "traffic"]),
+    gone=st.integers(0, 3),
+)
+def test_replicas_never_share_a_node(
+    racks: str, k: int, executors: int, cores: int, strategy: str, gone: int
+) -> None:
+    nodes = _nodes(racks, cores)
+    spec = _spec(k=k, executors=executors, agreed=True)
+    placer = JobPlacer(lambda _: (strategy, named(strategy)))
+    found = placer.place(_all(spec), Actual(nodes=nodes))
+    assert sum(placed.node is not None for placed in found.values()) == min(k + 1, len(nodes))
+    standing = {
+        name: _assignment(name, placed.node, *placed.executors.values())
+        for name, placed in found.items()
+        if placed.node is not None
+    }
+    left = {name: node for name, node in nodes.items() if name != f"n{gone}"}
+    requests = [
+        request
+        for request in _all(spec)
+        if (before := standing.get(request.spec.name)) is None or before.node not in left
+    ]
+    again = placer.place(requests, Actual(nodes=left, assignments=standing))
+    names = {request.spec.name for request in requests}
+    used = [_used(placed) for placed in again.values()]
+    used += [
+        {one.node, *(slot.node for slot in one.executors)}
+        for name, one in standing.items()
+        if name not in names
+    ]
+    assert sum(map(len, used)) == len(set().union(*used))
+
+
+def _running(spec: JobSpec, *assignments: Assignment, racks: str = "aaa") -> Actual:
+    workers = {
+        one.job: (WorkerInfo(one.job, one.revision, 1, one.node, 1, "running", 0.0),) for one in assignments
+    }
+    return Actual(
+        nodes=_nodes(racks, cores=4), assignments={one.job: one for one in assignments}, workers=workers
+    )
+
+
+def test_the_first_replica_moves_to_even_out_and_keeps_off_the_others() -> None:
+    spec = _spec(cores=2)
+    full = replace(_assignment("full", "n1"), cores=2)
+    first, second = (
+        replace(_assignment(name, node), cores=2) for name, node in (("job", "n1"), ("job~1", "n2"))
+    )
+    assert rebalance({"job": spec}, _running(spec, full, first, second))[0].target == "n3"
+    assert rebalance({"job": spec}, _running(spec, full, first, second, racks="aa")) == []
+    assert rebalance({"job": spec}, _running(spec, full, first, second, racks="abb")) == []
+
+
+def test_where_replicas_run_is_explained_for_each_of_them() -> None:
+    spec = _spec()
+    actual = _running(spec, _assignment("job", "n1"), _assignment("job~1", "n2"))
+    told = explain_placement({"job": spec}, actual, "job", default="balanced")
+    assert told["matrix"] == {"job/driver": "n1", "job~1/driver": "n2"}
+    assert "another replica of the job is there" in told["rejected"]["job/driver"]["n2"]
+    assert "another replica" not in told["rejected"]["job/driver"]["n3"]
