@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from penstock.cluster.actions import Action, Clear, Raise
-from penstock.cluster.documents import Alarm, Failures, JobSpec
+from penstock.cluster.documents import Alarm, Difference, Failures, JobSpec, JobStatus
+from penstock.cluster.replicas import is_replicated
 from penstock.cluster.view import Actual, of_today
 
 JOB_FAILED = "job-failed"
 UPDATE_REFUSED = "update-refused"
 NODE_LOST = "node-lost"
 UNSUPERVISED = "unsupervised"
+DEGRADED = "degraded"
+REPLICA_FAILING = "replica-failing"
+REPLICAS_DIFFER = "replicas-differ"
 
 
 def alarm_id(kind: str, subject: str) -> str:
@@ -34,6 +38,47 @@ def update_refused(spec: JobSpec, reason: str, now: float) -> Alarm:
     """A job went back to the code before."""
     evidence = {"generation": spec.generation}
     return Alarm(alarm_id(UPDATE_REFUSED, spec.name), UPDATE_REFUSED, spec.name, reason, now, evidence)
+
+
+def degraded(job: str, status: JobStatus) -> Alarm:
+    """A job is less safe than it was, for longer than it takes to notice."""
+    reason = f"{status.safety}: {status.reason}"
+    return Alarm(alarm_id(DEGRADED, job), DEGRADED, job, reason, status.unsafe_since)
+
+
+def replica_failing(job: str, troubles: Mapping[str, str], now: float) -> Alarm:
+    """Replicas of a job do not come up, while others run."""
+    reason = "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items()))
+    evidence = {"replicas": sorted(troubles)}
+    return Alarm(alarm_id(REPLICA_FAILING, job), REPLICA_FAILING, job, reason, now, evidence)
+
+
+def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Alarm:
+    """Replicas have come to different results. It stays until somebody has looked into it."""
+    reason = (
+        f"{replica} came to another result than {found.by} in batch {found.batch} at {found.vertex}; that of "
+        f"{found.by} counts, and {replica} has begun again: {found.reason}"
+    )
+    evidence = {"replica": replica, **asdict(found)}
+    return Alarm(alarm_id(REPLICAS_DIFFER, job), REPLICAS_DIFFER, job, reason, now, evidence)
+
+
+def group_alarms(job: str, wanted: Iterable[Alarm], actual: Actual) -> list[Action]:
+    """Raise alarms about the replicas of a job, and take back those that are over.
+
+    One that is known is raised again only if it is about other replicas: their failures are counted on.
+    """
+    now = {alarm.id: alarm for alarm in wanted}
+    told: list[Action] = []
+    for alarm in now.values():
+        known = actual.alarms.get(alarm.id)
+        if known is None or dict(known.evidence) != dict(alarm.evidence):
+            told.append(Raise(alarm))
+    for kind in (DEGRADED, REPLICA_FAILING):
+        id = alarm_id(kind, job)
+        if id in actual.alarms and id not in now:
+            told.append(Clear(id, "it is not so any more"))
+    return told
 
 
 def node_alarms(actual: Actual, lost: frozenset[str]) -> list[Action]:
@@ -77,9 +122,11 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]
     """Take back that a job has failed when it has been submitted anew or is wanted no more."""
     found: list[Action] = []
     for id, alarm in sorted(actual.alarms.items()):
+        spec = desired.get(alarm.subject)
+        if alarm.kind in (DEGRADED, REPLICA_FAILING) and (spec is None or not is_replicated(spec)):
+            found.append(Clear(id, "the job has no replicas any more"))
         if alarm.kind != JOB_FAILED:
             continue
-        spec = desired.get(alarm.subject)
         if spec is None or not of_today(spec, int(alarm.evidence["revision"])):
             found.append(Clear(id, "the job was started anew" if spec else "there is no such job any more"))
     return found

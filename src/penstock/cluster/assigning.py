@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count, islice
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, Restore
+from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, Membership, Restore
 from penstock.cluster.placing import Placed, Request
+from penstock.cluster.replicas import is_replicated
 
 
 def wanted_until(spec: JobSpec) -> str | None:
@@ -36,6 +37,12 @@ def difference(spec: JobSpec, assignment: Assignment) -> str | None:
         return "it has executors now" if resources.executors else "it has no executors any more"
     if spec.spark_master != assignment.spark_master or dict(spec.conf) != dict(assignment.conf):
         return "its Spark settings have changed"
+    if is_replicated(spec):
+        membership = assignment.membership
+        if membership is None:
+            return "it has replicas now"
+        if (spec.recovery, spec.replication) != (membership.recovery, membership.replication):
+            return "how its replicas work together has changed"
     if spec.nodes and assignment.node not in spec.nodes:
         return f"it is for {', '.join(spec.nodes)} only now"
     return None
@@ -50,6 +57,7 @@ def assignment_of(
     now: float,
     reason: str,
     restore: Restore | None = None,
+    membership: Membership | None = None,
 ) -> Assignment:
     """Return the assignment for a new worker of a job whose driver has a node.
 
@@ -77,6 +85,7 @@ def assignment_of(
         after=spec.after,
         keep=spec.keep,
         restore=restore,
+        membership=membership,
         strategy=placed.strategy,
         refused=placed.refused,
         reason=reason,

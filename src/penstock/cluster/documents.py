@@ -355,7 +355,12 @@ class JobStatus:
     revision: int = 0
     """The largest that was ever given out."""
     safety: str = ""
-    """Of a job with replicas: ``k-safe``, ``degraded (k=…)`` or ``recovering (…% caught up)``."""
+    """Of a job with replicas: ``k-safe``, ``degraded (k=…)`` or ``recovering (…% caught up)``; with a warm
+    standby ``standby ready on NODE`` or ``no standby``."""
+    unsafe_since: float = 0.0
+    """Since when it is less safe than it was; 0 while it is safe, and before it was for the first time."""
+    differed: float = 0.0
+    """When the last difference between replicas was that people were told of."""
 
 
 @dataclass(frozen=True)

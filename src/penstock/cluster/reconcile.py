@@ -12,50 +12,36 @@ For each job, in the order of names, the first of these that applies:
 8. it is wanted otherwise: a new revision is placed, and the old worker makes way when that is ready;
 9. its executors are as wanted, or those that are not are placed anew.
 
-What needs a node is gathered first, of all jobs, and then placed together.
+Of a job with replicas, 6 to 9 are about each of them, and the others about all (:mod:`group_deciding`). What
+needs a node is gathered first, of all jobs, and then placed together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 
-from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
-from penstock.cluster.alarms import job_failed, node_alarms, stale_alarms, update_refused
-from penstock.cluster.assigning import (
-    assignment_of,
-    difference,
-    executors,
-    other_code,
-    slots_of,
-    wanted_until,
-)
-from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Restore, WorkerInfo
-from penstock.cluster.homes import home_of, is_elsewhere, works_on
-from penstock.cluster.placing import Placed, Placer, Request
-from penstock.cluster.view import Actual, Rules, newest, of_today
+from penstock.cluster.actions import Action, Unassign
+from penstock.cluster.alarms import node_alarms, stale_alarms
+from penstock.cluster.deciding import Intent, JobDeciding, ToPlace
+from penstock.cluster.documents import JobSpec
+from penstock.cluster.group_deciding import GroupDeciding
+from penstock.cluster.members import job_of
+from penstock.cluster.phases import ACTIVE, ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
+from penstock.cluster.placing import Placer
+from penstock.cluster.replicas import is_replicated
+from penstock.cluster.view import Actual, Rules
 
-PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
-ENDING, ENDED, FAILED = "ENDING", "ENDED", "FAILED"
-
-ACTIVE = (PENDING, STARTING, RUNNING, ENDING)
-OVER = (ENDED, FAILED)
-
-
-@dataclass(frozen=True)
-class _ToPlace:
-    """Stands for what is done about a job once it is known where it goes."""
-
-    request: Request
-    reason: str
-    restore: Restore | None = None
-    optional: bool = False
-    """Whether all stays as it is when there is no node for it."""
-    unpins: bool = False
-    """Whether the user's wish for a certain node is given up with it."""
-
-
-_Intent = Action | _ToPlace
+__all__ = [
+    "ACTIVE",
+    "ENDED",
+    "ENDING",
+    "FAILED",
+    "OVER",
+    "PENDING",
+    "RUNNING",
+    "STARTING",
+    "reconcile",
+]
 
 
 def reconcile(
@@ -69,289 +55,24 @@ def reconcile(
 ) -> list[Action]:
     """Return what a leader has to do, in order. Nothing to do is an empty list."""
     rules = rules or Rules()
-    deciding = _Deciding(actual, now, epoch, rules)
-    intents = [intent for name in sorted(desired) for intent in deciding.job(desired[name])]
-    requests = [intent.request for intent in intents if isinstance(intent, _ToPlace)]
+    alone = JobDeciding(actual, now, epoch, rules)
+    decided: list[tuple[JobDeciding, list[Intent]]] = []
+    for name in sorted(desired):
+        spec = desired[name]
+        deciding = GroupDeciding(actual, now, epoch, rules, spec) if is_replicated(spec) else alone
+        decided.append((deciding, list(deciding.job(spec))))
+    requests = [intent.request for _, intents in decided for intent in intents if isinstance(intent, ToPlace)]
     placed = placer.place(requests, actual) if requests else {}
     actions: list[Action] = []
-    for intent in intents:
-        actions += deciding.placed(intent, placed) if isinstance(intent, _ToPlace) else [intent]
-    for name in sorted(set(actual.assignments) - set(desired)):
-        actions.append(Unassign(name, "nobody wants this job any more"))
-    actions += node_alarms(actual, deciding.lost)
+    for deciding, intents in decided:
+        parts: list[Action] = []
+        for intent in intents:
+            parts += deciding.placed(intent, placed) if isinstance(intent, ToPlace) else [intent]
+        actions += deciding.concluded(parts)
+    for name in sorted(actual.assignments):
+        job = job_of(name)
+        if name not in desired and not (job in desired and is_replicated(desired[job])):
+            actions.append(Unassign(name, "nobody wants this job any more"))
+    actions += node_alarms(actual, alone.lost)
     actions += stale_alarms(desired, actual)
     return actions
-
-
-class _Deciding:
-    """One pass."""
-
-    def __init__(self, actual: Actual, now: float, epoch: int, rules: Rules) -> None:
-        self.actual = actual
-        self.now = now
-        self.epoch = epoch
-        self.rules = rules
-        self.lost = frozenset(
-            name for name, since in actual.absent_since.items() if now - since >= rules.node_grace
-        )
-
-    def job(self, spec: JobSpec) -> Sequence[_Intent]:
-        """Return what to do about one job."""
-        name = spec.name
-        assignment = self.actual.assignments.get(name)
-        result = self.actual.results.get(name)
-        status = self.actual.statuses.get(name)
-        if status is not None and status.phase in OVER:
-            return self._still_over(spec, assignment, status)
-        # What became of the code before is no reason to give the code up that is wanted now.
-        tried = assignment is None or not other_code(spec, assignment)
-        if (
-            result is not None
-            and of_today(spec, result.revision)
-            and self._current(result.revision, assignment)
-            and (tried or result.outcome != "refused")
-        ):
-            if result.outcome == "refused":
-                return self._refused(spec, assignment, result.reason, result.revision)
-            return self._over(spec, assignment, ENDED, f"{result.outcome}: {result.reason}")
-        if spec.wanted == "ended" and not spec.drain:
-            return self._ending(spec, assignment)
-        failures = self.actual.failures.get(name)
-        if (
-            failures is not None
-            and tried
-            and of_today(spec, failures.revision)
-            and failures.count >= self.rules.most_failures
-        ):
-            reason = f"its worker has died {failures.count} times, last on {failures.node}: {failures.reason}"
-            if spec.before is not None and self._older_runs(name, failures.revision):
-                return self._refused(spec, assignment, reason, failures.revision)
-            alarm = Raise(job_failed(name, reason, self.now, failures.revision, failures))
-            raised = [] if alarm.alarm.id in self.actual.alarms else [alarm]
-            return [*self._over(spec, assignment, FAILED, reason), *raised]
-        return self._running(spec, assignment)
-
-    def _older_runs(self, name: str, revision: int) -> bool:
-        workers = self.actual.workers.get(name, ())
-        return any(worker.phase == "running" and worker.revision < revision for worker in workers)
-
-    def _current(self, revision: int, assignment: Assignment | None) -> bool:
-        return assignment is None or revision >= assignment.revision
-
-    def _refused(
-        self, spec: JobSpec, assignment: Assignment | None, reason: str, revision: int
-    ) -> list[Action]:
-        """Fall back to the code before an update that was refused after all, or fail."""
-        if spec.before is None:
-            alarm = job_failed(spec.name, reason, self.now, revision)
-        else:
-            alarm = update_refused(spec, reason, self.now)
-        raised: list[Action] = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
-        if spec.before is None:
-            return [*self._over(spec, assignment, FAILED, f"refused: {reason}"), *raised]
-        code = spec.before
-        back = replace(
-            spec,
-            bundle=code.bundle,
-            entry=code.entry,
-            structure=code.structure,
-            generation=code.generation,
-            before=None,
-            after=revision,
-        )
-        return [Respec(back, f"the update was refused: {reason}"), *raised]
-
-    def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:
-        gone: list[Action] = [Unassign(spec.name, reason)] if assignment else []
-        return [*gone, *self._status(spec, phase, reason)]
-
-    def _still_over(self, spec: JobSpec, assignment: Assignment | None, status: JobStatus) -> list[Action]:
-        """Leave a job that is over alone: whoever wants it to run again says so in its status, too.
-
-        Its result may not be known yet, and a worker that was told to leave may write another one.
-        """
-        over = self._over(spec, assignment, status.phase, status.reason)
-        if status.phase != FAILED or not of_today(spec, status.revision):
-            return over
-        # A leader may have ended between saying that it has failed and telling people.
-        failures = self.actual.failures.get(spec.name)
-        alarm = job_failed(spec.name, status.reason, status.since, status.revision, failures)
-        return over if alarm.id in self.actual.alarms else [*over, Raise(alarm)]
-
-    def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
-        left = self.actual.workers.get(spec.name, ())
-        if assignment is not None:
-            return self._over(spec, assignment, ENDING, "it was killed")
-        if left:
-            return self._status(spec, ENDING, f"its worker on {left[0].node} ends its batch")
-        return self._status(spec, ENDED, "it was killed")
-
-    def _running(self, spec: JobSpec, assignment: Assignment | None) -> Sequence[_Intent]:
-        if assignment is None:
-            return self._place(
-                spec, None, "it was submitted" if not self._revision(spec) else "it runs again"
-            )
-        if self._is_lost(assignment):
-            return self._place(spec, assignment, f"node {assignment.node} is gone")
-        change = difference(spec, assignment) or self._moved(spec, assignment) or self._away(spec, assignment)
-        if change:
-            return self._place(spec, assignment, change)
-        elsewhere = self._try_elsewhere(spec, assignment)
-        if elsewhere:
-            return elsewhere
-        staying, missing = executors(spec, assignment.executors, self.lost)
-        request = Request(spec, assignment, driver=False, slots=staying, missing=missing)
-        if missing:
-            return [_ToPlace(request, "its executors are placed anew")]
-        return self._adjusted(request, Placed())
-
-    def _adjusted(self, request: Request, placed: Placed) -> list[Action]:
-        """Give a job the executors that it has nodes for; its worker stays."""
-        spec, assignment = request.spec, request.before
-        assert assignment is not None, "who has no assignment needs a whole one"
-        slots = slots_of(request, placed)
-        until = wanted_until(spec)
-        if slots != assignment.executors or until != assignment.until:
-            reason = (
-                "its executors are placed anew" if slots != assignment.executors else "it ends when drained"
-            )
-            adjusted = replace(assignment, executors=slots, until=until, epoch=self.epoch)
-            return [Assign(adjusted, reason), *self._progress(spec, adjusted)]
-        return self._progress(spec, assignment)
-
-    def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> Sequence[_Intent]:
-        """Move a job whose worker keeps dying: it may be the node's fault (Lee et al., IV.C).
-
-        One that keeps its data with its node stays: elsewhere it would have less.
-        """
-        failures = self.actual.failures.get(spec.name)
-        if (
-            failures is None
-            or failures.revision != assignment.revision
-            or failures.count != self.rules.move_after
-            or spec.keep == "node"
-        ):
-            return []
-        reason = f"its worker has died {failures.count} times on {assignment.node}"
-        # Where it is pinned to, it would be moved back at once.
-        elsewhere = replace(spec, driver="") if spec.driver == assignment.node else spec
-        staying, missing = executors(elsewhere, assignment.executors, self.lost)
-        request = Request(
-            elsewhere,
-            assignment,
-            slots=staying,
-            missing=missing,
-            prefer=elsewhere.driver,
-            avoid=frozenset({assignment.node}),
-        )
-        return [_ToPlace(request, reason, optional=True, unpins=elsewhere is not spec)]
-
-    def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
-        wanted = spec.driver
-        if wanted and wanted != assignment.node and wanted in self.actual.nodes:
-            return f"it was moved to {wanted}"
-        return None
-
-    def _away(self, spec: JobSpec, assignment: Assignment) -> str | None:
-        """Say where a job's data is, if it is not where the job was assigned to: a worker there went on."""
-        kept = self.actual.kept.get(spec.name)
-        if spec.keep != "node" or kept is None or kept.origin not in self.actual.nodes:
-            return None
-        if is_elsewhere(assignment, assignment.node, kept):
-            return f"its data is on {kept.origin}, of revision {kept.revision}"
-        if kept.origin != assignment.node and works_on(kept, self.actual):
-            return f"{kept.origin} is back, and its worker there goes on"
-        return None
-
-    def _is_lost(self, assignment: Assignment) -> bool:
-        """Whether a driver's node is gone. A worker that still holds its place lives, whatever its node."""
-        if assignment.node not in self.lost:
-            return False
-        workers = self.actual.workers.get(assignment.job, ())
-        return not any(worker.revision == assignment.revision for worker in workers)
-
-    def _place(self, spec: JobSpec, before: Assignment | None, reason: str) -> Sequence[_Intent]:
-        """Have a job placed for a new worker."""
-        home = home_of(spec, before, self.actual)
-        if home.waits:
-            running = before is not None and not self._is_lost(before)
-            return self._status(spec, RUNNING if running else PENDING, f"{reason}: {home.waits}")
-        staying, missing = executors(spec, before.executors if before else (), self.lost)
-        there = before.node if before is not None and before.node not in self.lost else ""
-        request = Request(
-            spec,
-            before,
-            slots=staying,
-            missing=missing,
-            stay=there if there in self.actual.nodes else "",
-            prefer=home.prefer or spec.driver,
-            only=home.only,
-        )
-        return [_ToPlace(request, reason, home.restore)]
-
-    def placed(self, intent: _ToPlace, answers: Mapping[str, Placed]) -> list[Action]:
-        """Return what to do now that it is known where a job goes."""
-        request, spec = intent.request, intent.request.spec
-        placed = answers.get(spec.name, Placed(told="nobody has decided where it goes"))
-        before = request.before
-        if not request.driver:
-            return self._adjusted(request, placed)
-        if placed.node is None:
-            if intent.optional and before is not None:
-                return self._progress(spec, before)
-            running = before is not None and not self._is_lost(before)
-            return self._status(spec, RUNNING if running else PENDING, f"{intent.reason}, and {placed.told}")
-        revision = self._revision(spec) + 1
-        made = assignment_of(
-            request,
-            placed,
-            revision=revision,
-            epoch=self.epoch,
-            now=self.now,
-            reason=intent.reason,
-            restore=intent.restore,
-        )
-        told = f"{intent.reason}: on {made.node}"
-        unpinned = [Respec(spec, intent.reason)] if intent.unpins else []
-        return [*unpinned, Assign(made, told), *self._status(spec, STARTING, told, revision)]
-
-    def _progress(self, spec: JobSpec, assignment: Assignment) -> list[Action]:
-        workers = self.actual.workers.get(spec.name, ())
-        running = [worker for worker in workers if worker.phase == "running"]
-        leading = newest(tuple(running))
-        if leading is None:
-            return self._status(spec, STARTING, _starting(assignment, workers))
-        ending = spec.wanted == "ended"
-        phase = ENDING if ending else RUNNING
-        if leading.revision < assignment.revision:
-            return self._status(
-                spec, phase, f"on {leading.node}, until revision {assignment.revision} is ready"
-            )
-        if spec.before is not None:
-            # Its new code runs: from now on a refusal is not one of the update.
-            spec = replace(spec, before=None)
-            return [Respec(spec, "its new code runs"), *self._progress(spec, assignment)]
-        missing = spec.resources.executors - len(assignment.executors)
-        lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
-        what = "draining" if ending else "running"
-        return self._status(spec, phase, f"{what} on {leading.node}{lacks}")
-
-    def _revision(self, spec: JobSpec) -> int:
-        status = self.actual.statuses.get(spec.name)
-        assignment = self.actual.assignments.get(spec.name)
-        return max(status.revision if status else 0, assignment.revision if assignment else 0)
-
-    def _status(self, spec: JobSpec, phase: str, reason: str, revision: int | None = None) -> list[Action]:
-        before = self.actual.statuses.get(spec.name)
-        number = revision if revision is not None else self._revision(spec)
-        if before is not None and (before.phase, before.reason, before.revision) == (phase, reason, number):
-            return []
-        since = before.since if before is not None and before.phase == phase else self.now
-        return [SetStatus(spec.name, JobStatus(phase, reason, since, number))]
-
-
-def _starting(assignment: Assignment, workers: tuple[WorkerInfo, ...]) -> str:
-    mine = newest(tuple(worker for worker in workers if worker.revision == assignment.revision))
-    if mine is None:
-        return f"{assignment.node} starts its worker"
-    return f"its worker on {mine.node} is {mine.phase}"

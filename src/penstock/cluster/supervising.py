@@ -66,10 +66,11 @@ class Patience:
     def retry(self, failures: int) -> float:
         """Return how long to wait before the next try.
 
-        >>> [Patience().retry(n) for n in (1, 2, 3, 10)]
-        [0.5, 1.0, 2.0, 30.0]
+        >>> [Patience().retry(n) for n in (1, 2, 3, 10, 5000)]
+        [0.5, 1.0, 2.0, 30.0, 30.0]
         """
-        return float(min(self.first_retry * 2 ** max(failures - 1, 0), self.longest_retry))
+        doubled = min(max(failures - 1, 0), 60)  # Who is never given up is counted without end.
+        return float(min(self.first_retry * 2**doubled, self.longest_retry))
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,9 @@ def _again(
         noted = Failures(assignment.job, assignment.revision, count, reason, node, now)
         return [CountFailure(last, noted, f"attempt {last.attempt} of {assignment.job} ended: {reason}")]
     count = known.count if known else 1
-    if count >= patience.most_failures or now < last.died + patience.retry(count):
+    # The job of a replica runs on without it: there is no reason to give it up.
+    given_up = count >= patience.most_failures and assignment.membership is None
+    if given_up or now < last.died + patience.retry(count):
         return []
     return [
         Start(assignment, DRIVER, last.attempt + 1, f"LIVE|waiting: NEW, attempt {last.attempt} has died")

@@ -49,6 +49,8 @@ class Rules:
     """A worker that has died this often on one node is tried on another, if one can take it."""
     most_failures: int = 5
     """A worker that has died this often without running well in between is not started any more."""
+    unsafe_grace: float = 5.0
+    """Seconds that a job may be less safe than it was before people are told."""
 
 
 def missed(

@@ -21,6 +21,7 @@ from penstock.cluster.actions import (
 )
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import Epoch, JobSpec, MasterInfo
+from penstock.cluster.members import job_of
 from penstock.cluster.placing import Placer
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.view import Actual, Rules, missed, needed_nodes
@@ -229,7 +230,7 @@ class Master:
         """
         if any(isinstance(action, Respec) for action in actions):
             return []
-        path = f"{paths.JOBS}/{getattr(actions[0], 'job', '')}"
+        path = f"{paths.JOBS}/{job_of(getattr(actions[0], 'job', ''))}"
         version = self.documents.version(path)
         return [Check(path, version)] if version is not None else []
 
@@ -300,10 +301,10 @@ class Master:
 
 
 def _by_subject(actions: list[Action]) -> list[list[Action]]:
-    """Keep together what is about one job and comes in a row, so that it happens at once."""
+    """Keep together what is about one job or its replicas and comes in a row, so that it happens at once."""
     groups: list[tuple[str, list[Action]]] = []
     for action in actions:
-        subject = getattr(action, "job", "") or f"alarm {getattr(action, 'id', '')}"
+        subject = job_of(getattr(action, "job", "")) or f"alarm {getattr(action, 'id', '')}"
         if groups and groups[-1][0] == subject:
             groups[-1][1].append(action)
         else:

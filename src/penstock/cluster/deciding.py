@@ -1,0 +1,344 @@
+"""What a leader does about one job. Pure: the moment is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.alarms import job_failed, update_refused
+from penstock.cluster.assigning import (
+    assignment_of,
+    difference,
+    executors,
+    other_code,
+    slots_of,
+    wanted_until,
+)
+from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Membership, Restore, WorkerInfo
+from penstock.cluster.homes import home_of, is_elsewhere, works_on
+from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
+from penstock.cluster.placing import Placed, Request
+from penstock.cluster.view import Actual, Rules, newest, of_today
+
+
+@dataclass(frozen=True)
+class ToPlace:
+    """Stands for what is done about a job once it is known where it goes."""
+
+    request: Request
+    reason: str
+    restore: Restore | None = None
+    optional: bool = False
+    """Whether all stays as it is when there is no node for it."""
+    unpins: bool = False
+    """Whether the user's wish for a certain node is given up with it."""
+
+
+Intent = Action | ToPlace
+
+
+class JobDeciding:
+    """Decides about jobs, of which each is on its own."""
+
+    def __init__(self, actual: Actual, now: float, epoch: int, rules: Rules) -> None:
+        self.actual = actual
+        self.now = now
+        self.epoch = epoch
+        self.rules = rules
+        self.lost = frozenset(
+            name for name, since in actual.absent_since.items() if now - since >= rules.node_grace
+        )
+
+    def job(self, spec: JobSpec) -> Sequence[Intent]:
+        """Return what to do about one job."""
+        name = spec.name
+        assignment = self.actual.assignments.get(name)
+        result = self.actual.results.get(name)
+        status = self.actual.statuses.get(name)
+        if status is not None and status.phase in OVER:
+            return self._still_over(spec, assignment, status)
+        # What became of the code before is no reason to give the code up that is wanted now.
+        tried = assignment is None or not other_code(spec, assignment)
+        if (
+            result is not None
+            and of_today(spec, result.revision)
+            and self._current(result.revision, assignment)
+            and (tried or result.outcome != "refused")
+        ):
+            if result.outcome == "refused":
+                return self._refused(spec, assignment, result.reason, result.revision)
+            return self._over(spec, assignment, ENDED, f"{result.outcome}: {result.reason}")
+        if spec.wanted == "ended" and not spec.drain:
+            return self._ending(spec, assignment)
+        failures = self.actual.failures.get(name)
+        if (
+            failures is not None
+            and tried
+            and of_today(spec, failures.revision)
+            and failures.count >= self.rules.most_failures
+        ):
+            reason = f"its worker has died {failures.count} times, last on {failures.node}: {failures.reason}"
+            if spec.before is not None and self._older_runs(name, failures.revision):
+                return self._refused(spec, assignment, reason, failures.revision)
+            alarm = Raise(job_failed(name, reason, self.now, failures.revision, failures))
+            raised = [] if alarm.alarm.id in self.actual.alarms else [alarm]
+            return [*self._over(spec, assignment, FAILED, reason), *raised]
+        return self._running(spec, assignment)
+
+    def _older_runs(self, name: str, revision: int) -> bool:
+        workers = self.actual.workers.get(name, ())
+        return any(worker.phase == "running" and worker.revision < revision for worker in workers)
+
+    def _current(self, revision: int, assignment: Assignment | None) -> bool:
+        return assignment is None or revision >= assignment.revision
+
+    def _refused(
+        self, spec: JobSpec, assignment: Assignment | None, reason: str, revision: int
+    ) -> list[Action]:
+        """Fall back to the code before an update that was refused after all, or fail."""
+        if spec.before is None:
+            alarm = job_failed(spec.name, reason, self.now, revision)
+        else:
+            alarm = update_refused(spec, reason, self.now)
+        raised: list[Action] = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
+        if spec.before is None:
+            return [*self._over(spec, assignment, FAILED, f"refused: {reason}"), *raised]
+        code = spec.before
+        back = replace(
+            spec,
+            bundle=code.bundle,
+            entry=code.entry,
+            structure=code.structure,
+            generation=code.generation,
+            before=None,
+            after=revision,
+        )
+        return [Respec(back, f"the update was refused: {reason}"), *raised]
+
+    def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:
+        gone: list[Action] = [Unassign(spec.name, reason)] if assignment else []
+        return [*gone, *self._status(spec, phase, reason)]
+
+    def _still_over(self, spec: JobSpec, assignment: Assignment | None, status: JobStatus) -> list[Action]:
+        """Leave a job that is over alone: whoever wants it to run again says so in its status, too.
+
+        Its result may not be known yet, and a worker that was told to leave may write another one.
+        """
+        over = self._over(spec, assignment, status.phase, status.reason)
+        if status.phase != FAILED or not of_today(spec, status.revision):
+            return over
+        # A leader may have ended between saying that it has failed and telling people.
+        failures = self.actual.failures.get(spec.name)
+        alarm = job_failed(spec.name, status.reason, status.since, status.revision, failures)
+        return over if alarm.id in self.actual.alarms else [*over, Raise(alarm)]
+
+    def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
+        left = self.actual.workers.get(spec.name, ())
+        if assignment is not None:
+            return self._over(spec, assignment, ENDING, "it was killed")
+        if left:
+            return self._status(spec, ENDING, f"its worker on {left[0].node} ends its batch")
+        return self._status(spec, ENDED, "it was killed")
+
+    def _running(self, spec: JobSpec, assignment: Assignment | None) -> Sequence[Intent]:
+        if assignment is None:
+            return self._place(spec, None, self._why_new(spec))
+        if self._is_lost(assignment):
+            return self._place(spec, assignment, f"node {assignment.node} is gone")
+        change = self._changed(spec, assignment)
+        if change:
+            return self._place(spec, assignment, change)
+        elsewhere = self._try_elsewhere(spec, assignment)
+        if elsewhere:
+            return elsewhere
+        staying, missing = executors(spec, assignment.executors, self.lost)
+        request = Request(spec, assignment, driver=False, slots=staying, missing=missing)
+        if missing:
+            return [ToPlace(request, "its executors are placed anew")]
+        return self._adjusted(request, Placed())
+
+    def _why_new(self, spec: JobSpec) -> str:
+        return "it runs again" if self._revision(spec) else "it was submitted"
+
+    def _changed(self, spec: JobSpec, assignment: Assignment) -> str | None:
+        """Say why a job needs a new worker; None when it does not."""
+        return difference(spec, assignment) or self._moved(spec, assignment) or self._away(spec, assignment)
+
+    def _membership(self, spec: JobSpec, before: Assignment | None) -> Membership | None:  # noqa: ARG002
+        """Return which of several replicas a worker is. One of a job on its own is none."""
+        return None
+
+    def _adjusted(self, request: Request, placed: Placed) -> list[Action]:
+        """Give a job the executors that it has nodes for, and what else it can get without a new worker."""
+        spec, assignment = request.spec, request.before
+        assert assignment is not None, "who has no assignment needs a whole one"
+        slots = slots_of(request, placed)
+        adjusted = replace(
+            assignment,
+            executors=slots,
+            until=wanted_until(spec),
+            membership=self._membership(spec, assignment),
+        )
+        if adjusted == assignment:
+            return self._progress(spec, assignment)
+        reason = "it ends when drained"
+        if adjusted.membership != assignment.membership:
+            reason = "it waits no longer"
+        elif slots != assignment.executors:
+            reason = "its executors are placed anew"
+        adjusted = replace(adjusted, epoch=self.epoch)
+        return [Assign(adjusted, reason), *self._progress(spec, adjusted)]
+
+    def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> Sequence[Intent]:
+        """Move a job whose worker keeps dying: it may be the node's fault (Lee et al., IV.C).
+
+        One that keeps its data with its node stays: elsewhere it would have less.
+        """
+        failures = self.actual.failures.get(spec.name)
+        if (
+            failures is None
+            or failures.revision != assignment.revision
+            or failures.count != self.rules.move_after
+            or spec.keep == "node"
+        ):
+            return []
+        reason = f"its worker has died {failures.count} times on {assignment.node}"
+        # Where it is pinned to, it would be moved back at once.
+        elsewhere = replace(spec, driver="") if spec.driver == assignment.node else spec
+        staying, missing = executors(elsewhere, assignment.executors, self.lost)
+        request = Request(
+            elsewhere,
+            assignment,
+            slots=staying,
+            missing=missing,
+            prefer=elsewhere.driver,
+            avoid=frozenset({assignment.node}),
+        )
+        return [ToPlace(request, reason, optional=True, unpins=elsewhere is not spec)]
+
+    def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
+        wanted = spec.driver
+        if wanted and wanted != assignment.node and wanted in self.actual.nodes:
+            return f"it was moved to {wanted}"
+        return None
+
+    def _away(self, spec: JobSpec, assignment: Assignment) -> str | None:
+        """Say where a job's data is, if it is not where the job was assigned to: a worker there went on."""
+        kept = self.actual.kept.get(spec.name)
+        if spec.keep != "node" or kept is None or kept.origin not in self.actual.nodes:
+            return None
+        if is_elsewhere(assignment, assignment.node, kept):
+            return f"its data is on {kept.origin}, of revision {kept.revision}"
+        if kept.origin != assignment.node and works_on(kept, self.actual):
+            return f"{kept.origin} is back, and its worker there goes on"
+        return None
+
+    def _is_lost(self, assignment: Assignment) -> bool:
+        """Whether a driver's node is gone. A worker that still holds its place lives, whatever its node."""
+        if assignment.node not in self.lost:
+            return False
+        workers = self.actual.workers.get(assignment.job, ())
+        return not any(worker.revision == assignment.revision for worker in workers)
+
+    def _place(self, spec: JobSpec, before: Assignment | None, reason: str) -> Sequence[Intent]:
+        """Have a job placed for a new worker."""
+        home = home_of(spec, before, self.actual)
+        if home.waits:
+            running = before is not None and not self._is_lost(before)
+            return self._status(spec, RUNNING if running else PENDING, f"{reason}: {home.waits}")
+        staying, missing = executors(spec, before.executors if before else (), self.lost)
+        there = before.node if before is not None and before.node not in self.lost else ""
+        request = Request(
+            spec,
+            before,
+            slots=staying,
+            missing=missing,
+            stay=there if there in self.actual.nodes else "",
+            prefer=home.prefer or spec.driver,
+            only=home.only,
+        )
+        return [ToPlace(request, reason, home.restore)]
+
+    def placed(self, intent: ToPlace, answers: Mapping[str, Placed]) -> list[Action]:
+        """Return what to do now that it is known where a job goes."""
+        request, spec = intent.request, intent.request.spec
+        placed = answers.get(spec.name, Placed(told="nobody has decided where it goes"))
+        before = request.before
+        if not request.driver:
+            return self._adjusted(request, placed)
+        if placed.node is None:
+            if intent.optional and before is not None:
+                return self._progress(spec, before)
+            running = before is not None and not self._is_lost(before)
+            return self._status(spec, RUNNING if running else PENDING, f"{intent.reason}, and {placed.told}")
+        revision = self._next_revision(spec)
+        made = assignment_of(
+            request,
+            placed,
+            revision=revision,
+            epoch=self.epoch,
+            now=self.now,
+            reason=intent.reason,
+            restore=intent.restore,
+            membership=self._membership(spec, None),
+        )
+        made = replace(made, after=self._after(spec, before, revision))
+        told = f"{intent.reason}: on {made.node}"
+        unpinned = [Respec(spec, intent.reason)] if intent.unpins else []
+        return [*unpinned, Assign(made, told), *self._status(spec, STARTING, told, revision)]
+
+    def _progress(self, spec: JobSpec, assignment: Assignment) -> list[Action]:
+        workers = self.actual.workers.get(spec.name, ())
+        running = [worker for worker in workers if worker.phase == "running"]
+        leading = newest(tuple(running))
+        if leading is None:
+            return self._status(spec, STARTING, _starting(assignment, workers))
+        ending = spec.wanted == "ended"
+        phase = ENDING if ending else RUNNING
+        if leading.revision < assignment.revision:
+            return self._status(
+                spec, phase, f"on {leading.node}, until revision {assignment.revision} is ready"
+            )
+        if spec.before is not None:
+            # Its new code runs: from now on a refusal is not one of the update.
+            spec = replace(spec, before=None)
+            return [Respec(spec, "its new code runs"), *self._progress(spec, assignment)]
+        missing = spec.resources.executors - len(assignment.executors)
+        lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
+        what = "draining" if ending else "running"
+        return self._status(spec, phase, f"{what} on {leading.node}{lacks}")
+
+    def _after(self, spec: JobSpec, before: Assignment | None, revision: int) -> int:  # noqa: ARG002
+        """Return the revision up to which failures are history for a new worker."""
+        return spec.after
+
+    def _next_revision(self, spec: JobSpec) -> int:
+        return self._revision(spec) + 1
+
+    def _revision(self, spec: JobSpec) -> int:
+        status = self.actual.statuses.get(spec.name)
+        assignment = self.actual.assignments.get(spec.name)
+        return max(status.revision if status else 0, assignment.revision if assignment else 0)
+
+    def _status(self, spec: JobSpec, phase: str, reason: str, revision: int | None = None) -> list[Action]:
+        number = revision if revision is not None else self._revision(spec)
+        return self._say(spec.name, JobStatus(phase, reason, self.now, number))
+
+    def _say(self, job: str, status: JobStatus) -> list[Action]:
+        """Say how a job stands, unless that has been said."""
+        before = self.actual.statuses.get(job)
+        if before is not None and before.phase == status.phase:
+            status = replace(status, since=before.since)
+        return [SetStatus(job, status)] if status != before else []
+
+    def concluded(self, actions: list[Action]) -> list[Action]:
+        """Return what is done about a job in the end, given what is done about each of its parts."""
+        return actions
+
+
+def _starting(assignment: Assignment, workers: tuple[WorkerInfo, ...]) -> str:
+    mine = newest(tuple(worker for worker in workers if worker.revision == assignment.revision))
+    if mine is None:
+        return f"{assignment.node} starts its worker"
+    return f"its worker on {mine.node} is {mine.phase}"

@@ -1,0 +1,230 @@
+"""What a leader does about a job with replicas: about each as about a job, and then about all together.
+
+- It is over when one of them has drained its sources, or when it was killed and none of them is left.
+- Its code is given up only when none of them runs it, and none may still come to run it.
+- A replica that keeps dying is tried again and again while another one runs.
+- Revisions are counted over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.alarms import degraded, group_alarms, job_failed, replica_failing, replicas_differ
+from penstock.cluster.deciding import Intent, JobDeciding
+from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus, Membership
+from penstock.cluster.group import (
+    Replica,
+    chosen_runner,
+    is_safe,
+    last_difference,
+    replica_of,
+    safety_of,
+    shared_racks,
+)
+from penstock.cluster.members import job_of, number_of
+from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
+from penstock.cluster.replicas import is_warm, member_specs
+from penstock.cluster.view import Actual, Rules
+
+
+class GroupDeciding(JobDeciding):
+    """Decides about the replicas of one job."""
+
+    def __init__(self, actual: Actual, now: float, epoch: int, rules: Rules, spec: JobSpec) -> None:
+        super().__init__(actual, now, epoch, rules)
+        self._spec = spec
+        # That the code before is given up is decided for all of them.
+        members = [replace(member, before=None) for member in member_specs(spec)]
+        self._replicas = [replica_of(member, actual) for member in members]
+        self._before = actual.statuses.get(spec.name)
+        self._assigned = {
+            name: assignment for name, assignment in actual.assignments.items() if job_of(name) == spec.name
+        }
+        numbers = [assignment.revision for assignment in self._assigned.values()]
+        self._given = max([*numbers, self._before.revision if self._before else 0])
+        self._runner = self._chosen()
+        self._parts = False
+        """Whether something is done about each replica by itself."""
+
+    def job(self, spec: JobSpec) -> Sequence[Intent]:
+        """Return what to do about the job."""
+        if self._before is not None and self._before.phase in OVER:
+            return self._still_over(spec, None, self._before)
+        for one in self._replicas:
+            if one.result is not None and one.result.outcome == "drained":
+                return self._over(spec, None, ENDED, f"drained: {one.result.reason}")
+        if spec.wanted == "ended" and not spec.drain:
+            return self._ending(spec, None)
+        hopeless = self._hopeless()
+        if hopeless is not None:
+            return self._given_up(hopeless)
+        self._parts = True
+        intents: list[Intent] = []
+        for one in self._replicas:
+            intents += self._running(one.spec, one.assignment)
+        others = set(self._assigned) - {one.name for one in self._replicas}
+        return [*intents, *(Unassign(name, "it has fewer replicas") for name in sorted(others))]
+
+    def _chosen(self) -> str:
+        if not is_warm(self._spec):
+            return ""
+        has_run = self._before is not None and self._before.phase in (RUNNING, ENDING)
+        return chosen_runner(self._replicas, has_run=has_run, nodes=self.actual.nodes)
+
+    def _hopeless(self) -> Replica | None:
+        """Return a replica that cannot run the code, if all others cannot either."""
+        most = self.rules.most_failures
+        troubled = [one for one in self._replicas if one.trouble(most)]
+        for one in self._replicas:
+            if one not in troubled and (one.runs_as_wanted or one.may_still_run(most)):
+                return None
+        return troubled[0] if troubled else None
+
+    def _given_up(self, replica: Replica) -> Sequence[Intent]:
+        reason = replica.trouble(self.rules.most_failures)
+        falls_back = self._spec.before is not None and any(one.runs_old_code for one in self._replicas)
+        if replica.result is not None and replica.result.outcome == "refused":
+            return self._refused(self._spec, None, replica.result.reason, self._given)
+        if falls_back:
+            return self._refused(self._spec, None, reason, self._given)
+        alarm = job_failed(self._spec.name, reason, self.now, self._given, replica.failures)
+        raised = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
+        return [*self._over(self._spec, None, FAILED, reason), *raised]
+
+    def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:  # noqa: ARG002
+        gone = [Unassign(name, reason) for name in sorted(self._assigned)]
+        told = [] if phase == ENDING else self._alarms([])
+        return [*gone, *self._stands(phase, reason), *told]
+
+    def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
+        if self._assigned:
+            return self._over(spec, assignment, ENDING, "it was killed")
+        for name in sorted(self.actual.workers):
+            if job_of(name) == spec.name and self.actual.workers[name]:
+                return self._stands(
+                    ENDING, f"its worker on {self.actual.workers[name][0].node} ends its batch"
+                )
+        return self._over(spec, assignment, ENDED, "it was killed")
+
+    def _stands(self, phase: str, reason: str) -> list[Action]:
+        differed = self._before.differed if self._before is not None else 0.0
+        return self._say(self._spec.name, JobStatus(phase, reason, self.now, self._given, differed=differed))
+
+    def _status(self, spec: JobSpec, phase: str, reason: str, revision: int | None = None) -> list[Action]:  # noqa: ARG002
+        """Say how a replica stands. What is said of the job is made of that in the end."""
+        return [SetStatus(spec.name, JobStatus(phase, reason, self.now))]
+
+    def _revision(self, spec: JobSpec) -> int:  # noqa: ARG002
+        return self._given
+
+    def _next_revision(self, spec: JobSpec) -> int:  # noqa: ARG002
+        self._given += 1
+        return self._given
+
+    def _after(self, spec: JobSpec, before: Assignment | None, revision: int) -> int:
+        """What became of a replica of this name that was wanted no more is history for a new one."""
+        return revision - 1 if before is None else max(spec.after, before.after)
+
+    def _why_new(self, spec: JobSpec) -> str:
+        return "a replica is wanted" if number_of(spec.name) else super()._why_new(spec)
+
+    def _membership(self, spec: JobSpec, before: Assignment | None) -> Membership | None:
+        runs = not is_warm(spec) or spec.name == self._runner
+        if before is not None and before.membership is not None:
+            return replace(before.membership, runs=runs)
+        lineage = spec.forget if spec.fresh else 0
+        return Membership(number_of(spec.name), lineage, spec.recovery, spec.replication, runs)
+
+    def _changed(self, spec: JobSpec, assignment: Assignment) -> str | None:
+        change = super()._changed(spec, assignment)
+        told_to_run = assignment.membership is None or assignment.membership.runs
+        if change is None and is_warm(spec) and told_to_run and spec.name != self._runner:
+            return f"{self._runner} runs, and it waits"
+        return change
+
+    def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
+        """A node with another replica is none that it can be moved to."""
+        for name, other in self._assigned.items():
+            nodes = {other.node, *(slot.node for slot in other.executors)}
+            if name != spec.name and spec.driver in nodes:
+                return None
+        return super()._moved(spec, assignment)
+
+    def concluded(self, actions: list[Action]) -> list[Action]:
+        """Make one status of those of the replicas, and tell people what they should know."""
+        if not self._parts:
+            return actions
+        said = {action.job: action.status for action in actions if isinstance(action, SetStatus)}
+        done = [action for action in actions if isinstance(action, Assign | Unassign)]
+        status = self._group_status(said, done)
+        found = last_difference(self._replicas)
+        differs: list[Action] = []
+        if found is not None and found[1].at > status.differed:
+            status = replace(status, differed=found[1].at)
+            differs = [Raise(replicas_differ(self._spec.name, *found, self.now))]
+        told = self._alarms(self._wanted_alarms(status))
+        # People are told of a difference before it is noted that they were.
+        return [*differs, *self._respecified(actions), *done, *self._say(self._spec.name, status), *told]
+
+    def _respecified(self, actions: list[Action]) -> list[Action]:
+        """Make one change of what is wanted of the job of all that its replicas ask for."""
+        spec, reasons = self._spec, []
+        if spec.before is not None and any(one.runs_as_wanted for one in self._replicas):
+            spec = replace(spec, before=None)  # From now on a refusal is not one of the update.
+            reasons.append("its new code runs")
+        for action in actions:
+            if isinstance(action, Respec):
+                spec = replace(spec, driver=action.spec.driver)
+                reasons.append(action.reason)
+        return [Respec(spec, "; ".join(reasons))] if reasons else []
+
+    def _group_status(self, said: dict[str, JobStatus], done: list[Assign | Unassign]) -> JobStatus:
+        phases = [status.phase for status in said.values()]
+        phase = next((one for one in (RUNNING, ENDING, STARTING) if one in phases), PENDING)
+        safety = safety_of(self._spec, self._replicas)
+        before = self._before or JobStatus(PENDING, "", self.now)
+        since = before.unsafe_since
+        if is_safe(safety) or not safety:
+            since = 0.0
+        elif is_safe(before.safety) and self._has_lost_one():
+            since = self.now
+        reason = self._reason(said, done)
+        return replace(
+            before,
+            phase=phase,
+            reason=reason,
+            since=self.now,
+            revision=self._given,
+            safety=safety,
+            unsafe_since=since,
+        )
+
+    def _has_lost_one(self) -> bool:
+        """Whether a replica is missing that was there, rather than one that was wanted only now."""
+        return any(one.assignment is not None and not one.in_step for one in self._replicas)
+
+    def _reason(self, said: dict[str, JobStatus], done: list[Assign | Unassign]) -> str:
+        """Say where the replicas are; of one that does not run, why."""
+        assigned = {one.name: one.assignment for one in self._replicas if one.assignment is not None}
+        assigned |= {action.job: action.assignment for action in done if isinstance(action, Assign)}
+        told = []
+        for one in self._replicas:
+            trouble = one.trouble(self.rules.most_failures)
+            told.append(f"{one.name}: {trouble or said[one.name].reason}")
+        if len(told) == 1:
+            return said[self._replicas[0].name].reason
+        return "; ".join([*told, *shared_racks(assigned, self.actual.nodes)])
+
+    def _wanted_alarms(self, status: JobStatus) -> list[Alarm]:
+        most, job = self.rules.most_failures, self._spec.name
+        failing = {one.name: one.trouble(most) for one in self._replicas if one.trouble(most)}
+        wanted = [replica_failing(job, failing, self.now)] if failing else []
+        if status.unsafe_since and self.now - status.unsafe_since >= self.rules.unsafe_grace:
+            wanted.append(degraded(job, status))
+        return wanted
+
+    def _alarms(self, wanted: list[Alarm]) -> list[Action]:
+        return group_alarms(self._spec.name, wanted, self.actual)
