@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, WorkerInfo
+from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, Membership, WorkerInfo
 from penstock.cluster.supervising import (
     AskToEnd,
     CountFailure,
@@ -235,3 +235,12 @@ def test_executors_stay_while_their_driver_needs_them() -> None:
 
 def test_patience_has_an_end() -> None:
     assert Patience().retry(100) == Patience().longest_retry
+
+
+def test_a_replica_that_keeps_dying_is_not_given_up() -> None:
+    dead = _instance(alive=False, died=NOW - 40, counted=True)
+    assert _decide(_assignment(), dead, failures=_failures(9)) == []
+    replica = _assignment(membership=Membership(1))
+    [start] = _decide(replica, dead, failures=_failures(9))
+    assert isinstance(start, Start)
+    assert _decide(replica, replace(dead, died=NOW - 20), failures=_failures(9)) == [], "it is not due yet"
