@@ -28,6 +28,8 @@ MOST_LINES = 10_000
 """Lines in one answer."""
 MOST_BYTES = 4 << 20
 """Bytes in one answer, but for a last line that goes beyond."""
+_REPLICA = "~"
+"""Behind the name of a job, before the number of its replica; no name has it."""
 _MOST_ASIDE = 9
 _IDENTITY = 6
 _PLACE = 6
@@ -153,7 +155,7 @@ def _start(file: BinaryIO, position: int) -> int:
 
 
 def _line(raw: bytes, job: str) -> dict[str, Any] | None:
-    """Return a line if it is one, and about a job."""
+    """Return a line if it is one, and about a job or one of its replicas."""
     # Most lines are about other jobs. Names need no escapes in JSON, so those lines need not be parsed.
     if job and job.encode() not in raw:
         return None
@@ -163,7 +165,7 @@ def _line(raw: bytes, job: str) -> dict[str, Any] | None:
         return None
     if not isinstance(line, dict) or not isinstance(line.get("timestamp"), str):
         return None
-    return line if not job or line.get("job") == job else None
+    return line if not job or str(line.get("job")).partition(_REPLICA)[0] == job else None
 
 
 def _encode(places: dict[bytes, tuple[int, bool]]) -> str:

@@ -33,6 +33,12 @@ def test_lines_of_several_files_come_in_the_order_of_time(tmp_path: Path) -> Non
     assert moments(read_lines([one, two], "", "", 100)[0]) == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_lines_of_a_jobs_replicas_are_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text(line(1) + line(2, "a~1") + line(3, "ab~1") + line(4, "a~12") + line(5, "b", event="a~1"))
+    assert moments(read_lines([file], "", "a", 100)[0]) == [1, 2, 4]
+
+
 def test_reading_bit_by_bit_gives_each_line_once(tmp_path: Path) -> None:
     files = [tmp_path / str(number) for number in range(3)]
     for number, file in enumerate(files):
