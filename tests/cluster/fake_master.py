@@ -12,6 +12,7 @@ from penstock.cluster.documents import (
     Alarm,
     Assignment,
     BundleInfo,
+    Difference,
     JobSpec,
     JobStatus,
     MasterInfo,
@@ -117,6 +118,8 @@ class FakeMaster:
             "executors": spec.resources.executors,
             "progress": asdict(Progress(5, 100, 90, lag=3, at=NOW)) if name in self.places else None,
             "failures": 0,
+            "k": spec.k,
+            "safety": status.safety,
         }
 
     def job(self, name: str) -> dict[str, Any]:
@@ -140,6 +143,26 @@ class FakeMaster:
             "workers": [asdict(worker)] if worker else [],
             "result": None,
             "failures": None,
+            "replicas": [self._replica(name, number) for number in range(spec.k + 1)] if spec.agreed else [],
+        }
+
+    def _replica(self, name: str, number: int) -> dict[str, Any]:
+        """A replica that has just come in: the first on the job's node, the others on none of the list."""
+        differed = Difference(41, "count", name, "its counts are others", NOW) if number else None
+        return {
+            "number": number,
+            "node": f"n{number + 1}",
+            "phase": "running",
+            "revision": self.phases[name].revision,
+            "generation": self.specs[name].generation,
+            "batch": 40 + number,
+            "behind": 2 - number,
+            "in_step": True,
+            "caught_up": 1.0,
+            "whole": True,
+            "differed": asdict(differed) if differed else None,
+            "failures": 0,
+            "reason": "as wished",
         }
 
     def alarms(self) -> list[dict[str, Any]]:
@@ -174,21 +197,38 @@ class FakeMaster:
     def _new(self, name: str, submission: Submission, bundle: str, generation: int) -> JobSpec:
         if bundle not in self.bundles:
             raise InvalidError(f"there is no bundle {bundle}: put it first")
-        return JobSpec(
-            name,
-            bundle,
-            submission.entry,
-            generation,
-            until=submission.until,
-            fresh=submission.fresh,
-            resources=submission.resources,
-            nodes=submission.nodes,
-            labels=submission.labels,
-            spark_master=submission.spark_master,
-            conf=submission.conf,
-            structure=submission.structure,
-            submitted=NOW,
+        replicas = {"k": submission.k, "recovery": submission.recovery, "replication": submission.replication}
+        replicas["standby"] = submission.standby
+        return self._replicated(
+            JobSpec(
+                name,
+                bundle,
+                submission.entry,
+                generation,
+                until=submission.until,
+                fresh=submission.fresh,
+                resources=submission.resources,
+                nodes=submission.nodes,
+                labels=submission.labels,
+                spark_master=submission.spark_master,
+                conf=submission.conf,
+                structure=submission.structure,
+                submitted=NOW,
+            ),
+            replicas,
         )
+
+    def _replicated(self, spec: JobSpec, given: Mapping[str, Any]) -> JobSpec:
+        changed = replace(spec, **{name: value for name, value in given.items() if value is not None})
+        return replace(changed, agreed=spec.agreed or changed.k > 0 or bool(changed.standby))
+
+    def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        self._lead()
+        spec = self._replicated(self._spec(name), changes)
+        if spec.k >= len(self.node_list):
+            raise RefusedError(f"k={spec.k} needs {spec.k + 1} nodes, and there are {len(self.node_list)}")
+        self._change(name, spec)
+        return self._changed(name)
 
     def migrate(self, name: str, node: str) -> dict[str, Any]:
         self._lead()
@@ -283,7 +323,8 @@ class FakeMaster:
             self.changes += 1
             self.specs[name] = spec
             revision = self.phases[name].revision if name in self.phases else 0
-            self.phases[name] = JobStatus(phase, "as wished", NOW + revision, revision + 1)
+            safety = "k-safe" if spec.agreed and phase == "RUNNING" else ""
+            self.phases[name] = JobStatus(phase, "as wished", NOW + revision, revision + 1, safety)
             self.places[name] = self.places.get(name) or (spec.nodes or ("n1",))[0]
 
     def _changed(self, name: str) -> dict[str, Any]:

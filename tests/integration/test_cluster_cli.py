@@ -207,6 +207,51 @@ def test_update(shell: Shell) -> None:
     assert "defines job 'other'" in shell.run("update", "counting", str(shell.file), code=1).stderr
 
 
+def test_replicas_are_asked_for_and_shown(shell: Shell) -> None:
+    shell.run("submit", str(shell.file), "--k", "1", "--recovery", "next-window", "--replication", "standby")
+    spec = shell.master.specs["counting"]
+    assert (spec.k, spec.recovery, spec.replication, spec.standby) == (1, "next-window", "standby", "")
+    assert "k-safe" in shell.run("list").stdout
+    assert [job["safety"] for job in shell.json("list")] == ["k-safe"]
+    shown = shell.run("status", "counting").stdout
+    for told in ("k-safe", "k=1, replication standby, recovery next-window", "n2", "batch 41 of count"):
+        assert told in shown
+    done = shell.json("status", "counting")
+    assert (done["k"], [replica["batch"] for replica in done["replicas"]]) == (1, [40, 41])
+
+
+def test_replicas_change_without_new_code_and_with_it(shell: Shell) -> None:
+    shell.submit()
+    before = shell.master.specs["counting"]
+    done = shell.json("update", "counting", "--k", "1", "--replication", "standby", "--wait")
+    assert (done["k"], done["generation"], done["safety"]) == (1, 1, "k-safe")
+    assert shell.master.specs["counting"].bundle == before.bundle
+    assert "needs 4 nodes" in shell.run("update", "counting", "--k", "3", code=1).stderr
+    shell.run("update", "counting", "--k", "0", "--replication", "active", "--standby", "warm")
+    spec = shell.master.specs["counting"]
+    assert (spec.k, spec.replication, spec.standby, spec.agreed) == (0, "active", "warm", True)
+    shell.file.write_text(JOB + "\n# newer\n")
+    assert (
+        shell.json("update", "counting", str(shell.file), "--k", "1", "--standby", "none")["generation"] == 2
+    )
+    spec = shell.master.specs["counting"]
+    assert (spec.k, spec.standby, spec.bundle != before.bundle) == (1, "", True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--k", "-1"), ("--recovery", "soon"), ("--replication", "both"), ("--standby", "cold")],
+)
+def test_changes_of_replicas_that_make_no_sense_are_wrong_usage(
+    shell: Shell, options: tuple[str, ...]
+) -> None:
+    shell.submit()
+    changes = shell.master.changes
+    shell.run("update", "counting", *options, code=2)
+    assert "say which file" in shell.run("update", "counting", "--k", "1", "--entry", "job.py", code=2).stderr
+    assert shell.master.changes == changes
+
+
 def test_nodes_and_alarms(shell: Shell) -> None:
     shell.submit()
     shown = shell.run("nodes").stdout

@@ -35,27 +35,29 @@ def await_phase(
     *,
     before: Mapping[str, Any] | None = None,
     generation: int = 0,
+    safe: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
     """Wait until a job is in one of some phases, telling on standard error what it waits for.
 
     With ``before``, how it was before it was started again, only what came after that counts: the end of the
     run before is no end, and its worker is not the one that is waited for. A running job counts when its
-    code has at least the ``generation``. Raises JobFailedError when it has failed.
+    code has at least the ``generation``, and with ``safe`` when all replicas that are wanted are in step and
+    no other is left. Raises JobFailedError when it has failed.
     """
     told = None
     while True:
         job = client.job(name)
-        phase, reason = job["phase"], job["reason"]
-        if (phase, reason) != told:
-            told = (phase, reason)
-            typer.echo(f"{name}: {phase}" + (f", {reason}" if reason else ""), err=True)
+        phase, reason, safety = job["phase"], job["reason"], job["safety"]
+        if (phase, reason, safety) != told:
+            told = (phase, reason, safety)
+            typer.echo(", ".join(filter(None, (f"{name}: {phase}", safety, reason))), err=True)
         if phase in _OVER:
             if not _is_old(job, before):
                 _check(name, job)
                 if phase in phases:
                     return job
-        elif phase in phases and _runs(job, before, generation):
+        elif phase in phases and _runs(job, before, generation) and (not safe or _is_safe(job)):
             return job
         sleep(EVERY)
 
@@ -73,9 +75,20 @@ def _check(name: str, job: Mapping[str, Any]) -> None:
 
 
 def _runs(job: Mapping[str, Any], before: Mapping[str, Any] | None, generation: int) -> bool:
-    """Whether the worker of the newest revision is the only one left, and has the code that is wanted."""
-    assignment = job["assignment"]
-    if assignment is None or {worker["revision"] for worker in job["workers"]} != {assignment["revision"]}:
-        return False
+    """Whether workers of the newest revisions are the only ones left, and have the code that is wanted."""
     given_out = before["status"]["revision"] if before is not None and before["status"] else 0
-    return bool(assignment["revision"] > given_out and assignment["generation"] >= generation)
+    assigned = job["replicas"] or [job["assignment"] or {"revision": 0, "generation": 0}]
+    wanted = {
+        each["revision"]
+        for each in assigned
+        if each["revision"] > given_out and each["generation"] >= generation
+    }
+    up = {worker["revision"] for worker in job["workers"]}
+    return bool(up) and up <= wanted
+
+
+def _is_safe(job: Mapping[str, Any]) -> bool:
+    replicas = job["replicas"]
+    if job["spec"]["standby"]:
+        return len(replicas) > 1 and all(replica["phase"] in ("ready", "running") for replica in replicas)
+    return len(replicas) == job["k"] + 1 and all(replica["in_step"] for replica in replicas)

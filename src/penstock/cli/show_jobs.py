@@ -55,7 +55,9 @@ def status(
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> Table:
     """Draw a list of jobs."""
-    headings = ("job", "phase", "node", "executors", "in", "out", "lag", "failures", "since", "reason")
+    headings = (
+        *("job", "phase", "safety", "node", "executors", "in", "out", "lag", "failures", "since", "reason"),
+    )
     rows = []
     for job in jobs:
         progress = job["progress"] or {}
@@ -63,6 +65,7 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> Table:
             (
                 job["name"],
                 job["phase"],
+                job["safety"] or "-",
                 job["node"] or "-",
                 job["executors"],
                 _number(progress.get("records_in")),
@@ -109,6 +112,8 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
         ("bundle", spec["bundle"][:12]),
         ("driver", f"{_cores(wanted['cores'])}, {size(wanted['memory'])}"),
     ]
+    if job["replicas"]:
+        facts += [("safety", job["safety"] or "-"), ("replicas", _wish(spec))]
     if wanted["executors"]:
         each = f"{_cores(wanted['executor_cores'])}, {size(wanted['executor_memory'])}"
         facts.append(("executors", f"{wanted['executors']} of {each}"))
@@ -122,9 +127,46 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
             ("failures", f"{failures['count']}, the last on {failures['node']}: {failures['reason']}")
         )
     parts: list[RenderableType] = [make_table("", (job["name"], ""), facts)]
+    if job["replicas"]:
+        parts.append(replicas_table(job["replicas"], now))
     if job["workers"]:
         parts.append(_workers(job["workers"], now))
     return Group(*parts)
+
+
+def _wish(spec: Mapping[str, Any]) -> str:
+    """Say what was asked for.
+
+    >>> _wish({"k": 1, "standby": "", "replication": "standby", "recovery": "snapshot"})
+    'k=1, replication standby, recovery snapshot'
+    """
+    count = f"{spec['standby']} standby" if spec["standby"] else f"k={spec['k']}"
+    return f"{count}, replication {spec['replication']}, recovery {spec['recovery']}"
+
+
+def replicas_table(replicas: Sequence[Mapping[str, Any]], now: float) -> Table:
+    """Draw the replicas of a job."""
+    headings = ("replica", "node", "phase", "batch", "behind", "failures", "last difference", "reason")
+    rows = [
+        (
+            replica["number"],
+            replica["node"] or "-",
+            replica["phase"] if replica["whole"] else f"{replica['phase']}, lacks state",
+            _number(replica["batch"]),
+            _number(replica["behind"]),
+            replica["failures"],
+            _difference(replica["differed"], now),
+            replica["reason"] or "-",
+        )
+        for replica in replicas
+    ]
+    return make_table("", headings, rows, "replica batch behind failures")
+
+
+def _difference(differed: Mapping[str, Any] | None, now: float) -> str:
+    if differed is None:
+        return "-"
+    return f"batch {differed['batch']:,} of {differed['vertex']}, {age(differed['at'], now)} ago"
 
 
 def _workers(workers: Sequence[Mapping[str, Any]], now: float) -> Table:

@@ -11,6 +11,7 @@ from penstock.cli.cluster_options import Form, MasterUrl, Watch, connect
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 from penstock.cli.painting import age, make_table, show, size
+from penstock.cluster.members import job_of, number_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -92,8 +93,8 @@ def _node(node: Mapping[str, Any], now: float) -> RenderableType:
     headings = ("job", "role", "worker", "pid", "state", "cpu", "memory", "failures", "since")
     rows = [
         (
-            worker["job"],
-            worker["role"],
+            job_of(worker["job"]),
+            _role(worker),
             f"{worker['revision']}-{worker['attempt']}",
             worker["pid"],
             worker["state"],
@@ -106,6 +107,16 @@ def _node(node: Mapping[str, Any], now: float) -> RenderableType:
     ]
     workers_table = make_table("", headings, rows, "pid cpu memory failures since")
     return Group(nodes_table([node], now), workers_table)
+
+
+def _role(worker: Mapping[str, Any]) -> str:
+    """Say what a process is.
+
+    >>> _role({"job": "words", "role": "driver"}), _role({"job": "words~1", "role": "driver"})
+    ('driver', 'driver of replica 1')
+    """
+    number = number_of(worker["job"])
+    return f"{worker['role']} of replica {number}" if number else str(worker["role"])
 
 
 def _alarms(alarms: Sequence[Mapping[str, Any]], now: float) -> RenderableType:

@@ -22,6 +22,7 @@ from penstock.cli.cluster_options import (
 )
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
+from penstock.cli.replica_options import K, Recovery, Replication, Standby, read_replication
 from penstock.cli.sizes import read_memory
 from penstock.errors import SettingError
 from penstock.graph.loading import load_job
@@ -79,13 +80,18 @@ def submit(
         str,
         typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where it runs."),
     ] = "",
+    k: K = None,
+    recovery: Recovery = None,
+    replication: Replication = None,
+    standby: Standby = None,
     wait: Wait = False,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
     """Hand a job to the cluster, which keeps it running.
 
-    With --wait it returns when the job runs, or with --until drained when it has ended.
+    With --wait it returns when the job runs, or with --until drained when it has ended. What is not given of
+    its replicas is as the job's code says.
     """
     from penstock.cluster.documents import Resources
     from penstock.daemons.interface import Submission
@@ -103,6 +109,7 @@ def submit(
     )
     labels = usage(read_labels, label or [])
     settings = usage(read_conf, conf or [])
+    replicas = read_replication(k, recovery, replication, standby)
     packed = _pack(target, entry, requirements)
     submission = Submission(
         entry=packed.entry,
@@ -116,6 +123,7 @@ def submit(
         fresh=fresh,
         keep=keep,
         strategy=strategy,
+        **replicas,
     )
     with connect(master_url) as client:
         _put(client, packed)
@@ -131,17 +139,33 @@ def submit(
 @user_errors
 def update(
     job: JobName,
-    target: Target,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE[:JOB]|FOLDER]", help="The file with its new code, or its folder."),
+    ] = None,
     entry: Entry = None,
     requirements: Requirements = None,
+    k: K = None,
+    recovery: Recovery = None,
+    replication: Replication = None,
+    standby: Standby = None,
     wait: Wait = False,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Exchange the code of a job while it runs: it goes on from where it is, without losing a record.
+    """Exchange the code of a job while it runs, or how it is replicated, or both.
 
-    Resources stay as they are: penstock scale changes those.
+    It goes on from where it is, without losing a record. Resources stay as they are: penstock scale changes
+    those.
     """
+    replicas = read_replication(k, recovery, replication, standby)
+    if target is None:
+        if entry is not None or requirements is not None:
+            raise typer.BadParameter("--entry and --requirements are for new code: say which file has it")
+        if not replicas:
+            raise typer.BadParameter("say what to change: a file with new code, --k, --recovery, …")
+        _replicate(job, replicas, wait, output, master_url)
+        return
     from penstock.daemons.interface import Submission
 
     packed = _pack(target, entry, requirements)
@@ -149,10 +173,21 @@ def update(
         raise SettingError(f"{target} defines job {packed.structure['name']!r}, not {job!r}")
     with connect(master_url) as client:
         _put(client, packed)
-        submission = Submission(packed.entry, packed.structure)
+        submission = Submission(packed.entry, packed.structure, **replicas)
         done = _told(client.update(job, submission, packed.sha256), "updated")
         if wait:
             done = await_phase(client, job, ("RUNNING", "ENDED"), generation=done["generation"])
+        _print(done, output)
+
+
+def _replicate(
+    job: str, replicas: dict[str, Any], wait: bool, output: Output, master_url: str | None
+) -> None:
+    with connect(master_url) as client:
+        done = client.replicate(job, replicas)
+        typer.echo(f"{done['name']}: {done['reason']}", err=True)
+        if wait:
+            done = await_phase(client, job, ("RUNNING", "ENDED"), safe=True)
         _print(done, output)
 
 

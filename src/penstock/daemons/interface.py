@@ -55,6 +55,11 @@ class Submission:
     fresh: bool = False
     keep: str = "shared"
     strategy: str = ""
+    k: int | None = None
+    """How many nodes may be lost without a gap; None for what the structure says, as below."""
+    recovery: str | None = None
+    replication: str | None = None
+    standby: str | None = None
 
 
 class MasterService(Protocol):
@@ -88,14 +93,15 @@ class MasterService(Protocol):
         ...
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Every job: name, phase, reason, since, generation, node, executors, progress, failures.
+        """Every job: name, phase, reason, since, generation, node, executors, progress, failures, k, safety.
 
-        ``node`` is empty and ``progress`` None while no worker runs; executors and failures are numbers.
+        ``node`` is empty and ``progress`` None while no worker runs; executors and failures are numbers. Of a
+        job with replicas, node and progress are those of the first that is in step.
         """
         ...
 
     def job(self, name: str) -> dict[str, Any]:
-        """One job: ``spec``, ``status``, ``assignment``, ``workers``, ``result``, ``failures``.
+        """One job: ``spec``, ``status``, ``assignment``, ``workers``, ``result``, ``failures``, ``replicas``.
 
         Raises UnknownError.
         """
@@ -116,19 +122,27 @@ class MasterService(Protocol):
     def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
         """Take a job in, with the SHA-256 of a bundle that was put before; returns what :meth:`job` would.
 
-        Raises RefusedError when a job of this name runs, InvalidError when there is no such bundle.
+        Raises RefusedError when a job of this name runs or the cluster is too small for its replicas,
+        InvalidError when there is no such bundle or something contradicts something else.
         """
         ...
 
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
-        """Exchange the code of a job for that of a bundle that was put before.
+        """Exchange the code of a job for that of a bundle that was put before, and what is said of replicas.
 
         Raises RefusedError with all reasons when it could not go on, InvalidError when the bundle is missing.
         """
         ...
 
+    def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change how a job is replicated while it runs: some of k, recovery, replication and standby.
+
+        Raises RefusedError when the cluster has too few nodes or racks, InvalidError for what cannot be.
+        """
+        ...
+
     def migrate(self, name: str, node: str) -> dict[str, Any]:
-        """Move a job's driver to a node."""
+        """Move a job's driver to a node; of a job with replicas, that of the first one."""
         ...
 
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
@@ -166,7 +180,8 @@ class MasterService(Protocol):
     def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:
         """Lines of a job from all nodes in order of time: ``{"lines": [...], "cursor": "..."}``.
 
-        A line has ``timestamp`` (ISO 8601, UTC), ``level``, ``event``, ``process``, ``node``, ``job``.
+        A line has ``timestamp`` (ISO 8601, UTC), ``level``, ``event``, ``process``, ``node``, ``job``; of
+        a job with replicas also ``replica``, the number of the one it is about.
         """
         ...
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from penstock.cluster.documents import Alarm, JobStatus, Kept, NodeInfo, NodeReport
-from penstock.cluster.view import newest
+from penstock.cluster.documents import Alarm, JobSpec, JobStatus, Kept, NodeInfo, NodeReport
+from penstock.cluster.members import job_of
+from penstock.cluster.replicas import is_replicated, is_warm, member_count
 from penstock.coord import paths
+from penstock.daemons.groups import leading, replicas_of
 from penstock.daemons.reading import Documents
 
 Sample = tuple[Mapping[str, str], float]
@@ -23,6 +26,7 @@ def render(documents: Documents, *, leads: bool, connected: bool) -> str:
         ("penstock_jobs", "gauge", "Jobs by phase.", _jobs(documents)),
         *_nodes(documents),
         *_progress(documents),
+        *_replicas(documents),
         *_copies(documents),
     ]
     return "".join(_family(*family) for family in families)
@@ -63,7 +67,9 @@ def _alarms(documents: Documents) -> list[Sample]:
 
 def _jobs(documents: Documents) -> list[Sample]:
     counts: dict[str, int] = {}
-    for status in documents.all(JobStatus, paths.STATUS).values():
+    for name, status in documents.all(JobStatus, paths.STATUS).items():
+        if job_of(name) != name:
+            continue  # A replica is no job: its job is counted.
         counts[status.phase] = counts.get(status.phase, 0) + 1
     return [({"phase": phase}, float(count)) for phase, count in sorted(counts.items())]
 
@@ -104,9 +110,66 @@ def _copies(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
     ]
 
 
+def _replicas(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
+    """Of jobs whose batches are agreed on."""
+    specs = {job: spec for job, spec in sorted(documents.jobs().items()) if is_replicated(spec)}
+    found = {job: replicas_of(documents, spec) for job, spec in specs.items()}
+    wanted: list[Sample] = [
+        ({"job": job}, float(member_count(spec) if spec.wanted == "running" else 0))
+        for job, spec in specs.items()
+    ]
+    running: list[Sample] = [
+        ({"job": job}, float(sum(replica["phase"] == "running" for replica in replicas)))
+        for job, replicas in found.items()
+    ]
+    in_step: list[Sample] = [
+        ({"job": job}, float(sum(_is_as_wanted(specs[job], replica) for replica in replicas)))
+        for job, replicas in found.items()
+    ]
+
+    def each(field: str) -> list[Sample]:
+        return [
+            ({"job": job, "replica": str(replica["number"])}, float(replica[field]))
+            for job, replicas in found.items()
+            for replica in replicas
+            if replica[field] is not None
+        ]
+
+    differed: list[Sample] = [
+        ({"job": job, "replica": str(replica["number"])}, float(replica["differed"]["at"]))
+        for job, replicas in found.items()
+        for replica in replicas
+        if replica["differed"] is not None
+    ]
+    return [
+        ("penstock_job_replicas_wanted", "gauge", "Replicas that a job is to have.", wanted),
+        ("penstock_job_replicas_running", "gauge", "Replicas that run.", running),
+        (
+            "penstock_job_replicas_in_step",
+            "gauge",
+            "Replicas that could carry it on alone, or stand by.",
+            in_step,
+        ),
+        ("penstock_job_replica_batch", "gauge", "The last batch of a replica.", each("batch")),
+        ("penstock_job_replica_behind_batches", "gauge", "Batches that it is behind by.", each("behind")),
+        (
+            "penstock_job_replica_difference_time_seconds",
+            "gauge",
+            "When its result was last another one, seconds since 1970.",
+            differed,
+        ),
+    ]
+
+
+def _is_as_wanted(spec: JobSpec, replica: Mapping[str, Any]) -> bool:
+    """Whether a replica is in step, or waits as a warm standby does."""
+    return bool(replica["in_step"]) or (is_warm(spec) and replica["phase"] == "ready")
+
+
 def _progress(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
-    leading = {job: newest(workers) for job, workers in sorted(documents.workers().items())}
-    up = {job: worker for job, worker in leading.items() if worker is not None}
+    workers = documents.workers()
+    jobs = sorted({job_of(member) for member in workers})
+    up = {job: worker for job in jobs if (worker := leading(workers, job)) is not None}
 
     def each(field: str) -> list[Sample]:
         found = [(job, getattr(worker.progress, field)) for job, worker in up.items()]

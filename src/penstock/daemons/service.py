@@ -19,12 +19,20 @@ from penstock.cluster.documents import (
     NodeInfo,
     NodeReport,
     Resources,
-    Result,
 )
+from penstock.cluster.members import job_of, number_of
 from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, PENDING
-from penstock.cluster.view import newest
+from penstock.cluster.replicas import is_replicated, member_count, shortage
 from penstock.coord import paths
 from penstock.coord.store import Check, ConflictError, Create, Delete, Operation, Put, StoreError
+from penstock.daemons.groups import (
+    failures_of,
+    last_revision,
+    leading,
+    replicas_of,
+    result_of,
+    workers_of,
+)
 from penstock.daemons.interface import (
     InvalidError,
     NotLeaderError,
@@ -34,6 +42,14 @@ from penstock.daemons.interface import (
 )
 from penstock.daemons.master import Master
 from penstock.daemons.metrics import render
+from penstock.daemons.replication import (
+    after_update,
+    changed,
+    said_by_code,
+    said_by_spec,
+    wishes,
+    with_replication,
+)
 from penstock.graph.compatibility import obstacles
 from penstock.graph.names import name_fault
 from penstock.schedule.explaining import explain_placement
@@ -120,12 +136,16 @@ class ClusterService:
 
     def _node(self, info: NodeInfo) -> dict[str, Any]:
         report = self._documents.one(NodeReport, f"{paths.REPORTS}/{info.name}")
-        jobs = sorted(
-            name
-            for name, assignment in self._documents.assignments().items()
-            if info.name in (assignment.node, *(slot.node for slot in assignment.executors))
-        )
+        jobs = sorted({job_of(member) for member in self._members_on(info.name)})
         return {**asdict(info), "report": asdict(report) if report else None, "jobs": jobs}
+
+    def _members_on(self, node: str) -> list[str]:
+        """Return the replicas that have something on a node."""
+        return [
+            member
+            for member, assignment in self._documents.assignments().items()
+            if node in (assignment.node, *(slot.node for slot in assignment.executors))
+        ]
 
     def jobs(self) -> list[dict[str, Any]]:
         return [self._summary(spec) for _, spec in sorted(self._documents.jobs().items())]
@@ -133,9 +153,8 @@ class ClusterService:
     def _summary(self, spec: JobSpec) -> dict[str, Any]:
         status = self._status(spec.name)
         assignment = self._documents.assignments().get(spec.name)
-        worker = newest(self._documents.workers().get(spec.name, ()))
-        result = self._documents.one(Result, f"{paths.RESULTS}/{spec.name}")
-        failures = self._documents.failures().get(spec.name)
+        worker = leading(self._documents.workers(), spec.name)
+        result = result_of(self._documents, spec)
         progress = (
             worker.progress if worker else result.progress if result and status.phase == ENDED else None
         )
@@ -148,23 +167,25 @@ class ClusterService:
             "node": worker.node if worker else assignment.node if assignment else "",
             "executors": len(assignment.executors) if assignment else 0,
             "progress": asdict(progress) if progress else None,
-            "failures": failures.count if failures and failures.revision > spec.after else 0,
+            "failures": sum(failures.count for failures in failures_of(self._documents, spec)),
+            "k": spec.k,
+            "safety": status.safety,
         }
 
     def job(self, name: str) -> dict[str, Any]:
         spec = self._spec(name)
         assignment = self._documents.assignments().get(name)
-        result = self._documents.one(Result, f"{paths.RESULTS}/{name}")
+        result = result_of(self._documents, spec)
         failures = self._documents.failures().get(name)
-        workers = self._documents.workers().get(name, ())
         return {
             **self._summary(spec),
             "spec": asdict(spec),
             "status": asdict(self._status(name)),
             "assignment": asdict(assignment) if assignment else None,
-            "workers": [asdict(worker) for worker in workers],
+            "workers": [asdict(worker) for worker in workers_of(self._documents, name)],
             "result": asdict(result) if result else None,
             "failures": asdict(failures) if failures else None,
+            "replicas": replicas_of(self._documents, spec),
         }
 
     def alarms(self) -> list[dict[str, Any]]:
@@ -189,6 +210,7 @@ class ClusterService:
             if known.keep != submission.keep:
                 told = f"what job {name!r} has done is kept {_KEPT[known.keep]}"
                 raise RefusedError(f"{told}: submit it with --keep {known.keep}, or from scratch (--fresh)")
+        given_out = last_revision(self._documents, name)
         spec = JobSpec(
             name=name,
             bundle=bundle,
@@ -196,7 +218,7 @@ class ClusterService:
             generation=(known.generation if known else 0) + 1,
             until=submission.until,
             fresh=submission.fresh or (known is not None and known.fresh),
-            forget=self._status(name).revision if submission.fresh or known is None else known.forget,
+            forget=given_out if submission.fresh or known is None else known.forget,
             resources=submission.resources,
             nodes=submission.nodes,
             labels=submission.labels,
@@ -205,9 +227,13 @@ class ClusterService:
             structure=submission.structure,
             keep=submission.keep,
             strategy=submission.strategy,
-            after=self._status(name).revision,
+            # What was agreed on is still there, and goes on to count.
+            agreed=known is not None and known.agreed and not submission.fresh,
+            after=given_out,
             submitted=self._clock(),
         )
+        spec = with_replication(spec, changed(said_by_code(submission.structure), wishes(submission)))
+        self._check_room(spec)
         return self._change(spec, "it was submitted", again=True)
 
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
@@ -220,18 +246,35 @@ class ClusterService:
             )
         self._check(submission, bundle)
         self._check_compatible(spec, submission)
+        replication = after_update(spec, submission)
         if bundle == spec.bundle and submission.entry == spec.entry:
-            return self.job(name)
-        changed = replace(
+            if replication == said_by_spec(spec):
+                return self.job(name)
+            return self.replicate(name, asdict(replication))
+        updated = replace(
             spec,
             bundle=bundle,
             entry=submission.entry,
             structure=submission.structure,
             generation=spec.generation + 1,
-            after=self._status(name).revision,  # The failures of other code are not those of this one.
+            # The failures of other code are not those of this one.
+            after=last_revision(self._documents, name),
             before=Code(spec.bundle, spec.entry, spec.structure, spec.generation),
         )
-        return self._change(changed, "its code was updated")
+        updated = with_replication(updated, replication)
+        self._check_room(updated, spec)
+        return self._change(updated, "its code was updated")
+
+    def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        self._lead()
+        spec = self._active(name)
+        wanted = changed(said_by_spec(spec), changes)
+        replicated = with_replication(spec, wanted)
+        if replicated == spec:
+            raise InvalidError("nothing to change of the replicas was given")
+        self._check_room(replicated, spec)
+        told = "warm standby" if wanted.standby else f"k={wanted.k}"
+        return self._change(replicated, f"how it is replicated was changed: {told}")
 
     def migrate(self, name: str, node: str) -> dict[str, Any]:
         self._lead()
@@ -244,6 +287,11 @@ class ClusterService:
         if spec.nodes and node not in spec.nodes:
             raise RefusedError(
                 f"job {name!r} is for {', '.join(spec.nodes)} only: scale it to other nodes first"
+            )
+        there = [number_of(member) for member in self._members_on(node) if job_of(member) == name]
+        if any(there):
+            raise RefusedError(
+                f"replica {max(there)} of job {name!r} is on {node}: replicas share no node, choose another"
             )
         return self._change(replace(spec, driver=node, driver_by="user"), f"it was moved to {node}")
 
@@ -263,20 +311,21 @@ class ClusterService:
         for node in nodes or ():
             self.node(node)
         driver = spec.driver if nodes is None or spec.driver in nodes else ""
-        changed = replace(
+        scaled = replace(
             spec,
             resources=replace(spec.resources, **changes),
             nodes=spec.nodes if nodes is None else nodes,
             driver=driver,
         )
-        if spec.keep == "node" and changed.resources.executors:
+        if spec.keep == "node" and scaled.resources.executors:
             raise InvalidError(f"job {name!r} keeps its data with its node: it can have no executors")
-        if changed == spec:
+        if scaled == spec:
             raise InvalidError("nothing to scale was given")
         assigned = self._documents.assignments().get(name)
-        if spec.keep == "node" and changed.nodes and assigned and assigned.node not in changed.nodes:
+        if spec.keep == "node" and scaled.nodes and assigned and assigned.node not in scaled.nodes:
             raise RefusedError(f"job {name!r} keeps its data on {assigned.node}: leave it that node")
-        return self._change(changed, "it was scaled")
+        self._check_room(scaled, spec)
+        return self._change(scaled, "it was scaled")
 
     def kill(self, name: str, drain: bool) -> dict[str, Any]:
         self._lead()
@@ -292,10 +341,13 @@ class ClusterService:
         spec = self._spec(name)
         phase = self._status(name).phase
         if phase in (ENDED, FAILED):
-            changed = replace(spec, wanted="running", drain=False, after=self._status(name).revision)
+            given_out = last_revision(self._documents, name)
+            again = replace(spec, wanted="running", drain=False, after=given_out)
             # What was to be forgotten the last time, and perhaps was not yet, still is.
-            changed = replace(changed, fresh=True, forget=changed.after) if fresh else changed
-            return self._change(changed, "it was submitted again", again=True)
+            if fresh:
+                agreed = said_by_spec(spec).needs_agreement
+                again = replace(again, fresh=True, forget=given_out, agreed=agreed)
+            return self._change(again, "it was submitted again", again=True)
         if spec.wanted == "ended":
             raise RefusedError(f"job {name!r} is {phase}: submit it again when it has ended")
         if fresh:
@@ -322,14 +374,18 @@ class ClusterService:
         found = self._documents.one(Alarm, f"{paths.ALARMS}/{_named(alarm)}")
         if found is None:
             raise UnknownError(f"there is no alarm {alarm!r}")
-        if found.kind == JOB_FAILED and found.subject in self._documents.jobs():
-            self.resubmit(found.subject, fresh=False)
+        job = job_of(found.subject)
+        if found.kind == JOB_FAILED and job in self._documents.jobs():
+            self.resubmit(job, fresh=False)
             return
         self._write([Delete(f"{paths.ALARMS}/{alarm}")])
 
     def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:
-        self._spec(name)
-        return self._logs.read(name, self._documents.all(NodeInfo, paths.NODES), cursor, limit)
+        spec = self._spec(name)
+        page = self._logs.read(name, self._documents.all(NodeInfo, paths.NODES), cursor, limit)
+        if is_replicated(spec):
+            page = {**page, "lines": [_of_replica(line) for line in page["lines"]]}
+        return page
 
     def metrics(self) -> str:
         return render(self._documents, leads=self.is_leader(), connected=self._master.connected)
@@ -387,6 +443,14 @@ class ClusterService:
         if found:
             raise RefusedError(f"job {spec.name!r} cannot go on like this: " + "; ".join(found))
 
+    def _check_room(self, spec: JobSpec, before: JobSpec | None = None) -> None:
+        """Refuse replicas that the cluster has no nodes for; who lacks some already may have fewer."""
+        nodes = self._documents.all(NodeInfo, paths.NODES)
+        lacking = shortage(spec, nodes)
+        no_more = before is not None and member_count(spec) <= member_count(before)
+        if lacking and not (no_more and before is not None and shortage(before, nodes)):
+            raise RefusedError(f"job {spec.name!r} cannot have its replicas: {lacking}")
+
     def _change(self, spec: JobSpec, reason: str, *, again: bool = False) -> dict[str, Any]:
         """Write what is wanted now; ``again`` for a job that does not run: it has not ended any more."""
         operations = [self._put(f"{paths.JOBS}/{spec.name}", encode(spec))]
@@ -395,8 +459,7 @@ class ClusterService:
             # It is granted because of how the job stands, which may just have changed.
             operations.append(Check(f"{paths.STATUS}/{spec.name}", known))
         if again:
-            status = replace(self._status(spec.name), phase=PENDING, reason=reason, since=self._clock())
-            operations.append(self._put(f"{paths.STATUS}/{spec.name}", encode(status)))
+            operations += self._pending(spec, reason)
             failed = f"{paths.ALARMS}/{alarm_id(JOB_FAILED, spec.name)}"
             if self._documents.version(failed) is not None:
                 operations.append(Delete(failed))
@@ -404,6 +467,19 @@ class ClusterService:
         with suppress(StoreError):  # There is another time.
             self._bundles.forget_others(self._used(spec))
         return {"name": spec.name, "generation": spec.generation, "reason": reason}
+
+    def _pending(self, spec: JobSpec, reason: str) -> list[Operation]:
+        """Return how a job and its replicas stand that have to be placed, whatever they were before."""
+        known = {
+            member for member in self._documents.all(JobStatus, paths.STATUS) if job_of(member) == spec.name
+        }
+        return [
+            self._put(
+                f"{paths.STATUS}/{member}",
+                encode(JobStatus(PENDING, reason, self._clock(), last_revision(self._documents, spec.name))),
+            )
+            for member in sorted({spec.name, *known})
+        ]
 
     def _used(self, changed: JobSpec) -> set[str]:
         """Return the bundles that some job runs, or would go back to."""
@@ -420,6 +496,16 @@ class ClusterService:
         except ConflictError as error:
             self._lead()
             raise RefusedError("something else has changed at the same time: look, and try again") from error
+
+
+def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of the log with the job's name, and the number of the replica that it is about.
+
+    >>> _of_replica({"event": "started", "job": "words~1"})
+    {'event': 'started', 'job': 'words', 'replica': 1}
+    """
+    member = str(line["job"])
+    return {**line, "job": job_of(member), "replica": number_of(member)}
 
 
 def _named(name: str) -> str:

@@ -94,6 +94,10 @@ class Client:
         """Exchange the code of a job."""
         return self._object("POST", f"/jobs/{_part(name)}/update", json=_document(submission, bundle))
 
+    def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change how a job is replicated: some of k, recovery, replication and standby."""
+        return self._object("POST", f"/jobs/{_part(name)}/replicate", json=dict(changes))
+
     def migrate(self, name: str, node: str) -> dict[str, Any]:
         """Move a job's driver."""
         return self._object("POST", f"/jobs/{_part(name)}/migrate", json={"node": node})

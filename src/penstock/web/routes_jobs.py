@@ -13,6 +13,7 @@ from penstock.web.redacting import redacted
 from penstock.web.schemas import (
     JobName,
     MigrateRequest,
+    ReplicateRequest,
     ResubmitRequest,
     ScaleRequest,
     SubmissionRequest,
@@ -65,16 +66,21 @@ def job_routes(service: MasterService) -> APIRouter:
 
     @router.post("/jobs/{job}/update", responses=_CHANGED)
     def update(job: JobName, request: SubmissionRequest) -> Response:
-        """Exchange the code of a job; it goes on from where it is."""
+        """Exchange the code of a job, and what is given of its replicas; it goes on from where it is."""
         submission = request.submission()
         name = submission.structure["name"]
         if name != job:
             raise InvalidError(f"structure.name is {name!r}: an update cannot rename job {job!r}")
         return Answer(redacted(service.update(job, submission, request.bundle)))
 
+    @router.post("/jobs/{job}/replicate", responses=_CHANGED)
+    def replicate(job: JobName, request: ReplicateRequest) -> Response:
+        """Change how many replicas a job has, and how they work together, while it runs."""
+        return Answer(redacted(service.replicate(job, request.changes())))
+
     @router.post("/jobs/{job}/migrate", responses=_CHANGED)
     def migrate(job: JobName, request: MigrateRequest) -> Response:
-        """Move a job's driver to a node."""
+        """Move a job's driver to a node; of several replicas, the first one's."""
         return Answer(redacted(service.migrate(job, request.node)))
 
     @router.post("/jobs/{job}/scale", responses=_CHANGED)

@@ -58,6 +58,10 @@ Digest = Annotated[str, StringConstraints(pattern=DIGEST)]
 Text = Annotated[str, StringConstraints(max_length=4000)]
 Count = Annotated[int, Field(ge=1, le=10_000)]
 Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 50)]
+Lost = Annotated[int, Field(ge=0, le=100)]
+Recovery = Literal["snapshot", "next-window"]
+Output = Literal["active", "standby"]
+Standby = Literal["", "warm"]
 
 JobName = Annotated[Name, Path(description="The job's name.")]
 NodeName = Annotated[Name, Path(description="The node's name.")]
@@ -105,6 +109,13 @@ class SubmissionRequest(_Request):
     strategy: Annotated[str, StringConstraints(pattern=_STRATEGY, max_length=300)] = Field(
         default="", description="Who decides where it runs: a strategy's name or MODULE:CLASS."
     )
+    k: Lost | None = Field(
+        default=None,
+        description="How many nodes may be lost without a gap; null, also below: as its code says.",
+    )
+    recovery: Recovery | None = Field(default=None, description="How a new replica comes to its state.")
+    replication: Output | None = Field(default=None, description="Whose output is used.")
+    standby: Standby | None = Field(default=None, description="With k=0: a replica that is ready and waits.")
 
     def submission(self) -> Submission:
         """Return it as a master takes it. Raises InvalidError when the structure has no usable name."""
@@ -123,6 +134,10 @@ class SubmissionRequest(_Request):
             fresh=self.fresh,
             keep=self.keep,
             strategy=self.strategy,
+            k=self.k,
+            recovery=self.recovery,
+            replication=self.replication,
+            standby=self.standby,
         )
 
 
@@ -157,6 +172,24 @@ class ScaleRequest(_Request):
         if all(value is None for value in self.model_dump().values()):
             raise InvalidError("nothing to change was given: give executors, cores, memory or nodes")
         return self.model_dump(exclude_none=True, exclude={"nodes"})
+
+
+class ReplicateRequest(_Request):
+    """What shall change of a job's replicas; what is left out stays."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    k: Lost | None = None
+    recovery: Recovery | None = None
+    replication: Output | None = None
+    standby: Standby | None = None
+
+    def changes(self) -> dict[str, Any]:
+        """Return what changes. Raises InvalidError when nothing does."""
+        found = self.model_dump(exclude_none=True)
+        if not found:
+            raise InvalidError("nothing to change was given: give k, recovery, replication or standby")
+        return found
 
 
 class ResubmitRequest(_Request):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from penstock.cluster.documents import (
     Assignment,
+    Difference,
     Failures,
     JobSpec,
     JobStatus,
@@ -75,6 +76,29 @@ class JobSummary:
     executors: int
     progress: Progress | None
     failures: int
+    k: int
+    safety: str
+
+
+@dataclass(frozen=True)
+class ReplicaView:
+    """One of a job's replicas, by what its worker last said."""
+
+    number: int
+    node: str
+    phase: str
+    """That of its worker; ``assigned`` while its node has none, ``missing`` while it has no node."""
+    revision: int
+    generation: int
+    batch: int | None
+    """Its last batch, and by how many it is behind; null before its worker tells."""
+    behind: int | None
+    in_step: bool
+    caught_up: float
+    whole: bool
+    differed: Difference | None
+    failures: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -95,6 +119,9 @@ class JobView:
     workers: tuple[WorkerInfo, ...]
     result: Result | None
     failures: Failures | None
+    k: int
+    safety: str
+    replicas: tuple[ReplicaView, ...]
 
 
 @dataclass(frozen=True)
@@ -125,7 +152,7 @@ class ChangeView:
 
 
 class LogLine(BaseModel):
-    """A line of a job's log. It has further fields, as the event brings them."""
+    """A line of a job's log. It has further fields, as the event brings them; with replicas, ``replica``."""
 
     model_config = ConfigDict(extra="allow")
 

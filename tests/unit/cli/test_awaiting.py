@@ -18,6 +18,9 @@ def _job(phase: str, since: float, *revisions: int, given_out: int = 0, outcome:
         "phase": phase,
         "reason": "",
         "since": since,
+        "k": 0,
+        "safety": "",
+        "replicas": [],
         "status": {"revision": max(given_out, newest)},
         "assignment": {"revision": newest, "generation": newest} if revisions else None,
         "workers": [{"revision": revision} for revision in revisions],
@@ -64,3 +67,44 @@ def test_what_fails_is_not_waited_for() -> None:
         _awaited(_job("STARTING", 1.0), _job("FAILED", 2.0))
     with pytest.raises(JobFailedError, match="cannot run: why"):
         _awaited(_job("ENDED", 2.0, outcome="refused"), phases=("ENDED",))
+
+
+def _replicated(k: int, up: dict[int, int], *, in_step: int, generation: int = 1) -> dict[str, Any]:
+    """A job whose replica N is assigned as revision N + 1; ``up`` are revisions by replica."""
+    replicas = [
+        {
+            "revision": number + 1,
+            "generation": generation,
+            "phase": "running" if number in up else "missing",
+            "in_step": number < in_step,
+        }
+        for number in range(k + 1)
+    ]
+    job = _job("RUNNING", float(in_step))
+    workers = [{"revision": revision} for revision in up.values()]
+    return {**job, "k": k, "replicas": replicas, "workers": workers, "spec": {"standby": ""}}
+
+
+def test_a_job_with_replicas_runs_when_one_does_and_is_safe_when_all_are_in_step() -> None:
+    one, both = _replicated(1, {1: 2}, in_step=0), _replicated(1, {0: 1, 1: 2}, in_step=2)
+    assert _awaited(_replicated(1, {}, in_step=0), one)["since"] == 0.0
+    assert _awaited(one, _replicated(1, {0: 1, 1: 2}, in_step=1), both, safe=True)["since"] == 2.0
+
+
+def test_replicas_that_are_too_many_are_waited_for_until_they_are_gone() -> None:
+    left = _replicated(0, {0: 1, 1: 2}, in_step=1)
+    assert _awaited(left, {**_replicated(0, {0: 1}, in_step=1), "since": 7.0}, safe=True)["since"] == 7.0
+
+
+def test_an_update_is_done_when_no_replica_runs_the_old_code() -> None:
+    old = _replicated(1, {0: 1, 1: 9}, in_step=2, generation=2)
+    new = {**_replicated(1, {0: 1, 1: 2}, in_step=2, generation=2), "since": 5.0}
+    assert _awaited(_replicated(1, {0: 1, 1: 2}, in_step=2), old, new, generation=2)["since"] == 5.0
+
+
+def test_a_warm_standby_is_waited_for_until_it_is_ready() -> None:
+    starting, ready = _replicated(1, {0: 1, 1: 2}, in_step=1), _replicated(1, {0: 1, 1: 2}, in_step=1)
+    for job, phase in ((starting, "starting"), (ready, "ready")):
+        job.update(k=0, spec={"standby": "warm"})
+        job["replicas"][1]["phase"] = phase
+    assert _awaited(starting, {**ready, "since": 3.0}, safe=True)["since"] == 3.0

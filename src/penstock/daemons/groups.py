@@ -1,0 +1,97 @@
+"""What the store tells of a job with replicas, as one: who leads, how each stands, how it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from penstock.cluster.documents import Failures, JobSpec, JobStatus, Result, WorkerInfo
+from penstock.cluster.members import job_of, member_name, number_of
+from penstock.cluster.replicas import is_replicated, member_count
+from penstock.cluster.view import newest, of_today
+from penstock.coord import paths
+from penstock.daemons.reading import Documents
+
+_DRAINED = "drained"
+
+
+def leading(workers: Mapping[str, tuple[WorkerInfo, ...]], job: str) -> WorkerInfo | None:
+    """Return the worker whose word counts for a job: of the first replica that is in step and runs.
+
+    The first and not the fastest: figures that jump from one to another and back look like restarts.
+    """
+    found = [
+        worker for member in sorted(workers) if job_of(member) == job and (worker := newest(workers[member]))
+    ]
+    return max(found, key=_rank, default=None)
+
+
+def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
+    in_step = worker.joined is None or worker.joined.in_step
+    return worker.phase == "running", in_step, -number_of(worker.job)
+
+
+def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
+    """Return the workers of all replicas of a job, those of the first one first."""
+    by_member = documents.workers()
+    own = sorted((member for member in by_member if job_of(member) == job), key=number_of)
+    return [worker for member in own for worker in by_member[member]]
+
+
+def last_revision(documents: Documents, job: str) -> int:
+    """Return the largest revision that any replica of a job was ever given. All of them count together."""
+    statuses = documents.all(JobStatus, paths.STATUS)
+    given = [status.revision for member, status in statuses.items() if job_of(member) == job]
+    assigned = [found.revision for member, found in documents.assignments().items() if job_of(member) == job]
+    return max([0, *given, *assigned])
+
+
+def failures_of(documents: Documents, spec: JobSpec) -> list[Failures]:
+    """Return what counts of the deaths of a job's workers, of each replica that has any."""
+    found = documents.failures()
+    own = [found[member] for member in sorted(found) if job_of(member) == spec.name]
+    return [failures for failures in own if of_today(spec, failures.revision)]
+
+
+def result_of(documents: Documents, spec: JobSpec) -> Result | None:
+    """Return how a job has ended: as the replica says that was through with it, or the last one to end."""
+    results = documents.all(Result, paths.RESULTS)
+    own = [results[member] for member in sorted(results) if job_of(member) == spec.name]
+    todays = [result for result in own if of_today(spec, result.revision)]
+    last = max(todays, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
+    return last or results.get(spec.name)
+
+
+def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
+    """Return each replica of a job: those that are wanted, and those that have not gone yet."""
+    assigned, workers = documents.assignments(), documents.workers()
+    there = {number_of(name) for name in (*assigned, *workers) if job_of(name) == spec.name}
+    wanted = set(range(member_count(spec))) if is_replicated(spec) else set()
+    if not wanted and there <= {0}:
+        return []
+    return [_replica(documents, spec, number) for number in sorted(there | wanted)]
+
+
+def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]:
+    name = member_name(spec.name, number)
+    assignment = documents.assignments().get(name)
+    worker = newest(documents.workers().get(name, ()))
+    status = documents.one(JobStatus, f"{paths.STATUS}/{name}")
+    failures = documents.failures().get(name)
+    joined = worker.joined if worker else None
+    return {
+        "number": number,
+        "node": worker.node if worker else assignment.node if assignment else "",
+        "phase": worker.phase if worker else "assigned" if assignment else "missing",
+        "revision": assignment.revision if assignment else 0,
+        "generation": assignment.generation if assignment else 0,
+        "batch": joined.batch if joined else None,
+        "behind": max(0, joined.head - joined.batch) if joined else None,
+        "in_step": worker is not None and worker.phase == "running" and joined is not None and joined.in_step,
+        "caught_up": joined.caught_up if joined else 0.0,
+        "whole": joined is None or joined.whole,
+        "differed": asdict(joined.differed) if joined and joined.differed else None,
+        "failures": failures.count if failures and of_today(spec, failures.revision) else 0,
+        "reason": assignment.reason if assignment else status.reason if status and number else "",
+    }

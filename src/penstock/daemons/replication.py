@@ -1,0 +1,100 @@
+"""How a job is replicated: what its code says, what its user says over that, and what cannot be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from penstock.cluster.documents import JobSpec
+from penstock.daemons.interface import InvalidError, Submission
+
+CHOICES = {
+    "recovery": ("snapshot", "next-window"),
+    "replication": ("active", "standby"),
+    "standby": ("", "warm"),
+}
+
+
+@dataclass(frozen=True)
+class Replication:
+    """What a user can say of a job's replicas; see :class:`penstock.cluster.documents.JobSpec`."""
+
+    k: int = 0
+    recovery: str = "snapshot"
+    replication: str = "active"
+    standby: str = ""
+
+    @property
+    def needs_agreement(self) -> bool:
+        """Whether more than one replica runs or waits."""
+        return self.k > 0 or bool(self.standby)
+
+
+def said_by_code(structure: Mapping[str, Any]) -> Replication:
+    """Return what a job's code says; structures of older versions say less. Raises InvalidError.
+
+    >>> said_by_code({"name": "words", "k": 1})
+    Replication(k=1, recovery='snapshot', replication='active', standby='')
+    """
+    named = {field.name: structure[field.name] for field in fields(Replication) if field.name in structure}
+    return changed(Replication(), named)
+
+
+def said_by_spec(spec: JobSpec) -> Replication:
+    """Return how a job is replicated now."""
+    return Replication(spec.k, spec.recovery, spec.replication, spec.standby)
+
+
+def changed(before: Replication, changes: Mapping[str, Any]) -> Replication:
+    """Return a replication with some of it changed. Raises InvalidError for what is no such value."""
+    for name, value in changes.items():
+        if name == "k":
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidError(f"k is a whole number from 0 on, not {value!r}")
+        elif name not in CHOICES:
+            raise InvalidError(f"there is no {name} of replicas: it is k, recovery, replication or standby")
+        elif not isinstance(value, str) or value not in CHOICES[name]:
+            known = " or ".join(repr(choice) for choice in CHOICES[name])
+            raise InvalidError(f"{name} is {known}, not {value!r}")
+    return replace(before, **changes)
+
+
+def wishes(submission: Submission) -> dict[str, Any]:
+    """Return what the user says beside the code, by name."""
+    given = {field.name: getattr(submission, field.name) for field in fields(Replication)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def after_update(spec: JobSpec, submission: Submission) -> Replication:
+    """Return how a job is replicated after an update. Raises InvalidError.
+
+    All stays as it is, also what the user has once said over the code; but what the new code says otherwise
+    than the code before is meant, and so is what the user says now.
+    """
+    old, new = asdict(said_by_code(spec.structure)), asdict(said_by_code(submission.structure))
+    edited = {name: value for name, value in new.items() if value != old[name]}
+    return changed(said_by_spec(spec), {**edited, **wishes(submission)})
+
+
+def with_replication(spec: JobSpec, wanted: Replication) -> JobSpec:
+    """Return a job as it is wanted with these replicas. Raises InvalidError when that cannot be.
+
+    A job whose batches were once agreed on goes on so: ``agreed`` is never taken back here.
+    """
+    made = replace(spec, **asdict(wanted), agreed=spec.agreed or wanted.needs_agreement)
+    guarantee = spec.structure.get("guarantee", "exactly-once")
+    if made.agreed and guarantee != "exactly-once":
+        had = "" if wanted.needs_agreement else " and it has had some: start from scratch (--fresh)"
+        raise InvalidError(f"replicas are exactly-once, and job {spec.name!r} is {guarantee}{had}")
+    if wanted.needs_agreement and spec.keep == "node":
+        raise InvalidError(
+            f"replicas need data that all nodes share, and job {spec.name!r} keeps its data with its node"
+        )
+    if wanted.k and wanted.standby:
+        raise InvalidError("a warm standby is for k=0: with k > 0 the other replicas run already")
+    if not wanted.k and wanted.replication == "standby":
+        raise InvalidError(
+            "replication='standby' needs backups: k must be 1 or more, or replication 'active'"
+        )
+    return made
