@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.errors import JobFailedError
+
 
 class Move(Enum):
     """What to do."""
@@ -78,7 +80,7 @@ class Entrance(Enum):
     """How a replica comes in."""
 
     FOUND = "found"
-    """It is the first of all, and makes the shared place."""
+    """It makes the shared place."""
     WAIT = "wait"
     """Whoever makes the shared place has not yet."""
     BEGIN = "begin"
@@ -100,7 +102,9 @@ class Shared:
     floor: int
     """The first that is not forgotten."""
     head: int
-    """The last that is planned; one before ``begin`` if none is."""
+    """The last that is planned; one before ``floor`` if none is."""
+    done: int = -1
+    """The last that is committed; one before ``floor`` if none is."""
 
 
 def enter(
@@ -110,12 +114,18 @@ def enter(
     others: Mapping[str, int],
     *,
     stray: bool = False,
+    stateless: bool = False,
+    new: bool = False,
     far: int = 20,
 ) -> tuple[Entrance, str]:
     """Return how a replica comes in, and whom it copies.
 
-    ``own`` and ``others`` are last batches, -1 for none. A replica that is ``far`` behind copies rather than
-    runs all batches in between; one that has gone ``stray`` must not go on from what it has.
+    ``own`` and ``others`` are last batches, -1 for none; of ``others`` only those whose state can be trusted
+    count. A replica that is ``far`` behind copies rather than runs all batches in between; one that has gone
+    ``stray`` goes on from what it has only if there is nothing better, and then has to put up with another's
+    output; a ``stateless`` one, whose job keeps nothing from batch to batch, needs no copy. If the job is
+    ``new``, no replica has done a batch before there was a shared place: then anyone makes it, otherwise only
+    the first, who knows of the batches before.
 
     >>> enter(0, -1, None, {})
     (<Entrance.FOUND: 'found'>, '')
@@ -123,15 +133,51 @@ def enter(
     (<Entrance.BEGIN: 'begin'>, '')
     >>> enter(1, 5, Shared(begin=0, floor=30, head=90), {"a": 89, "b": 88})
     (<Entrance.COPY: 'copy'>, 'a')
+    >>> enter(1, 5, Shared(begin=0, floor=30, head=90, done=89), {"a": 89}, stateless=True)
+    (<Entrance.SKIP: 'skip'>, '')
     """
     if shared is None:
-        return (Entrance.FOUND if number == 0 else Entrance.WAIT), ""
-    next_own = -1 if stray else own + 1
-    able = not stray and (next_own >= shared.floor if own >= 0 else shared.begin == 0 == shared.floor)
+        return (Entrance.FOUND if number == 0 or new else Entrance.WAIT), ""
+    if own > shared.head:
+        raise JobFailedError(
+            f"a replica has done batch {own}, and the shared place knows of none after {shared.head}: it was"
+            " put back from an older copy. Put it back as it was, or start from scratch (--fresh)"
+        )
+    able = can_go_on(own, shared)
+    if able and not stray and shared.head - own <= far:
+        return _go_on(own), ""
+    # A batch is needed that is still there: what it has put out may have to be published once more.
+    if stateless and shared.done >= shared.floor and shared.done > own:
+        return Entrance.SKIP, ""
     best = max(sorted(others), key=lambda name: others[name], default="")
-    useful = bool(best) and others[best] + 1 >= shared.floor and (others[best] > own or stray)
-    if able and (shared.head - own <= far or not useful):
-        return (Entrance.GO_ON if own >= 0 else Entrance.BEGIN), ""
-    if useful:
+    if best and can_go_on(others[best], shared) and (stray or others[best] > own):
         return Entrance.COPY, best
-    return Entrance.WAIT, ""
+    return (_go_on(own) if able else Entrance.WAIT), ""
+
+
+def _go_on(own: int) -> Entrance:
+    return Entrance.GO_ON if own >= 0 else Entrance.BEGIN
+
+
+def can_go_on(own: int, shared: Shared) -> bool:
+    """Whether a replica with this last batch finds in the shared place all that comes next.
+
+    >>> place = Shared(begin=0, floor=30, head=90)
+    >>> can_go_on(29, place), can_go_on(28, place)
+    (True, False)
+    """
+    return own + 1 >= shared.floor if own >= 0 else shared.begin == shared.floor == 0
+
+
+def may_leave(own: int, shared: Shared | None, staying: Mapping[str, int]) -> bool:
+    """Whether what a replica keeps may be removed: one that stays must be able to go on without it.
+
+    All are given by their last batches. One that has gone stray or is about to copy does not count among
+    those that stay: it gives up what it has. Of several that leave, one has to be gone before the next is
+    asked about.
+
+    >>> place = Shared(begin=0, floor=30, head=90)
+    >>> may_leave(90, place, {"count": 88}), may_leave(90, place, {"count": -1})
+    (True, False)
+    """
+    return own < 0 or (shared is not None and any(can_go_on(last, shared) for last in staying.values()))

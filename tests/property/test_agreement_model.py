@@ -1,0 +1,162 @@
+"""Every order of what replicas do, with any of them dying, joining and leaving anywhere: nothing goes wrong.
+
+And the check is worth something: each of the rules, broken, is found out.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from agreement_model import Rules
+from agreement_search import FoundWrongError, Search
+
+from penstock.engine.agreement import core
+from penstock.engine.agreement.core import Entrance, Move, Seen, Shared
+
+FULL = pytest.mark.full
+
+
+@pytest.fixture(autouse=True)
+def _no_collection() -> Iterator[None]:
+    """Nothing here has cycles, and looking for them takes a third of the time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("rules", "history", "at_least"),
+    [
+        pytest.param(Rules(4, 3), 0, 452_000, id="3-replicas-4-batches"),
+        pytest.param(Rules(3, 3), 1, 44_000, id="a-job-that-ran-alone"),
+        pytest.param(Rules(2, 3, new=True), 0, 29_000, id="anyone-founds"),
+        pytest.param(Rules(2, 3, far=9), 0, 24_000, id="run-rather-than-copy"),
+        pytest.param(Rules(2, 3, margin=1), 0, 16_000, id="keep-one-batch"),
+        pytest.param(Rules(2, 3, stateless=True), 0, 21_000, id="no-state"),
+        pytest.param(Rules(2, 3, strays=True), 0, 42_000, id="strays"),
+        pytest.param(Rules(4, 3), 1, 200_000, marks=FULL, id="a-job-that-ran-alone-full"),
+        pytest.param(Rules(4, 3, new=True), 0, 477_000, marks=FULL, id="anyone-founds-full"),
+        pytest.param(Rules(4, 3, far=9), 0, 399_000, marks=FULL, id="run-rather-than-copy-full"),
+        pytest.param(Rules(4, 3, margin=1), 0, 353_000, marks=FULL, id="keep-one-batch-full"),
+        pytest.param(Rules(4, 3, stateless=True), 0, 288_000, marks=FULL, id="no-state-full"),
+        pytest.param(Rules(3, 3, strays=True), 0, 223_000, marks=FULL, id="strays-full"),
+        pytest.param(Rules(2, 4), 0, 198_000, marks=FULL, id="4-replicas-2-batches"),
+        pytest.param(Rules(8, 2), 0, 250_000, marks=FULL, id="2-replicas-8-batches"),
+    ],
+)
+def test_nothing_goes_wrong_in_any_order(rules: Rules, history: int, at_least: int) -> None:
+    explored = Search(rules, history).run()
+    assert explored.states >= at_least, explored
+
+
+def test_every_decision_is_taken_somewhere() -> None:
+    taken: set[Move | Entrance] = set()
+
+    def noting(decide: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            decision = decide(*args, **kwargs)
+            taken.add(decision[0] if isinstance(decision, tuple) else decision)
+            return decision
+
+        return noted
+
+    rules = Rules(
+        2,
+        3,
+        before=noting(core.before_batch),
+        after=noting(core.after_batch),
+        enter=noting(core.enter),
+        stateless=True,
+    )
+    Search(rules).run()
+    Search(replace(rules, stateless=False)).run()
+    # Nobody holds back here, and a replica with too little to decide may wait for ever.
+    assert set(Move) - taken == {Move.WAIT}
+    assert set(Entrance) == taken - set(Move)
+
+
+def _blind_before(batch: int, seen: Seen, **more: Any) -> Move:
+    return core.before_batch(batch, Seen(seen.floor), **more)
+
+
+def _blind_after(batch: int, seen: Seen, **more: Any) -> Move:
+    return core.after_batch(batch, Seen(seen.floor, planned=True), **more)
+
+
+def _only_follow(batch: int, seen: Seen, **more: Any) -> Move:
+    return core.before_batch(batch, seen, **{**more, "work": False})
+
+
+def _only_accept(batch: int, seen: Seen, **more: Any) -> Move:
+    return core.after_batch(batch, seen, **more, holds=True)
+
+
+def _enter_below_the_floor(
+    number: int, own: int, shared: Shared | None, others: Mapping[str, int], **more: Any
+) -> tuple[Entrance, str]:
+    if shared is not None:
+        return (Entrance.GO_ON if own >= 0 else Entrance.BEGIN), ""
+    return core.enter(number, own, shared, others, **more)
+
+
+def _copy_the_oldest(
+    number: int, own: int, shared: Shared | None, others: Mapping[str, int], **more: Any
+) -> tuple[Entrance, str]:
+    entrance, _ = core.enter(number, own, shared, others, **more)
+    return entrance, min(sorted(others), key=lambda name: others[name], default="")
+
+
+def _never_go_on_stray(*args: Any, **more: Any) -> tuple[Entrance, str]:
+    entrance, whom = core.enter(*args, **more)
+    return (Entrance.WAIT if more["stray"] and entrance is Entrance.GO_ON else entrance), whom
+
+
+def _skip_with_state(*args: Any, **more: Any) -> tuple[Entrance, str]:
+    return core.enter(*args, **{**more, "stateless": True})
+
+
+@pytest.mark.parametrize(
+    ("rules", "history", "reason"),
+    [
+        pytest.param(Rules(2, 2, plan_once=False, before=_blind_before), 0, "agreed on twice", id="plan"),
+        pytest.param(Rules(2, 2, plan_once=False), 0, "agreed on twice", id="plan-meanwhile"),
+        pytest.param(Rules(2, 2, commit_once=False, after=_blind_after), 0, "agreed on twice", id="commit"),
+        pytest.param(Rules(2, 2, commit_once=False), 0, "agreed on twice", id="commit-meanwhile"),
+        pytest.param(Rules(2, 2, keeps_winner=False), 0, "two outputs", id="own-output"),
+        pytest.param(Rules(2, 2, renames=False), 0, "older copy", id="forget-without-a-word"),
+        pytest.param(
+            Rules(2, 2, renames=False, enter=_enter_below_the_floor),
+            0,
+            "agreed on twice",
+            id="forget-and-run",
+        ),
+        pytest.param(Rules(3, 2, checks_floor=False), 0, "agreed on twice", id="old-name"),
+        pytest.param(Rules(2, 2, margin=-1), 0, "forgotten and not out", id="forget-the-next"),
+        pytest.param(
+            Rules(3, 2, margin=9, leaves_publishing=True), 0, "skipped", id="leave-it-to-the-winner"
+        ),
+        pytest.param(Rules(2, 2, marks_first=True), 0, "marked as out", id="mark-first"),
+        pytest.param(Rules(2, 2, founds_once=False, new=True), 0, "agreed on twice", id="found-twice"),
+        pytest.param(Rules(3, 2, new=True), 1, "older copy", id="found-without-the-history"),
+        pytest.param(Rules(2, 2, enter=_enter_below_the_floor), 0, "not finish", id="enter-below-the-floor"),
+        pytest.param(Rules(2, 3, enter=_copy_the_oldest), 0, "not finish", id="copy-the-oldest"),
+        pytest.param(Rules(3, 2, enter=_skip_with_state), 0, "the state of a replica", id="skip-with-state"),
+        pytest.param(Rules(2, 2, strays=True, enter=_never_go_on_stray), 0, "not finish", id="stray-waits"),
+        pytest.param(
+            Rules(2, 2, strays=True, counts_rebuilding=True), 0, "not finish", id="leave-to-one-that-rebuilds"
+        ),
+        pytest.param(Rules(2, 2, before=_only_follow), 0, "not finish", id="only-follow"),
+        pytest.param(Rules(2, 2, after=_only_accept), 0, "not finish", id="only-accept"),
+        pytest.param(
+            Rules(2, 2, may_leave=lambda *_: True), 0, "not finish", id="leave-with-all-that-is-known"
+        ),
+    ],
+)
+def test_a_broken_rule_is_found_out(rules: Rules, history: int, reason: str) -> None:
+    with pytest.raises(FoundWrongError, match=reason) as found:
+        Search(rules, history).run()
+    assert "steps:" in str(found.value)
