@@ -1,4 +1,8 @@
-"""Placeholder until the pure pacing is in."""
+"""When a replica at the head waits for one that is behind, and when what was agreed on can be forgotten. Pure.
+
+Replicas never need each other, so nothing here is about being right: a replica that always waits a little
+less than it should costs another one some catching up, and one that forgets early costs it a copy.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,58 @@ from penstock.engine.agreement.folder import Standing
 
 KEPT_BATCHES = 512
 KEPT_SECONDS = 600.0
+_SLACK_SECONDS = 1.0
+"""Of a replica's word about itself, on top of two batches: it says it after each."""
+
+_APART = 1.5
+"""Batches from one plan to the next while another replica catches up."""
 
 
 def pause(
-    batch: int, me: str, standings: Mapping[str, Standing], now: float, since: float, usual: float
+    batch: int,
+    me: str,
+    standings: Mapping[str, Standing],
+    now: float,
+    since_last_plan: float,
+    usual: float,
 ) -> float:
-    """Return how long to wait still before a batch is proposed."""
-    behind = [one for one in standings.values() if one.name != me and batch - one.batch > 2]
-    alive = [one for one in behind if now - one.at < 2 * usual + 1.0]
-    return max(0.0, 0.5 * usual - since) if alive else 0.0
+    """Return how many seconds a replica should wait still before it plans a batch.
+
+    ``usual`` is how long a batch takes usually. While one that lives is more than one batch behind, batches
+    are planned half of that further apart, so that it gains on the others; one that has not been heard of for
+    two batches and a second is taken for dead. So nobody who reads the output waits for two batches.
+
+    >>> behind = {"count~1": Standing("count~1", batch=5, at=99.5)}
+    >>> pause(9, "count", behind, now=100.0, since_last_plan=1.25, usual=1.0)
+    0.25
+    >>> pause(9, "count", behind, now=110.0, since_last_plan=1.25, usual=1.0)
+    0.0
+    """
+    heard = 2 * usual + _SLACK_SECONDS
+    behind = any(
+        standing.batch < batch - 2 and now - standing.at <= heard
+        for name, standing in standings.items()
+        if name != me
+    )
+    return max(0.0, _APART * usual - since_last_plan) if behind else 0.0
+
+
+def forgettable(
+    planned_at: Mapping[int, float], now: float, *, keep: int = KEPT_BATCHES, seconds: float = KEPT_SECONDS
+) -> int:
+    """Return the first batch that has to be kept, of those that the replica which asks has published itself.
+
+    ``planned_at`` says of these batches when they were planned. At least ``keep`` of them are kept, and all
+    that are younger than ``seconds``, so that a replica which was away that long goes on without a copy.
+
+    >>> forgettable({batch: float(batch) for batch in range(10)}, now=9.0, keep=2, seconds=5.0)
+    4
+    >>> forgettable({batch: float(batch) for batch in range(10)}, now=99.0, keep=2, seconds=5.0)
+    8
+    """
+    batches = sorted(planned_at)
+    if len(batches) <= keep:
+        return batches[0] if batches else 0
+    floor = batches[-keep] if keep else batches[-1] + 1
+    young = (batch for batch in batches if now - planned_at[batch] <= seconds)
+    return min(floor, next(young, floor))
