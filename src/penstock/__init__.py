@@ -17,6 +17,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.context import ctx
 from penstock.errors import (
     ConnectorError,
     CycleLimitError,
@@ -168,6 +169,7 @@ __all__ = [
     "WindowValues",
     "WriteContext",
     "__version__",
+    "ctx",
     "run",
     "start",
     "testing",

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine import stages
+from penstock.engine import reading
 from penstock.engine import state as state_module
 from penstock.engine.agreement.member import Member
 from penstock.engine.state import forget, read_bucket
@@ -135,8 +135,8 @@ def test_a_source_is_cut_in_the_same_places(one: list[int], other: list[int]) ->
             chunks.append(flat[:size])
             del flat[:size]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stages, "_CHUNK", 5)
-            return [[record.value for record in chunk] for chunk in stages._evenly_cut(chunks)]  # type: ignore[union-attr]
+            patch.setattr(reading, "_CHUNK", 5)
+            return [[record.value for record in chunk] for chunk in reading.evenly_cut(chunks)]  # type: ignore[union-attr]
 
     total = sum(one) + sum(other)
     found = cut(one, total)

@@ -15,6 +15,7 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.arrow_step import ArrowStep, arrow_step
 from penstock.engine.blueprint import Blueprint
+from penstock.engine.context import Scope
 from penstock.engine.exchange import Counters
 from penstock.engine.failure import Recover, VertexFailureError, message_of, try_again
 from penstock.engine.gate import Gate
@@ -56,6 +57,7 @@ class Program:
             for index, vertex in enumerate(blueprint.vertices)
             if isinstance(vertex.operator, ArrowTask)
         }
+        self.names = tuple(vertex.name for vertex in blueprint.vertices)
         self.no_counters: Counters = (0,) * len(blueprint.plan.loops)
         self.gated = {timed.vertex for timed in blueprint.plan.timed}
         """Vertices behind the shuffle that records can only get to through a gate, which knows the time."""
@@ -64,7 +66,9 @@ class Program:
 class Flow:
     """The way of records through a program, for one Spark task of one batch."""
 
-    def __init__(self, program: Program, batch: int, task: str, gate: Gate | None = None) -> None:
+    def __init__(self, program: Program, scope: Scope, task: str, gate: Gate | None = None) -> None:
+        batch = scope.batch
+        self.scope = scope
         self._program = program
         self._job = program.blueprint.job
         self._plan = program.blueprint.plan
@@ -169,14 +173,18 @@ class Flow:
 
     def _run(self) -> None:
         queue, steps, arrow_steps = self._queue, self._program.steps, self._program.arrow_steps
+        scope = self.scope
+        caller = scope.vertex
         while queue:
             vertex, port, counters, records = queue.popleft()
+            scope.vertex = vertex
             if vertex in arrow_steps:
                 self._run_columns(vertex, counters, records)
                 continue
             step = steps[vertex]
             assert step is not None, f"{self._vertices[vertex].name} is not run record by record"
             self._follow(vertex, counters, step(port, listed(records), self.recovers(vertex, counters)))
+        scope.vertex = caller
 
     def _run_columns(self, vertex: int, counters: Counters, given: Records) -> None:
         """Run a function of columns; where it raises, look for the rows that it raises for."""

@@ -50,7 +50,7 @@ class Bucket:
         }
         addresses = inbox.addresses()
         for number, address in enumerate(addresses):
-            vertex = address[0]
+            vertex = self._flow.scope.vertex = address[0]
             spec = self._vertices[vertex]
             if vertex in panes:
                 mark = self._time.before.get(spec.name, -inf)
@@ -66,8 +66,13 @@ class Bucket:
                     run_counted(self._flow, vertex, spec, inbox, its, state)
             else:
                 self._bring(inbox, address, state)
-        ends = {self._vertices[v].name: pane.close(self._time.marks[v]) for v, pane in panes.items()}
-        return {name: end for name, end in ends.items() if end is not None}
+        ends: dict[str, float] = {}
+        for vertex, pane in panes.items():
+            self._flow.scope.vertex = vertex
+            end = pane.close(self._time.marks[vertex])
+            if end is not None:
+                ends[self._vertices[vertex].name] = end
+        return ends
 
     def _bring(self, inbox: Inbox, address: Address, state: BucketState) -> None:
         if (address, None) in inbox.partials:

@@ -21,6 +21,7 @@ from uuid import uuid4
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.clock import Clock, Highs, Times, marks_of
+from penstock.engine.context import Scope, ctx
 from penstock.engine.digest import add_digests
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.flow import Flow, Program
@@ -29,26 +30,21 @@ from penstock.engine.inbox import Inbox
 from penstock.engine.keyed import BatchTime, Bucket
 from penstock.engine.natives import SUFFIX
 from penstock.engine.packing import pack, unpack
+from penstock.engine.reading import read_source
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import BucketState, UnkeepableStateError
 from penstock.engine.summary import StateHead, TaskSummary
-from penstock.errors import PenstockError, TaskError, cause_of, connecting, trace_of
-from penstock.graph.ends import Rejected
-from penstock.record import Record
+from penstock.errors import PenstockError, TaskError, cause_of, trace_of
 
 PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
 Row = tuple[int, int, Any]
 """A bucket, a kind and bytes. A row of kind NATIVE is a slot instead of a bucket, and an Arrow array."""
-Chunk = list[Record] | Columns | Rejected
-"""What a source gives at a time."""
 
 _PLACE = Struct(">II")
 """In front of each parcel: the part of the batch that it is from, and which of that part's parcels it is."""
 _RESUMED = 0xFFFFFFFF
 """The part that parcels of Spark's own vertices are from: all parts of Python's come before it. They have one
 place, so that their content decides: the rows of a frame have no order, and its tasks no numbers to go by."""
-
-_CHUNK = 10_000
 
 
 @dataclass(frozen=True)
@@ -72,12 +68,14 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
     """Run a part of the direct half."""
     blueprint = program.blueprint
     gate = Gate(blueprint, part.clock, part.lane) if part.source is not None else None
-    flow = Flow(program, part.batch, uuid4().hex, gate)
+    scope = Scope(blueprint.job, program.names, part.batch, part.clock.now, "part", part.number)
+    flow = Flow(program, scope, uuid4().hex, gate)
     try:
         if part.heads is not None and blueprint.plan.needs_exchange:
             for bucket in range(blueprint.buckets):
                 yield bucket, HEADS, pack((part.batch, part.heads.get(bucket), part.clock))
-        yield from _placed(_work(program, flow, part), part.number, count())
+        with ctx.within(scope):
+            yield from _placed(_work(program, flow, part), part.number, count())
         summary = flow.summary
     except Exception as error:
         summary = failed(program, part.batch, error)
@@ -87,13 +85,15 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
 
 
 def run_resumed(
-    program: Program, batch: int, vertex: int, clock: Clock, chunks: Iterable[Columns]
+    program: Program, batch: int, vertex: int, clock: Clock, chunks: Iterable[Columns], number: int = 0
 ) -> Iterator[Row]:
     """Go on with what Spark's own vertex has given, before the shuffle, for one Spark task."""
     gate = Gate(program.blueprint, clock, program.blueprint.vertices[vertex].name, ordered=False)
-    flow = Flow(program, batch, uuid4().hex, gate)
+    scope = Scope(program.blueprint.job, program.names, batch, clock.now, f"behind {vertex}", number)
+    flow = Flow(program, scope, uuid4().hex, gate)
     try:
-        yield from _placed(_resume(program, flow, vertex, chunks), _RESUMED, repeat(0))
+        with ctx.within(scope):
+            yield from _placed(_resume(program, flow, vertex, chunks), _RESUMED, repeat(0))
         summary = flow.summary
     except Exception as error:
         summary = failed(program, batch, error)
@@ -104,8 +104,8 @@ def _work(program: Program, flow: Flow, part: DirectPart) -> Iterator[Row]:
     if part.feedback is not None:
         yield from _read_feedback(program, flow, part.feedback)
     if part.source is not None:
-        vertex = program.blueprint.index_of(part.source)
-        for chunk in _read_source(program, vertex, part.split):
+        vertex = flow.scope.vertex = program.blueprint.index_of(part.source)
+        for chunk in read_source(program.blueprint, vertex, part.split):
             flow.read(vertex, chunk)
             yield from _so_far(flow)
     yield from _rest(program, flow)
@@ -163,28 +163,46 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
                 yield bucket, kind, data
         if clock is None:
             return
-        marks = marks_of(blueprint, clock, highs)
-        task = uuid4().hex
-        flow = Flow(program, batch, task)
-        flow.summary.marks = marks
-        work = Bucket(flow, blueprint, batch, BatchTime(clock.now, clock.before.marks, marks))
-        for bucket in sorted(heads):
-            pending = clock.before.pending.get(str(bucket), {})
-            if bucket not in parcels and not _closing(blueprint, pending, marks):
-                flow.summary.pending[bucket] = pending
-                continue
-            inbox = Inbox(blueprint, flow.recovers)
-            for parcel in sorted(parcels.pop(bucket, ())):
-                inbox.take(memoryview(parcel)[_PLACE.size :])
-            state = BucketState(blueprint.folders.state, bucket, heads[bucket], lasting=blueprint.lasting)
-            flow.summary.pending[bucket] = work.run(inbox, state)
-            _save(blueprint, flow.summary, state, bucket, task)
-        flow.finish()
-        _write_feedback(program, flow, f"{batch:012d}-{task}")
-        summary = flow.finish()
+        scope = Scope(blueprint.job, program.names, batch, clock.now, "bucket")
+        with ctx.within(scope):
+            summary = _run_buckets(program, scope, _Arrived(heads, parcels, highs, clock))
     except Exception as error:
         summary = failed(program, batch, error)
     yield 0, SUMMARY, _seal(program, summary)
+
+
+@dataclass
+class _Arrived:
+    """What one Spark task behind the shuffle has got, by bucket."""
+
+    heads: dict[int, StateHead | None]
+    parcels: dict[int, list[bytes]]
+    highs: Highs
+    clock: Clock
+
+
+def _run_buckets(program: Program, scope: Scope, arrived: _Arrived) -> TaskSummary:
+    blueprint, batch, clock = program.blueprint, scope.batch, arrived.clock
+    marks = marks_of(blueprint, clock, arrived.highs)
+    task = uuid4().hex
+    flow = Flow(program, scope, task)
+    flow.summary.marks = marks
+    work = Bucket(flow, blueprint, batch, BatchTime(clock.now, clock.before.marks, marks))
+    for bucket in sorted(arrived.heads):
+        pending = clock.before.pending.get(str(bucket), {})
+        if bucket not in arrived.parcels and not _closing(blueprint, pending, marks):
+            flow.summary.pending[bucket] = pending
+            continue
+        scope.move_to(bucket)
+        inbox = Inbox(blueprint, flow.recovers)
+        for parcel in sorted(arrived.parcels.pop(bucket, ())):
+            inbox.take(memoryview(parcel)[_PLACE.size :])
+        state = BucketState(blueprint.folders.state, bucket, arrived.heads[bucket], lasting=blueprint.lasting)
+        flow.summary.pending[bucket] = work.run(inbox, state)
+        _save(blueprint, flow.summary, state, bucket, task)
+    flow.finish()
+    _write_feedback(program, flow, f"{batch:012d}-{task}")
+    return flow.finish()
 
 
 def _save(blueprint: Blueprint, summary: TaskSummary, state: BucketState, bucket: int, task: str) -> None:
@@ -241,47 +259,6 @@ def _seal(program: Program, summary: TaskSummary) -> bytes:
                 )
                 return pack((TaskSummary(summary.batch, failure=failure),))
         raise
-
-
-def _read_source(program: Program, vertex: int, split: Any) -> Iterator[Chunk]:
-    """Read a part of a source, and cut it in the same places for all replicas."""
-    chunks = _chunks(program, vertex, split)
-    return chunks if program.blueprint.member is None else _evenly_cut(chunks)
-
-
-def _evenly_cut(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Cut what is read anew: a log whose segments are joined meanwhile gives the same records otherwise cut.
-
-    Where records come to a vertex on two ways, the cuts decide which of them come first.
-    """
-    waiting: list[Record] = []
-    for chunk in chunks:
-        if not isinstance(chunk, list):
-            if waiting:
-                yield waiting
-            yield chunk
-            waiting = []
-            continue
-        waiting += chunk
-        whole = len(waiting) - len(waiting) % _CHUNK
-        for start in range(0, whole, _CHUNK):
-            yield waiting[start : start + _CHUNK]
-        del waiting[:whole]
-    if waiting:
-        yield waiting
-
-
-def _chunks(program: Program, vertex: int, split: Any) -> Iterator[Chunk]:
-    """Read a part of a source. Only what the source itself raises is given its name."""
-    blueprint = program.blueprint
-    chunks: Iterator[Chunk] | None = None
-    while True:
-        with connecting(blueprint.job, blueprint.vertices[vertex].name):
-            chunks = chunks or iter(blueprint.vertices[vertex].operator.read(split))
-            records = next(chunks, None)
-        if records is None:
-            return
-        yield records
 
 
 def _parcels(flow: Flow) -> Iterator[Row]:

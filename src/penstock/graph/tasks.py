@@ -14,7 +14,10 @@ DEFAULT_OUTPUT = "out"
 
 
 class FunctionTask:
-    """A function of one record, which returns nothing, one item or many (a list or an iterator)."""
+    """A function of one record, which returns nothing, one item or many (a list or an iterator).
+
+    It, as all code of a job, asks ``ps.ctx`` for the time and for random numbers: a batch may be run again.
+    """
 
     inputs: tuple[str, ...] = (DEFAULT_INPUT,)
     outputs: tuple[str, ...] = (DEFAULT_OUTPUT,)

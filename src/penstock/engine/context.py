@@ -1,0 +1,89 @@
+"""``ps.ctx``: what user code asks instead of the clock and of chance, so that its answers can be repeated.
+
+A batch that is run again, after a crash or by another replica, must give the same. So the time is the
+batch's own, which is part of its plan, and random numbers follow from what is computed and not from where.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+
+class Scope:
+    """What a Spark task works on just now. Its shell sets ``vertex`` before it calls the code of one."""
+
+    __slots__ = ("_job", "_kind", "_names", "_number", "_randoms", "batch", "now", "vertex")
+
+    def __init__(
+        self, job: str, names: Sequence[str], batch: int, now: float, kind: str, number: int = 0
+    ) -> None:
+        self._job = job
+        self._names = names
+        self._kind = kind
+        self._number = number
+        self._randoms: dict[int, Random] = {}
+        self.batch = batch
+        self.now = now
+        self.vertex = 0
+
+    def move_to(self, number: int) -> None:
+        """Go on with another part or bucket."""
+        self._number = number
+        self._randoms = {}
+        self.vertex = 0
+
+    @property
+    def random(self) -> Random:
+        """Random numbers of one vertex in one part or bucket of one batch."""
+        found = self._randoms.get(self.vertex)
+        if found is None:
+            seed = (self._job, self.batch, self._names[self.vertex], self._kind, self._number)
+            found = self._randoms[self.vertex] = Random(repr(seed))
+        return found
+
+
+class Context:
+    """The batch that user code works for. Outside of a batch, in a unit test, it is time and chance as usual.
+
+    Ask it where the answer is used: what was asked before the job runs is not part of any batch.
+    """
+
+    def __init__(self) -> None:
+        self._scope: Scope | None = None
+        self._free = Random()
+
+    @property
+    def now(self) -> float:
+        """The moment of the batch in seconds since 1970, the same for all of its records."""
+        return time.time() if self._scope is None else self._scope.now
+
+    @property
+    def random(self) -> Random:
+        """Random numbers that are the same whenever, and wherever, the batch is run again."""
+        return self._free if self._scope is None else self._scope.random
+
+    @property
+    def batch(self) -> int:
+        """The number of the batch; -1 outside of one."""
+        return -1 if self._scope is None else self._scope.batch
+
+    @contextmanager
+    def within(self, scope: Scope) -> Iterator[None]:
+        """Answer for a scope."""
+        before, self._scope = self._scope, scope
+        try:
+            yield
+        finally:
+            self._scope = before
+
+    def __reduce__(self) -> str:
+        return "ctx"  # There is one in each process, and code that holds it finds that of its own.
+
+    def __repr__(self) -> str:
+        return "ps.ctx"
+
+
+ctx = Context()
