@@ -228,6 +228,15 @@ def _resumed(packed: bytes, batch: int, vertex: int, clock: Clock) -> Any:
         except PenstockError as error:
             return to_batches([failure_row(batch, error)])
         chunks = (Columns.from_batch(found) for found in batches)
-        return to_batches(run_resumed(program, batch, vertex, clock, chunks), program.blueprint.plan.native)
+        rows = run_resumed(program, batch, vertex, clock, chunks, _task_number())
+        return to_batches(rows, program.blueprint.plan.native)
 
     return run
+
+
+def _task_number() -> int:
+    """Return which of its stage's Spark tasks this process works on."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
