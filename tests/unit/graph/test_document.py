@@ -62,6 +62,7 @@ def test_the_whole_document() -> None:
                 "inputs": [],
                 "outputs": ["out"],
                 "options": {"topic": "topic-1"},
+                "replicable": True,
             },
             vertex
             | {
