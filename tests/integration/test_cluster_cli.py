@@ -220,6 +220,15 @@ def test_replicas_are_asked_for_and_shown(shell: Shell) -> None:
     assert (done["k"], [replica["batch"] for replica in done["replicas"]]) == (1, [40, 41])
 
 
+def test_replicas_that_the_code_does_not_allow_are_refused_before_anything_is_sent(shell: Shell) -> None:
+    shell.file.write_text(JOB.replace('"counting"', '"counting", guarantee="at-least-once"'))
+    assert "replicas are exactly-once" in shell.run("submit", str(shell.file), "--k", "1", code=1).stderr
+    assert shell.master.changes == 0
+    shell.file.write_text(JOB)
+    shell.run("submit", str(shell.file), "--k", "1")
+    assert shell.master.specs["counting"].structure["k"] == 0, "that is what the code says"
+
+
 def test_replicas_change_without_new_code_and_with_it(shell: Shell) -> None:
     shell.submit()
     before = shell.master.specs["counting"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -110,7 +111,7 @@ def submit(
     labels = usage(read_labels, label or [])
     settings = usage(read_conf, conf or [])
     replicas = read_replication(k, recovery, replication, standby)
-    packed = _pack(target, entry, requirements)
+    packed = _pack(target, entry, requirements, replicas)
     submission = Submission(
         entry=packed.entry,
         structure=packed.structure,
@@ -168,7 +169,7 @@ def update(
         return
     from penstock.daemons.interface import Submission
 
-    packed = _pack(target, entry, requirements)
+    packed = _pack(target, entry, requirements, replicas)
     if packed.structure["name"] != job:
         raise SettingError(f"{target} defines job {packed.structure['name']!r}, not {job!r}")
     with connect(master_url) as client:
@@ -201,8 +202,11 @@ class _Packed:
     data: bytes
 
 
-def _pack(target: str, entry: str | None, requirements: Path | None) -> _Packed:
-    """Load a job, so that a wrong one is not sent at all, and pack its code."""
+def _pack(target: str, entry: str | None, requirements: Path | None, replicas: Mapping[str, Any]) -> _Packed:
+    """Load a job, so that a wrong one is not sent at all, and pack its code.
+
+    What was given of its replicas is validated with it, but does not become what the code says.
+    """
     from penstock.bundles.packing import pack
     from penstock.bundles.signing import sha256_of
     from penstock.bundles.verifying import open_bundle
@@ -215,6 +219,10 @@ def _pack(target: str, entry: str | None, requirements: Path | None) -> _Packed:
     job = load_job(f"{path / within}" if path.is_dir() else target)
     job.validate()
     structure = job.to_dict()
+    if replicas:
+        for name, value in replicas.items():
+            setattr(job, name, value)
+        job.validate()
     try:
         json.dumps(structure, allow_nan=False)
     except ValueError as error:

@@ -97,4 +97,31 @@ def with_replication(spec: JobSpec, wanted: Replication) -> JobSpec:
         raise InvalidError(
             "replication='standby' needs backups: k must be 1 or more, or replication 'active'"
         )
+    if wanted.needs_agreement:
+        for vertex in _vertices(spec.structure):
+            fault = _fault(vertex, wanted)
+            if fault:
+                raise InvalidError(f"job {spec.name!r}, vertex {vertex.get('name')!r}: {fault}")
     return made
+
+
+def _vertices(structure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what can be read of a structure's vertices: who sends it may have made it up."""
+    found = structure.get("vertices")
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def _fault(vertex: Mapping[str, Any], wanted: Replication) -> str:
+    """Return why a vertex cannot be in a job with these replicas.
+
+    Who submits code has it validated with all rules; this is for jobs that get replicas without new code.
+    """
+    if vertex.get("replicable") is False:
+        return "several replicas cannot read this source"
+    if wanted.recovery != "next-window":
+        return ""
+    window = vertex.get("window")
+    timed = isinstance(window, Mapping) and window.get("type") == "TimeWindow"
+    if vertex.get("sync") or (vertex.get("stateful") and not timed):
+        return "recovery='next-window' is for state in windows of time, and this keeps other state"
+    return ""

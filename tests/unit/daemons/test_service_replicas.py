@@ -12,6 +12,10 @@ from penstock.coord import paths
 from penstock.daemons.interface import InvalidError, RefusedError, UnknownError
 
 NEW = "b" * 64
+SOCKET = {"name": "in", "kind": "source", "replicable": False}
+PLAIN = {"name": "sum", "stateful": True, "sync": None, "window": {"type": "CountWindow"}}
+TIMED = {"name": "count", "stateful": True, "sync": None, "window": {"type": "TimeWindow"}}
+ALIGNED = {"name": "join", "stateful": False, "sync": "same-key", "window": None}
 
 
 def _replication(cluster: Cluster) -> tuple[int, str, str, str, bool]:
@@ -30,6 +34,13 @@ def _replication(cluster: Cluster) -> tuple[int, str, str, str, bool]:
         (code(), {"k": 1, "replication": "standby"}, (1, "snapshot", "standby", "", True)),
         (code(), {"standby": "warm"}, (0, "snapshot", "active", "warm", True)),
         (code(standby="warm"), {"standby": ""}, (0, "snapshot", "active", "", False)),
+        (code(vertices=[SOCKET]), {"recovery": "next-window"}, (0, "next-window", "active", "", False)),
+        (code(vertices=[PLAIN, ALIGNED, TIMED]), {"k": 1}, (1, "snapshot", "active", "", True)),
+        (
+            code(vertices=[TIMED, 7]),
+            {"k": 1, "recovery": "next-window"},
+            (1, "next-window", "active", "", True),
+        ),
     ],
 )
 def test_what_the_user_says_goes_over_what_the_code_says(
@@ -58,6 +69,9 @@ def test_what_the_user_says_goes_over_what_the_code_says(
         (code(guarantee="at-most-once"), {"standby": "warm"}, "replicas are exactly-once"),
         (code(), {"k": 1, "standby": "warm"}, "a warm standby is for k=0"),
         (code(), {"replication": "standby"}, "needs backups"),
+        (code(vertices=[SOCKET]), {"k": 1}, "vertex 'in': several replicas cannot read this source"),
+        (code(vertices=[PLAIN]), {"k": 1, "recovery": "next-window"}, "vertex 'sum': .* windows of time"),
+        (code(vertices=[ALIGNED]), {"k": 1, "recovery": "next-window"}, "vertex 'join': .* windows of time"),
     ],
 )
 def test_what_contradicts_itself_is_refused(
@@ -166,6 +180,8 @@ def test_more_replicas_than_nodes_are_refused_and_fewer_always_granted() -> None
         ({"k": 1, "agreed": True}, {"standby": "warm"}, "a warm standby is for k=0"),
         ({"k": 1, "agreed": True, "replication": "standby"}, {"k": 0}, "needs backups"),
         ({}, {"colour": "red"}, "there is no colour"),
+        ({"structure": code(vertices=[SOCKET])}, {"k": 1}, "several replicas cannot read"),
+        ({"k": 1, "structure": code(vertices=[PLAIN])}, {"recovery": "next-window"}, "windows of time"),
     ],
 )
 def test_changes_that_cannot_be_are_refused(
