@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from without_code import AnyBundle
@@ -87,13 +88,12 @@ class Cluster:
         phase: str = "running",
         joined: Joined | None = None,
         records: int = 0,
+        after: int = 0,
     ) -> None:
         """Have a replica on a node, with a worker unless it has no phase."""
         name, node, revision = member_name(job, number), node or f"n{number}", revision or number + 1
-        self.put(
-            f"{paths.ASSIGNMENTS}/{name}",
-            Assignment(name, 1, revision, 1, "a" * 64, "job.py", node, 1, 1 << 30, reason=f"it fits {node}"),
-        )
+        made = Assignment(name, 1, revision, 1, "a" * 64, "job.py", node, 1, 1 << 30, after=after)
+        self.put(f"{paths.ASSIGNMENTS}/{name}", replace(made, reason=f"it fits {node}"))
         if phase:
             progress = Progress(records_in=records, at=5.0)
             worker = WorkerInfo(name, revision, 1, node, 7, phase, 2.0, progress=progress, joined=joined)

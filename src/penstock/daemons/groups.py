@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from penstock.cluster.documents import Failures, JobSpec, JobStatus, Result, WorkerInfo
+from penstock.cluster.documents import JobSpec, JobStatus, Result, WorkerInfo
 from penstock.cluster.members import job_of, member_name, number_of
+from penstock.cluster.phases import OVER
 from penstock.cluster.replicas import is_replicated, member_count
 from penstock.cluster.view import newest, of_today
 from penstock.coord import paths
@@ -41,22 +42,25 @@ def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
 
 def last_revision(documents: Documents, job: str) -> int:
     """Return the largest revision that any replica of a job was ever given. All of them count together."""
-    statuses = documents.all(JobStatus, paths.STATUS)
-    given = [status.revision for member, status in statuses.items() if job_of(member) == job]
+    status = documents.one(JobStatus, f"{paths.STATUS}/{job}")
     assigned = [found.revision for member, found in documents.assignments().items() if job_of(member) == job]
-    return max([0, *given, *assigned])
+    return max([status.revision if status else 0, *assigned])
 
 
-def failures_of(documents: Documents, spec: JobSpec) -> list[Failures]:
-    """Return what counts of the deaths of a job's workers, of each replica that has any."""
-    found = documents.failures()
-    own = [found[member] for member in sorted(found) if job_of(member) == spec.name]
-    return [failures for failures in own if of_today(spec, failures.revision)]
+def failures_of(documents: Documents, spec: JobSpec, member: str) -> int:
+    """Return how often the worker of a replica has died since it last ran well, as it is wanted now."""
+    failures = documents.failures().get(member)
+    assignment = documents.assignments().get(member)
+    # What became of a replica of this name that was wanted no more is history for a new one.
+    after = max(spec.after, assignment.after if assignment else 0)
+    return failures.count if failures and failures.revision > after else 0
 
 
-def result_of(documents: Documents, spec: JobSpec) -> Result | None:
+def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result | None:
     """Return how a job has ended: as the replica says that was through with it, or the last one to end."""
     results = documents.all(Result, paths.RESULTS)
+    if status.phase not in OVER:
+        return results.get(spec.name)  # One that is wanted no more has ended, and the job has not.
     own = [results[member] for member in sorted(results) if job_of(member) == spec.name]
     todays = [result for result in own if of_today(spec, result.revision)]
     last = max(todays, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
@@ -77,8 +81,6 @@ def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]
     name = member_name(spec.name, number)
     assignment = documents.assignments().get(name)
     worker = newest(documents.workers().get(name, ()))
-    status = documents.one(JobStatus, f"{paths.STATUS}/{name}")
-    failures = documents.failures().get(name)
     joined = worker.joined if worker else None
     return {
         "number": number,
@@ -92,6 +94,6 @@ def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]
         "caught_up": joined.caught_up if joined else 0.0,
         "whole": joined is None or joined.whole,
         "differed": asdict(joined.differed) if joined and joined.differed else None,
-        "failures": failures.count if failures and of_today(spec, failures.revision) else 0,
-        "reason": assignment.reason if assignment else status.reason if status and number else "",
+        "failures": failures_of(documents, spec, name),
+        "reason": assignment.reason if assignment else "",
     }

@@ -67,9 +67,7 @@ def _alarms(documents: Documents) -> list[Sample]:
 
 def _jobs(documents: Documents) -> list[Sample]:
     counts: dict[str, int] = {}
-    for name, status in documents.all(JobStatus, paths.STATUS).items():
-        if job_of(name) != name:
-            continue  # A replica is no job: its job is counted.
+    for status in documents.all(JobStatus, paths.STATUS).values():
         counts[status.phase] = counts.get(status.phase, 0) + 1
     return [({"phase": phase}, float(count)) for phase, count in sorted(counts.items())]
 

@@ -154,7 +154,7 @@ class ClusterService:
         status = self._status(spec.name)
         assignment = self._documents.assignments().get(spec.name)
         worker = leading(self._documents.workers(), spec.name)
-        result = result_of(self._documents, spec)
+        result = result_of(self._documents, spec, status)
         progress = (
             worker.progress if worker else result.progress if result and status.phase == ENDED else None
         )
@@ -167,7 +167,11 @@ class ClusterService:
             "node": worker.node if worker else assignment.node if assignment else "",
             "executors": len(assignment.executors) if assignment else 0,
             "progress": asdict(progress) if progress else None,
-            "failures": sum(failures.count for failures in failures_of(self._documents, spec)),
+            "failures": sum(
+                failures_of(self._documents, spec, member)
+                for member in self._documents.failures()
+                if job_of(member) == spec.name
+            ),
             "k": spec.k,
             "safety": status.safety,
         }
@@ -175,7 +179,7 @@ class ClusterService:
     def job(self, name: str) -> dict[str, Any]:
         spec = self._spec(name)
         assignment = self._documents.assignments().get(name)
-        result = result_of(self._documents, spec)
+        result = result_of(self._documents, spec, self._status(name))
         failures = self._documents.failures().get(name)
         return {
             **self._summary(spec),
@@ -459,7 +463,16 @@ class ClusterService:
             # It is granted because of how the job stands, which may just have changed.
             operations.append(Check(f"{paths.STATUS}/{spec.name}", known))
         if again:
-            operations += self._pending(spec, reason)
+            status = replace(
+                self._status(spec.name),
+                phase=PENDING,
+                reason=reason,
+                since=self._clock(),
+                revision=last_revision(self._documents, spec.name),
+                safety="",
+                unsafe_since=0.0,
+            )
+            operations.append(self._put(f"{paths.STATUS}/{spec.name}", encode(status)))
             failed = f"{paths.ALARMS}/{alarm_id(JOB_FAILED, spec.name)}"
             if self._documents.version(failed) is not None:
                 operations.append(Delete(failed))
@@ -467,19 +480,6 @@ class ClusterService:
         with suppress(StoreError):  # There is another time.
             self._bundles.forget_others(self._used(spec))
         return {"name": spec.name, "generation": spec.generation, "reason": reason}
-
-    def _pending(self, spec: JobSpec, reason: str) -> list[Operation]:
-        """Return how a job and its replicas stand that have to be placed, whatever they were before."""
-        known = {
-            member for member in self._documents.all(JobStatus, paths.STATUS) if job_of(member) == spec.name
-        }
-        return [
-            self._put(
-                f"{paths.STATUS}/{member}",
-                encode(JobStatus(PENDING, reason, self._clock(), last_revision(self._documents, spec.name))),
-            )
-            for member in sorted({spec.name, *known})
-        ]
 
     def _used(self, changed: JobSpec) -> set[str]:
         """Return the bundles that some job runs, or would go back to."""

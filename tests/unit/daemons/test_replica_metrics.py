@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from replicated_cluster import Cluster, joined
 
-from penstock.cluster.documents import JobStatus
-from penstock.coord import paths
-
 
 def _samples(cluster: Cluster) -> dict[str, float]:
     lines = cluster.service.metrics().splitlines()
@@ -16,8 +13,6 @@ def _samples(cluster: Cluster) -> dict[str, float]:
 def test_replicas_are_figures_of_one_job() -> None:
     cluster = Cluster()
     cluster.job(k=2, agreed=True)
-    for member in ("job~1", "job~2"):
-        cluster.put(f"{paths.STATUS}/{member}", JobStatus("RUNNING", "", 0.0, 3))
     cluster.member(0, joined=joined(4, 40), records=7)
     cluster.member(1, joined=joined(39, 40, differs=True), records=77)
     found = _samples(cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,7 +118,8 @@ def test_what_was_agreed_on_goes_on_to_count_until_it_is_forgotten() -> None:
 def test_what_is_history_is_so_of_all_replicas(again: str) -> None:
     cluster = Cluster()
     cluster.job(phase="RUNNING" if again == "update" else "ENDED", revision=4, agreed=True, k=1)
-    cluster.put(f"{paths.STATUS}/job~1", JobStatus("ENDED", "it was killed", 0.0, 7))
+    cluster.put(f"{paths.STATUS}/job", replace(cluster.status(), differed=6.0, unsafe_since=5.0))
+    cluster.member(1, revision=7)
     cluster.put(f"{paths.STATUS}/jobs", JobStatus("ENDED", "another job", 0.0, 99))
     if again == "submit":
         cluster.service.submit(submission(fresh=True), NEW)
@@ -128,9 +130,9 @@ def test_what_is_history_is_so_of_all_replicas(again: str) -> None:
     assert cluster.spec().after == 7
     if again != "update":
         assert cluster.spec().forget == 7
-        for member in ("job", "job~1"):
-            assert (cluster.status(member).phase, cluster.status(member).revision) == ("PENDING", 7)
-        assert cluster.status("jobs").revision == 99
+        status = cluster.status()
+        assert (status.phase, status.revision, status.safety, status.unsafe_since) == ("PENDING", 7, "", 0.0)
+        assert status.differed == 6.0, "people were told of that"
 
 
 def test_to_begin_from_scratch_with_one_replica_is_to_agree_with_nobody() -> None:
@@ -260,11 +262,9 @@ def test_a_job_is_not_scaled_to_fewer_nodes_than_its_replicas_need() -> None:
 def test_clearing_a_failed_job_starts_all_its_replicas() -> None:
     cluster = Cluster()
     cluster.job(phase="FAILED", revision=3, k=1, agreed=True)
-    cluster.put(f"{paths.STATUS}/job~1", JobStatus("FAILED", "it died", 0.0, 5))
     cluster.put(f"{paths.ALARMS}/job-failed.job", Alarm("job-failed.job", "job-failed", "job", "", 1.0))
     cluster.service.clear("job-failed.job")
-    assert cluster.spec().after == 5
-    assert [cluster.status(member).phase for member in ("job", "job~1")] == ["PENDING", "PENDING"]
+    assert (cluster.spec().after, cluster.status().phase) == (3, "PENDING")
     assert cluster.service.alarms() == []
 
 
@@ -272,7 +272,6 @@ def test_a_job_with_replicas_is_shown_as_one() -> None:
     cluster = Cluster()
     cluster.job(k=2, agreed=True)
     cluster.put(f"{paths.STATUS}/job", JobStatus("RUNNING", "", 0.0, 3, "recovering (40% caught up)"))
-    cluster.put(f"{paths.STATUS}/job~2", JobStatus("PENDING", "no node is free", 0.0, 3))
     cluster.member(0, joined=joined(4, 40))
     cluster.member(1, joined=joined(39, 40, differs=True), records=77)
     cluster.fail(0, 2, revision=1)
@@ -288,7 +287,7 @@ def test_a_job_with_replicas_is_shown_as_one() -> None:
     assert (first["behind"], first["in_step"], first["caught_up"]) == (36, False, 0.1)
     assert (second["behind"], second["in_step"], second["differed"]["batch"]) == (1, True, 3)
     assert (second["reason"], second["revision"], second["failures"]) == ("it fits n1", 2, 1)
-    assert (third["node"], third["phase"], third["reason"]) == ("", "missing", "no node is free")
+    assert (third["node"], third["phase"], third["reason"]) == ("", "missing", "")
     assert (third["batch"], third["behind"]) == (None, None)
     assert cluster.service.cluster()["jobs"] == 1
 
@@ -335,6 +334,24 @@ def test_the_replica_that_was_through_says_how_the_job_ended() -> None:
     cluster.end(1, "drained", revision=5, at=8.0)
     cluster.end(2, "drained", revision=2, at=99.0)
     assert cluster.service.job("job")["result"]["reason"] == "by 1", "that of 2 is of a run before"
+
+
+def test_a_replica_that_is_wanted_no_more_says_nothing_of_the_job() -> None:
+    cluster = Cluster()
+    cluster.job(k=0, agreed=True)
+    cluster.member(0, joined=joined(9, 9))
+    cluster.end(1, "stopped", revision=2, at=9.0)
+    assert cluster.service.job("job")["result"] is None
+
+
+def test_what_became_of_a_replica_of_the_same_name_is_history() -> None:
+    cluster = Cluster()
+    cluster.job(k=1, agreed=True)
+    cluster.fail(1, 4, revision=2)
+    cluster.member(1, revision=5, after=4)
+    assert cluster.service.job("job")["replicas"][1]["failures"] == 0
+    cluster.fail(1, 1, revision=5)
+    assert cluster.service.jobs()[0]["failures"] == 1
 
 
 def test_nodes_have_jobs_and_not_replicas() -> None:
