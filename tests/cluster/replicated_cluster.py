@@ -89,11 +89,13 @@ class Cluster:
         joined: Joined | None = None,
         records: int = 0,
         after: int = 0,
+        assign: bool = True,
     ) -> None:
-        """Have a replica on a node, with a worker unless it has no phase."""
+        """Have a replica on a node, with a worker unless it has no phase; or the worker alone."""
         name, node, revision = member_name(job, number), node or f"n{number}", revision or number + 1
         made = Assignment(name, 1, revision, 1, "a" * 64, "job.py", node, 1, 1 << 30, after=after)
-        self.put(f"{paths.ASSIGNMENTS}/{name}", replace(made, reason=f"it fits {node}"))
+        if assign:
+            self.put(f"{paths.ASSIGNMENTS}/{name}", replace(made, reason=f"it fits {node}"))
         if phase:
             progress = Progress(records_in=records, at=5.0)
             worker = WorkerInfo(name, revision, 1, node, 7, phase, 2.0, progress=progress, joined=joined)
