@@ -138,6 +138,12 @@ def read_bucket(folder: Path, bucket: int, head: StateHead) -> States:
     return _catch_up(folder / f"{bucket:05d}", head.file, None)
 
 
+def parent_of(data: bytes) -> str | None:
+    """Return the file of the bucket that a file of state goes on from, given its data; None for a base."""
+    parent: str | None = unpack(data)[0]
+    return parent
+
+
 def write_base(folder: Path, bucket: int, states: States, batch: int, attempt: str) -> StateHead:
     """Write all state of a bucket as one file."""
     place = folder / f"{bucket:05d}"

@@ -64,6 +64,11 @@ def holds(folder: Path) -> bool:
     return (folder / _LEDGER).is_dir()
 
 
+def is_emptied(folder: Path) -> bool:
+    """Whether a folder is about to be emptied: what is in it is forgotten, and not removed yet."""
+    return any(folder.glob(f"{_EMPTYING}*"))
+
+
 def take_over(
     base: Path,
     claim: Claim,
