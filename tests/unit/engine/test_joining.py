@@ -220,7 +220,7 @@ def test_a_crash_anywhere_leaves_all_or_nothing(runner: Runner, own: Folders, st
     for after in range(100):
         try:
             if standby:
-                Copier(own, _crashing(after)).copy(runner.base)
+                Copier(own).copy(runner.base, _crashing(after))
             else:
                 copy_snapshot(runner.base, own, _crashing(after))
         except CrashError:
@@ -333,7 +333,7 @@ def test_how_far_others_are(runner: Runner) -> None:
     runner.step()
     assert joining.last_batch(runner.base) == 1
     assert joining.last_batch(runner.base, after=1) == -1, "what was done before a fresh start is forgotten"
-    for note in (joining.STRAYED, joining.UNWHOLE, "emptying-000002"):
+    for note in (joining.STRAYED, "unwhole", "emptying-000002"):
         (Path(runner.folders.root) / note).touch()
         assert joining.last_batch(runner.base) == -1
         (Path(runner.folders.root) / note).unlink()
@@ -343,7 +343,7 @@ def test_how_far_others_are(runner: Runner) -> None:
 
 def test_one_that_lacks_something_itself_is_not_copied(runner: Runner, own: Folders) -> None:
     runner.step()
-    (Path(runner.folders.root) / joining.UNWHOLE).touch()
+    runner.folders.unwhole.touch()
     with pytest.raises(CopyError, match="lacks what came before"):
         copy_snapshot(runner.base, own)
 
@@ -358,11 +358,11 @@ def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: Folders) ->
     assert (entry.batch, entry.end, entry.buckets) == (3, {"batch": 4}, BUCKETS)
     assert (entry.state, entry.feedback, entry.receipts) == ({}, [], {})
     assert entry.times == {**runner.last.times, "pending": {}}
-    assert json.loads((Path(own.root) / joining.UNWHOLE).read_text()) == runner.last.times
+    assert json.loads(own.unwhole.read_text()) == runner.last.times
     assert json.loads(own.structure.read_text()) == {"name": "job"}
     # A whole copy later on makes it whole.
     copy_snapshot(runner.base, own)
-    assert not (Path(own.root) / joining.UNWHOLE).exists()
+    assert not own.unwhole.exists()
 
 
 def test_who_keeps_nothing_goes_on_after_a_commit(own: Folders) -> None:

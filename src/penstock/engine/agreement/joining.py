@@ -27,8 +27,6 @@ from penstock.errors import JobFailedError, PenstockError, SupersededError
 
 STRAYED = "strayed"
 """A file in the folder of a replica that must not go on from what is in it."""
-UNWHOLE = "unwhole"
-"""A file in the folder of a replica that lacks what came before it joined; it holds the times of then."""
 
 _STAGED = "copying"
 _BASE = ".base"
@@ -65,7 +63,7 @@ def last_batch(base: Path, *, after: int = 0) -> int:
 
 
 def _is_no_help(folder: Path) -> bool:
-    return (folder / STRAYED).exists() or (folder / UNWHOLE).exists()
+    return (folder / STRAYED).exists() or Folders(str(folder)).unwhole.exists()
 
 
 def empty(folders: Folders) -> None:
@@ -75,7 +73,7 @@ def empty(folders: Folders) -> None:
         path.unlink(missing_ok=True)
     for folder in (folders.checkpoint, folders.state, folders.feedback, Path(folders.root) / _STAGED):
         shutil.rmtree(folder, ignore_errors=True)
-    for file in (folders.structure, Path(folders.root) / UNWHOLE):
+    for file in (folders.structure, folders.unwhole, folders.uncounted, folders.primary):
         file.unlink(missing_ok=True)
     folders.create()
 
@@ -87,7 +85,7 @@ def copy_snapshot(source: Path, into: Folders, look: Callable[[], None] = lambda
     CopyError when the other has nothing to copy, or goes on faster than it can be copied.
     """
     empty(into)
-    return Copier(into, look).copy(source)
+    return Copier(into).copy(source, look)
 
 
 def join_blank(source: Path, into: Folders, look: Callable[[], None] = lambda: None) -> int:
@@ -100,7 +98,7 @@ def join_blank(source: Path, into: Folders, look: Callable[[], None] = lambda: N
     def take(folders: Folders) -> int:
         look()
         entry, structure = _newest(folders)
-        (Path(into.root) / UNWHOLE).write_text(json.dumps(entry.times))
+        into.unwhole.write_text(json.dumps(entry.times))
         if structure is not None:
             into.structure.write_bytes(structure)
         times = {**entry.times, "pending": {}} if entry.times else {}
@@ -120,15 +118,16 @@ def skip_to(commit: Commit, into: Folders) -> None:
 class Copier:
     """Copies snapshots of other replicas into a folder; a file that is there it does not copy again."""
 
-    def __init__(self, into: Folders, look: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, into: Folders) -> None:
         self._into = into
-        self._look = look
+        self._look: Callable[[], None] = lambda: None
         self._ledger = Ledger(into.ledger)
         self._parents: dict[Path, str | None] = {}
         """By file of the state, the one that it goes on from: of those that are there for sure."""
 
-    def copy(self, source: Path) -> int:
+    def copy(self, source: Path, look: Callable[[], None] = lambda: None) -> int:
         """Bring the folder to the newest batch of another replica, unless it has come as far; return it."""
+        self._look = look
         _check_held(self._into)
         staged = Path(self._into.root) / _STAGED
         with suppress(FileExistsError):
@@ -143,6 +142,7 @@ class Copier:
 
     def _try(self, source: Folders) -> int:
         own = self._ledger.latest_batch()
+        uncounted = source.unwhole.exists() or source.uncounted.exists()
         entry, structure = _newest(source)
         if entry.batch <= own:
             return own
@@ -155,6 +155,10 @@ class Copier:
             raise CopyError(f"{source.root} lacks what came before its replica joined, or has strayed")
         if structure is not None:
             self._put(structure, self._into.structure)
+        if uncounted and not entry.digests:
+            self._into.uncounted.touch(mode=0o600)
+        else:
+            self._into.uncounted.unlink(missing_ok=True)
         self._ledger.replace(entry)
         self._tidy(kept)
         return entry.batch
