@@ -21,6 +21,8 @@ class Member:
     it does so in time."""
     scratch: str = ""
     """A folder of this node alone, for output that is held."""
+    tolerates: int = -1
+    """The last batch in which it may differ from what counts: nobody has the state that goes with that."""
 
     @property
     def folder(self) -> Path:

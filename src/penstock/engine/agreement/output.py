@@ -176,8 +176,8 @@ class AgreedOutput:
 
     def _compare(self, offer: Offer, stood: Commit) -> None:
         """Raise StrayedError when this replica has come to something else than what counts."""
-        if self._blueprint.folders.unwhole.exists():
-            return  # It lacks state, and knows.
+        if self._blueprint.folders.unwhole.exists() or offer.batch <= self._member.tolerates:
+            return  # It lacks state, and knows; or nobody has the state that goes with what counts.
         if stood.generation != self._member.generation:
             self._mixed = True
             return
