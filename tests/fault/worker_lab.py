@@ -101,7 +101,7 @@ class Lab:
 
     def assign(self, assignment: Assignment | None) -> None:
         """Say what shall run, as the leader would."""
-        path = f"{paths.ASSIGNMENTS}/{JOB}"
+        path = f"{paths.ASSIGNMENTS}/{assignment.job if assignment is not None else JOB}"
         if assignment is None:
             self.store.delete(path)
         elif self.store.get(path) is None:
@@ -135,20 +135,20 @@ class Lab:
             fresh=fresh,
         )
 
-    def instance(self, revision: int, attempt: int) -> Path:
+    def instance(self, revision: int, attempt: int, job: str = JOB) -> Path:
         """Return where a worker's folder is."""
-        return self.folder / "instances" / f"{JOB}-driver-{revision}-{attempt}"
+        return self.folder / "instances" / f"{job}-driver-{revision}-{attempt}"
 
     def start_worker(
         self, assignment: Assignment, attempt: int = 1, **environment: object
     ) -> subprocess.Popen[bytes]:
         """Start a worker in a session of its own."""
-        folder = self.instance(assignment.revision, attempt)
+        folder = self.instance(assignment.revision, attempt, assignment.job)
         folder.mkdir(mode=0o700, parents=True)
         write_instance(
             folder,
             Instance(
-                JOB,
+                assignment.job,
                 "n1",
                 "127.0.0.1",
                 assignment.revision,
@@ -200,22 +200,24 @@ class Lab:
         self.processes.append(process)
         return process
 
-    def info(self, revision: int, attempt: int = 1) -> WorkerInfo | None:
+    def info(self, revision: int, attempt: int = 1, job: str = JOB) -> WorkerInfo | None:
         """Return what the store has of a worker."""
-        node = self.store.get(paths.worker(JOB, revision, attempt))
+        node = self.store.get(paths.worker(job, revision, attempt))
         return decode(WorkerInfo, node.data) if node is not None else None
 
-    def wait_phase(self, phase: str, revision: int, attempt: int = 1, timeout: float = 120.0) -> WorkerInfo:
+    def wait_phase(
+        self, phase: str, revision: int, attempt: int = 1, timeout: float = 120.0, job: str = JOB
+    ) -> WorkerInfo:
         """Wait until a worker is in a phase."""
 
         def there() -> bool:
-            ended = read_exit(self.instance(revision, attempt))
+            ended = read_exit(self.instance(revision, attempt, job))
             assert ended is None or phase == "stopped", ended
-            info = self.info(revision, attempt)
+            info = self.info(revision, attempt, job)
             return info is not None and info.phase == phase
 
-        wait_for(f"worker {revision}-{attempt} {phase}", there, timeout)
-        info = self.info(revision, attempt)
+        wait_for(f"worker {job} {revision}-{attempt} {phase}", there, timeout)
+        info = self.info(revision, attempt, job)
         assert info is not None
         return info
 

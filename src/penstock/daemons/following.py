@@ -1,7 +1,8 @@
 """What a worker does next: decided from what the store says, what it is doing, and the time.
 
 A worker follows its job's assignment by itself, so that a cluster without a master loses nothing. Whoever it
-hands over to, or takes over from, it knows from the workers that the store lists.
+hands over to, or takes over from, it knows from the workers that the store lists. Replicas of a job have an
+assignment and workers each, and neither hand over to each other nor wait for each other.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Step(Enum):
 
     WAIT = "wait"
     TAKE_OVER = "take over"
+    STAND_BY = "stand by"
+    COME_IN = "come in"
     RUN_ON = "run on"
     STOP = "stop"
 
@@ -52,6 +55,8 @@ class Situation:
     asked_to_stop: bool = False
     drained: bool = False
     """Whether all that the sources have is processed. Only asked for where it matters."""
+    stands_by: bool = False
+    """Whether it is a replica that has taken over its folder, and is to run when another does not."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,12 @@ def drains(view: View) -> bool:
     return view.assignment is not None and view.assignment.until == "drained"
 
 
+def runs(view: View) -> bool:
+    """Whether a replica is to run, and not to stand by."""
+    membership = view.assignment.membership if view.assignment is not None else None
+    return membership is None or membership.runs
+
+
 def decide(me: Situation, view: View, now: float) -> Decision:
     """Return what a worker does next."""
     if me.asked_to_stop:
@@ -84,6 +95,11 @@ def decide(me: Situation, view: View, now: float) -> Decision:
     if able:
         reason = f"worker {_name(able[0])} on {able[0].node} is {able[0].phase}"
         return Decision(Step.STOP, reason, "superseded", let_out=_other_code(me, view))
+    if me.stands_by:
+        # Whatever revision it is that is told to run: until that one is ready, this one can.
+        return (
+            Decision(Step.COME_IN, "told to run") if runs(view) else Decision(Step.STAND_BY, "told to wait")
+        )
     if not me.running:
         return _before(me, view, now)
     if later or view.assignment.revision > me.revision:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from penstock.cluster.members import job_of
 from penstock.coord.store import Store
 from penstock.daemons.instance import (
     ENDED,
@@ -122,8 +123,9 @@ def _load_from_bundle(instance: Instance) -> Job:
     file, colon, name = instance.assignment.entry.partition(":")
     job = load_job(f"{bundle / file}{colon}{name}")
     job.validate()
-    if job.name != instance.job:
-        raise SettingError(f"{instance.assignment.entry} defines job {job.name!r}, not {instance.job!r}")
+    if job.name != job_of(instance.job):
+        wanted = job_of(instance.job)
+        raise SettingError(f"{instance.assignment.entry} defines job {job.name!r}, not {wanted!r}")
     return job
 
 

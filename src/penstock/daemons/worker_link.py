@@ -240,5 +240,11 @@ class Link:
 
 
 def _same_but_progress(one: WorkerInfo | None, other: WorkerInfo) -> bool:
-    nothing = Progress()
-    return one is not None and replace(one, progress=nothing) == replace(other, progress=nothing)
+    return one is not None and _without_progress(one) == _without_progress(other)
+
+
+def _without_progress(info: WorkerInfo) -> tuple[WorkerInfo, object]:
+    """Return what is told at once: of a replica, whether it could carry on, and that it has differed."""
+    joined = info.joined
+    told = (joined.in_step, joined.whole, joined.differed) if joined is not None else None
+    return replace(info, progress=Progress(), joined=None), told

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -16,10 +17,11 @@ from penstock.cluster.documents import Progress, Result, WorkerInfo
 from penstock.coord.store import Store
 from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.instance import Instance, write_heartbeat
+from penstock.daemons.membership import Replica, drawn_for, refuse_if_agreed
 from penstock.daemons.worker_data import WorkerData
 from penstock.daemons.worker_link import Link
 from penstock.engine.takeover import Claim, current, holds, take_over
-from penstock.errors import PenstockError, SupersededError
+from penstock.errors import OutdatedError, PenstockError, StrayedError, SupersededError
 from penstock.graph.job import Job
 from penstock.keyring import Keyring
 from penstock.logs import get_logger
@@ -39,6 +41,14 @@ _RESULT_SECONDS = 60.0
 _GOODBYE_SECONDS = 3.0
 
 _log = get_logger(__name__)
+
+
+class _LeavingError(Exception):
+    """It was decided to leave while something else was under way."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision.reason)
+        self.decision = decision
 
 
 class Worker:
@@ -62,6 +72,10 @@ class Worker:
         self._driver: Driver | None = None
         kept = instance.assignment.keep == "node"
         self._data = WorkerData(instance, self._link, ring.node_token) if kept else None
+        member = instance.assignment.membership is not None
+        self._replica = Replica(instance, folder / "scratch") if member else None
+        self._done = Progress()
+        """What was done before the query was started anew."""
         self._stop = threading.Event()
         self._since = 0.0
         self._beaten = 0.0
@@ -88,10 +102,13 @@ class Worker:
         self._check_continuation(job)
         self._since = time.monotonic()
         self._enter("ready")
-        decision = self._until(Step.WAIT)
-        if decision.step is Step.TAKE_OVER:
-            self._take_over(job, options, decision.reason)
-            decision = self._until(Step.RUN_ON)
+        try:
+            decision = self._until(Step.WAIT)
+            if decision.step is Step.TAKE_OVER:
+                self._take_over(job, options, decision.reason)
+                decision = self._carry_on(job, options)
+        except _LeavingError as leaving:
+            decision = leaving.decision
         return self._leave(decision)
 
     def close(self) -> None:
@@ -132,6 +149,7 @@ class Worker:
             _log.warning("no executor yet", waited=_EXECUTOR_SECONDS)
             return
         alone = not any(other.revision < self._info.revision for other in self._link.view.others)
+        alone = alone and (self._replica is None or not self._replica.others_run(time.time()))
         if alone and (self._data is None or self._data.there()):
             return  # Nobody runs the job meanwhile: the sooner its first batch, the better.
         done = rehearse(
@@ -168,27 +186,37 @@ class Worker:
             decision = decide(self._situation(), self._link.view, time.monotonic())
             if decision.step is not going:
                 return decision
+            if going is Step.STAND_BY and self._replica is not None:
+                self._replica.keep_up(self._look_up)
             if self._handle is not None:
                 self._handle.doze(_LOOK)
             else:
                 self._stop.wait(_LOOK / 5)
 
+    def _look_up(self) -> None:
+        """Say that the worker is alive while something takes time; leave it when that is decided."""
+        self._beat()
+        decision = decide(self._situation(), self._link.view, time.monotonic())
+        if decision.step is Step.STOP:
+            raise _LeavingError(decision)
+
     def _situation(self) -> Situation:
-        instance, view = self._instance, self._link.view
+        instance, view, replica = self._instance, self._link.view, self._replica
+        stands_by = replica is not None and replica.stands_by
         me = Situation(
             instance.revision,
             instance.attempt,
             instance.assignment.generation,
-            running=self._handle is not None,
+            running=self.place is not None and not stands_by,
             since=self._since,
             asked_to_stop=self._stop.is_set(),
+            stands_by=stands_by,
         )
-        drained = self._handle is not None and drains(view) and self._handle.drained()
+        whole = replica is None or replica.joined.whole
+        drained = self._handle is not None and whole and drains(view) and self._handle.drained()
         return replace(me, drained=drained)
 
     def _take_over(self, job: Job, options: DriverOptions, reason: str) -> None:
-        from penstock.spark.run import start
-
         instance = self._instance
         claim = Claim(instance.revision, instance.attempt)
         assignment = instance.assignment
@@ -196,14 +224,53 @@ class Worker:
         _log.info("taken over", folder=str(self.place), reason=reason)
         if self._data is not None:
             self._data.keep(self._starting)
-        self._handle = start(job, master=options.master, conf=options.settings, folder=self.place, taken=True)
+        elif self._replica is None:
+            refuse_if_agreed(Path(instance.storage), assignment)
+        if self._replica is not None:
+            self._replica.settle_in(drawn_for(job, self.place))
+            decision = self._until(Step.STAND_BY)
+            if decision.step is Step.STOP:
+                raise _LeavingError(decision)
+        self._start(job, options)
         self._enter("running")
+
+    def _start(self, job: Job, options: DriverOptions) -> None:
+        """Start the query; one of several replicas comes in before."""
+        from penstock.spark.run import start
+
+        assert self.place is not None, "taken over before"
+        if self._replica is not None:
+            self._replica.come_in(self._look_up)
+        self._handle = start(
+            job,
+            master=options.master,
+            conf=options.settings,
+            folder=self.place,
+            taken=True,
+            member=self._replica.member if self._replica is not None else None,
+        )
+
+    def _carry_on(self, job: Job, options: DriverOptions) -> Decision:
+        """Run the job, from a snapshot of another replica if this one cannot go on from what it has."""
+        while True:
+            try:
+                return self._until(Step.RUN_ON)
+            except (StrayedError, OutdatedError) as error:
+                if self._replica is None or self._handle is None:
+                    raise
+                _log.warning("begins again", reason=str(error))
+                self._replica.begin_again(error, time.monotonic())
+                self._done = self._progress()
+                handle, self._handle = self._handle, None
+                with suppress(PenstockError):  # What ended it is known.
+                    handle.stop()
+                self._start(job, options)
 
     def _leave(self, decision: Decision) -> Decision:
         self._enter("stopping")
         _log.info("stopping", outcome=decision.outcome, reason=decision.reason)
         if self._handle is not None:
-            self._handle.stop(let_out=decision.let_out)
+            self._stop_query(self._handle, let_out=decision.let_out)
         if self._data is not None and decision.outcome != "superseded":
             self._data.finish()
         elif self._data is not None:
@@ -222,6 +289,15 @@ class Worker:
                 _log.warning("result not written", seconds=_RESULT_SECONDS)
         self._link.told(_GOODBYE_SECONDS)
         return decision
+
+    def _stop_query(self, handle: Handle, *, let_out: bool) -> None:
+        try:
+            handle.stop(let_out=let_out)
+        except (StrayedError, OutdatedError) as error:
+            if self._replica is None:
+                raise
+            # The job goes on without it; whoever has its folder next begins again.
+            self._replica.begin_again(error, time.monotonic())
 
     def refuse(self, reason: str) -> None:
         """Tell the cluster that the job cannot run like this at all."""
@@ -250,7 +326,8 @@ class Worker:
         if self._driver is not None and not self._driver.answers():
             return
         self._beaten = now
-        self._tell(replace(self._info, progress=self._progress()))
+        joined = self._replica.look() if self._replica is not None else None
+        self._tell(replace(self._info, progress=self._progress(), joined=joined))
         write_heartbeat(self._folder, self._info)
 
     def _progress(self) -> Progress:
@@ -262,7 +339,7 @@ class Worker:
             lag = _quietly(lambda: self._handle.lag if self._handle is not None else None)
         else:
             lag = report.lag
-        new = _progress_of(report, lag, known.at)
+        new = _progress_of(self._done, report, lag, known.at)
         return new if new == known else replace(new, at=time.time())
 
 
@@ -273,14 +350,14 @@ def _quietly(ask: Callable[[], int | None]) -> int | None:
         return None  # A source that does not answer is the query's trouble, which says so.
 
 
-def _progress_of(report: Report, lag: int | None, at: float) -> Progress:
+def _progress_of(done: Progress, report: Report, lag: int | None, at: float) -> Progress:
     return Progress(
-        report.batches,
-        report.records_in,
-        report.records_out,
-        report.discarded,
-        report.late,
-        report.errors,
+        done.batches + report.batches,
+        done.records_in + report.records_in,
+        done.records_out + report.records_out,
+        done.discarded + report.discarded,
+        done.late + report.late,
+        done.errors + report.errors,
         lag,
         report.batch_seconds,
         at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-from penstock.cluster.documents import Assignment, WorkerInfo
+from penstock.cluster.documents import Assignment, Membership, WorkerInfo
 from penstock.daemons.following import (
     TAKE_OVER_AFTER,
     Decision,
@@ -28,6 +28,10 @@ def _worker(revision: int, attempt: int, phase: str) -> WorkerInfo:
     return WorkerInfo("job", revision, attempt, "n2", 1, phase, 0.0)
 
 
+def _member(runs: bool) -> Assignment:
+    return replace(_assignment(), job="job~1", membership=Membership(1, runs=runs))
+
+
 OTHERS: tuple[tuple[int, int], ...] = ((4, 9), (5, 1), (5, 3), (6, 1))
 ALL = [
     (
@@ -44,11 +48,22 @@ ALL = [
     ]
     for waited in (0.0, TAKE_OVER_AFTER, 10 * TAKE_OVER_AFTER)
 ]
+ALL_REPLICAS = [
+    (
+        replace(me, stands_by=stands_by, running=me.running and not stands_by),
+        replace(view, assignment=_member(runs)),
+        now,
+    )
+    for me, view, now in ALL
+    for stands_by in (False, True)
+    for runs in (False, True)
+    if view.assignment == _assignment()
+]
 
 
 def test_every_situation_keeps_the_rules() -> None:
     seen: set[Step] = set()
-    for me, view, now in ALL:
+    for me, view, now in ALL + ALL_REPLICAS:
         decision = decide(me, view, now)
         seen.add(decision.step)
         _check(me, view, now, decision)
@@ -80,6 +95,12 @@ def _check(me: Situation, view: View, now: float, decision: Decision) -> None:
         assert (decision.step, decision.outcome) == (Step.STOP, "superseded")
         assert decision.let_out == (view.assignment.generation != me.generation)
         return
+    # Who stands by comes in when it is told to, and at no other time; nobody else does either.
+    told = view.assignment.membership is not None and view.assignment.membership.runs
+    if me.stands_by:
+        assert decision.step is (Step.COME_IN if told else Step.STAND_BY)
+        return
+    assert decision.step not in (Step.STAND_BY, Step.COME_IN)
     # Nobody takes over from a worker that has not had its time.
     if decision.step is Step.TAKE_OVER and earlier:
         assert now - me.since >= TAKE_OVER_AFTER
@@ -128,3 +149,23 @@ def test_a_handover_goes_through_with_one_worker_at_a_time() -> None:
         assert list(phases.values()).count("running") <= 1
     assert history[0] == {5: "running", 6: "starting"}
     assert history[-1] == {5: "stopped", 6: "running"}
+
+
+def test_a_replica_stands_by_until_it_is_told_to_run() -> None:
+    waiting = replace(ME, running=False, stands_by=True)
+    assert decide(waiting, View(_member(runs=False)), 1e6).step is Step.STAND_BY
+    assert decide(waiting, View(_member(runs=True)), 100.0) == Decision(Step.COME_IN, "told to run")
+    # Its successor is told to run, and is not up yet: then this one runs until it is.
+    later = replace(_member(runs=True), revision=6)
+    starting = View(later, (_worker(6, 1, "starting"),))
+    assert decide(waiting, starting, 100.0).step is Step.COME_IN
+    assert decide(replace(waiting, stands_by=False, running=True), starting, 100.0).step is Step.RUN_ON
+    ready = View(later, (_worker(6, 1, "ready"),))
+    assert decide(waiting, ready, 100.0).outcome == "superseded"
+    assert decide(waiting, View(None), 100.0).final, "a job that was ended ends for who stands by, too"
+    assert decide(replace(waiting, asked_to_stop=True), View(_member(runs=True)), 100.0).outcome == "stopped"
+
+
+def test_a_replica_that_runs_takes_no_notice_of_a_wish_to_wait() -> None:
+    """Who has begun to run can be told to wait by a new revision only."""
+    assert decide(ME, View(_member(runs=False)), 100.0).step is Step.RUN_ON

@@ -1,0 +1,251 @@
+"""How a worker comes in among the other replicas of its job, or comes in again.
+
+Replicas share a folder with what they have agreed on, and can read each other's folders. Nothing here asks
+the store or the master: replicas that see the same storage get along without either.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock.cluster.documents import Assignment
+from penstock.cluster.members import job_of, member_name, number_of
+from penstock.engine.agreement.core import Entrance, Shared, enter
+from penstock.engine.agreement.folder import Agreement, Charter
+from penstock.engine.agreement.joining import (
+    STRAYED,
+    Copier,
+    CopyError,
+    copy_snapshot,
+    empty,
+    join_blank,
+    last_batch,
+    skip_to,
+)
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.ledger import Ledger
+from penstock.engine.positions import Positions
+from penstock.errors import JobFailedError, OutdatedError
+from penstock.logs import get_logger
+from penstock.private_files import write_private
+
+FOUND_AFTER = 10.0
+"""Seconds after which another replica founds the agreement if the first has never begun."""
+TRUST_AFTER = 5.0
+"""Seconds that a replica which has strayed waits for one that has the state behind the output that counts."""
+GIVE_UP_AFTER = 60.0
+_LOOK = 0.05
+
+_log = get_logger(__name__)
+
+Look = Callable[[], None]
+"""Called again and again while something takes time. May raise, and so end it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Where the replicas of a job have their files, as one of them sees it."""
+
+    storage: Path
+    name: str
+    """Of that one."""
+    lineage: int = 0
+    """Replicas that forget what was done up to this revision agree apart from those that do not."""
+
+    @property
+    def job(self) -> str:
+        """The job of all of them."""
+        return job_of(self.name)
+
+    @property
+    def agreement(self) -> Path:
+        """Where they agree."""
+        return self.storage / "agreements" / self.job / str(self.lineage)
+
+    def base(self, name: str) -> Path:
+        """Return the place of a replica's folders."""
+        return self.storage / "cluster-jobs" / name
+
+    def others(self) -> dict[str, int]:
+        """Return the last batch of each other replica that has ever begun; -1 if it is no help."""
+        places = self.storage / "cluster-jobs"
+        names = sorted(path.name for path in places.iterdir()) if places.is_dir() else []
+        return {
+            name: last_batch(self.base(name), after=self.lineage)
+            for name in names
+            if job_of(name) == self.job and name != self.name
+        }
+
+
+def group_of(storage: Path, assignment: Assignment) -> Group:
+    """Return the group of a worker, whether or not it knows itself that there is one."""
+    if assignment.membership is not None:
+        return Group(storage, assignment.job, assignment.membership.lineage)
+    return Group(storage, assignment.job, (assignment.forget or 0) if assignment.fresh else 0)
+
+
+@dataclass(frozen=True)
+class Stray:
+    """That a replica must not go on from what it has: where it came to another result, and whose counts."""
+
+    batch: int
+    by: str
+
+
+def note_stray(folder: Path, stray: Stray) -> None:
+    """Leave word in a replica's folder, for whoever has it next."""
+    write_private(folder / STRAYED, json.dumps(asdict(stray)))
+
+
+def read_stray(folder: Path) -> Stray | None:
+    """Read what was left; a note that cannot be read says that much, too."""
+    try:
+        return Stray(**json.loads((folder / STRAYED).read_text()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        return Stray(0, "")
+
+
+def trusted(stray: Stray, others: Mapping[str, int], waited: float) -> Mapping[str, int] | None:
+    """Return which replicas one that has strayed may copy: those that have the state behind what counts.
+
+    An empty answer says that it has to wait for them; None that nobody has that state, because who made the
+    output died before it noted it. The own result is then as good as any.
+
+    >>> trusted(Stray(5, "count"), {"count": 6, "count~2": 7}, 0.0)
+    {'count': 6}
+    >>> trusted(Stray(5, "count"), {"count": 4, "count~2": 5}, 0.0)
+    {'count~2': 5}
+    >>> trusted(Stray(5, "count"), {"count": 4}, 1.0), trusted(Stray(5, "count"), {"count": 4}, 60.0)
+    ({}, None)
+    """
+    able = {name: last for name, last in others.items() if last >= stray.batch}
+    if stray.by in able:
+        return {stray.by: able[stray.by]}
+    return able if able or waited < TRUST_AFTER else None
+
+
+class ComingIn:
+    """One way in, for a replica that has its folder."""
+
+    def __init__(
+        self, group: Group, blueprint: Blueprint, copier: Copier | None = None, *, blank: bool = False
+    ) -> None:
+        self._group = group
+        self._blueprint = blueprint
+        self._folders = blueprint.folders
+        self._folder = Path(blueprint.folders.root)
+        self._agreement = Agreement(group.agreement)
+        self._number = number_of(group.name)
+        self._copier = copier
+        self._blank = blank
+        self._failed: dict[str, CopyError] = {}
+        self._noted: Entrance | None = None
+        self.tolerates = -1
+        """Up to which batch nobody has what this replica lacks: its own results are as good as any."""
+
+    def found(self) -> None:
+        """Make the shared place, if this is the first replica and nobody has."""
+        if self._number == 0 and self._agreement.shared() is None:
+            self._found()
+
+    def go(self, look: Look) -> None:
+        """Bring the folder to where the query can start. Raises JobFailedError when that is not possible."""
+        began = time.monotonic()
+        while not self._step(look, time.monotonic() - began):
+            time.sleep(_LOOK)
+
+    def _step(self, look: Look, waited: float) -> bool:
+        """Do what is next, and say whether that was all."""
+        look()
+        own = Ledger(self._folders.ledger).latest_batch()
+        shared = self._agreement.shared()
+        others: Mapping[str, int] = self._group.others()
+        if shared is None:
+            self._check_not_lost(own, others)
+            if self._number == 0 or (waited >= FOUND_AFTER and not self._begun()):
+                self._found()
+            return False
+        stray = read_stray(self._folder)
+        if stray is not None:
+            able = trusted(stray, others, waited)
+            if able is None:
+                _log.warning("nobody has the state behind what counts", batch=stray.batch, by=stray.by)
+                self.tolerates = stray.batch
+                (self._folder / STRAYED).unlink(missing_ok=True)
+                return False
+            others = able
+        others = {name: last for name, last in others.items() if name not in self._failed}
+        entrance, whom = enter(self._number, own, shared, others, stray=stray is not None)
+        if entrance is not self._noted:
+            self._noted = entrance
+            _log.info("comes in", how=entrance.value, whom=whom, own=own, others=dict(others))
+        if entrance is Entrance.COPY:
+            return self._copy(whom, others[whom], look)
+        if entrance is Entrance.SKIP:
+            return self._skip(shared)
+        if entrance is Entrance.WAIT and (self._failed or waited >= GIVE_UP_AFTER):
+            raise self._unable(shared)
+        return entrance is not Entrance.WAIT
+
+    def _begun(self) -> bool:
+        """Whether the first replica has ever begun: as long as it might decide alone, nobody founds."""
+        return self._group.base(member_name(self._group.job, 0)).exists()
+
+    def _found(self) -> None:
+        own = Ledger(self._folders.ledger).latest_batch()
+        sources = Positions(self._blueprint).begin() if own < 0 else {}
+        self._agreement.found(Charter(own + 1, sources))
+        _log.info("agreement founded", folder=str(self._group.agreement), begin=own + 1)
+
+    def _copy(self, whom: str, last: int, look: Look) -> bool:
+        source = self._group.base(whom)
+        try:
+            if last < 0:
+                empty(self._folders)  # Nobody has done anything yet: it begins again with the first batch.
+            elif self._blank:
+                last = join_blank(source, self._folders, look)
+            elif self._copier is not None:
+                last = self._copier.copy(source, look)
+            else:
+                last = copy_snapshot(source, self._folders, look)
+        except CopyError as error:
+            _log.warning("not copied", replica=whom, reason=str(error))
+            self._failed[whom] = error
+            return False
+        _log.info("copied", replica=whom, batch=last)
+        (self._folder / STRAYED).unlink(missing_ok=True)
+        return True
+
+    def _skip(self, shared: Shared) -> bool:
+        """Go on after the last batch that is committed: a job that keeps nothing needs no more."""
+        with suppress(OutdatedError):  # All of them may have been forgotten since.
+            for batch in range(shared.head, shared.floor - 1, -1):
+                commit = self._agreement.committed(batch)
+                if commit is not None:
+                    skip_to(commit, self._folders)
+                    (self._folder / STRAYED).unlink(missing_ok=True)
+                    return True
+        return False
+
+    def _check_not_lost(self, own: int, others: Mapping[str, int]) -> None:
+        """Never found anew what was there: batches would come out twice."""
+        known = [*others.values(), *([own] if self._number else [])]
+        if max(known, default=-1) >= 0:
+            raise JobFailedError(
+                f"job {self._group.job!r}: {self._group.agreement} is gone, and with it what replicas have"
+                " agreed on: put it back, or start from scratch (--fresh)"
+            )
+
+    def _unable(self, shared: Shared) -> JobFailedError:
+        reasons = "".join(f"; {name}: {error}" for name, error in sorted(self._failed.items()))
+        return JobFailedError(
+            f"job {self._group.job!r}: replica {self._group.name} needs a snapshot of a batch from"
+            f" {shared.floor - 1} on, and no other replica has one{reasons}"
+        )

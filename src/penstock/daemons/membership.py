@@ -1,0 +1,167 @@
+"""A worker as one of the replicas of its job: it comes in, stands by, begins again, and says where it is."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.cluster.documents import Assignment, Difference, Joined
+from penstock.daemons.coming_in import ComingIn, Look, Stray, group_of, note_stray, read_stray
+from penstock.daemons.instance import Instance
+from penstock.engine.agreement.folder import Agreement
+from penstock.engine.agreement.joining import STRAYED, Copier, CopyError, copy_snapshot
+from penstock.engine.agreement.member import Member
+from penstock.engine.blueprint import Blueprint, draw
+from penstock.engine.ledger import Ledger
+from penstock.errors import JobFailedError, PenstockError, StrayedError, SupersededError
+from penstock.graph.job import Job
+from penstock.logs import get_logger
+
+MOST_REBUILDS = 5
+"""How often, within a minute, a replica begins again before it leaves that to its supervisor."""
+_MINUTE = 60.0
+_KEEP_UP = 2.0
+_ALIVE = 10.0
+
+_log = get_logger(__name__)
+
+
+def refuse_if_agreed(storage: Path, assignment: Assignment) -> None:
+    """Raise SupersededError when a worker that would decide alone comes to a job that has replicas by now."""
+    if Agreement(group_of(storage, assignment).agreement).charter() is not None:
+        raise SupersededError(f"the replicas of job {assignment.job!r} agree on its batches by now")
+
+
+class Replica:
+    """One worker's part in the replicas of its job."""
+
+    def __init__(self, instance: Instance, scratch: Path) -> None:
+        membership = instance.assignment.membership
+        assert membership is not None, "only for one of several replicas"
+        self._instance = instance
+        self._membership = membership
+        self._scratch = scratch
+        self._group = group_of(Path(instance.storage), instance.assignment)
+        self._agreement = Agreement(self._group.agreement)
+        self._blueprint: Blueprint | None = None
+        self._copier: Copier | None = None
+        self._kept_up = 0.0
+        self._rebuilds: list[float] = []
+        self._tolerates = -1
+        self._since = -1
+        self._differed: Difference | None = None
+        self.stands_by = False
+        """Whether it has its folder and waits to be told to run."""
+        self.joined = Joined()
+        """How it stands among the others, as of the last look."""
+
+    @property
+    def member(self) -> Member:
+        """What the engine has to know."""
+        return Member(
+            self._instance.job,
+            self._membership.number,
+            str(self._group.agreement),
+            self._instance.assignment.generation,
+            holds=self._membership.replication == "standby",
+            scratch=str(self._scratch / "held"),
+            tolerates=self._tolerates,
+        )
+
+    def others_run(self, now: float) -> bool:
+        """Whether another replica is at work, so that nobody waits for this one."""
+        if not self._membership.runs:
+            return True
+        if self._agreement.shared() is None:
+            return False
+        standings = self._agreement.standings().values()
+        return any(one.name != self._instance.job and now - one.at < _ALIVE for one in standings)
+
+    def settle_in(self, blueprint: Blueprint) -> None:
+        """Take note that the replica's folder is this worker's now."""
+        blueprint.folders.create()
+        self._blueprint = blueprint
+        self.stands_by = not self._membership.runs
+        # The first founds even if it stands by: as long as it might decide alone, others must not.
+        self._way_in().found()
+
+    def keep_up(self, look: Look) -> None:
+        """Every other second, bring the folder to where another replica is, so that it can go on at once."""
+        if time.monotonic() - self._kept_up < _KEEP_UP:
+            return
+        others = self._group.others()
+        best = max(sorted(others), key=lambda name: others[name], default="")
+        if best and others[best] >= 0:
+            try:
+                self._keep_up_with(self._group.base(best), look)
+            except CopyError as error:
+                _log.info("not copied", replica=best, reason=str(error))
+        self._kept_up = time.monotonic()
+
+    def _keep_up_with(self, source: Path, look: Look) -> None:
+        folders = self._drawn.folders
+        if read_stray(self._folder) is not None:
+            copy_snapshot(source, folders, look)
+            (self._folder / STRAYED).unlink(missing_ok=True)
+        self._copier = self._copier or Copier(folders)
+        self._copier.copy(source, look)
+
+    def come_in(self, look: Look) -> None:
+        """Bring the folder to where the query can start."""
+        self.stands_by = False
+        way_in = self._way_in()
+        way_in.go(look)
+        self._copier = None
+        self._tolerates = max(self._tolerates, way_in.tolerates)
+        self._since = Ledger(self._drawn.folders.ledger).latest_batch()
+
+    def begin_again(self, error: PenstockError, now: float) -> None:
+        """Note why the replica must not go on from what it has. Raises JobFailedError if it was so too often.
+
+        ``now`` counts seconds, from whenever.
+        """
+        self._rebuilds = [at for at in self._rebuilds if now - at < _MINUTE] + [now]
+        if isinstance(error, StrayedError):
+            note_stray(self._folder, Stray(error.batch, error.by))
+            if error.alarming:
+                self._differed = Difference(error.batch, error.vertex, error.by, error.reason, time.time())
+        if len(self._rebuilds) > MOST_REBUILDS:
+            raise JobFailedError(
+                f"replica {self._instance.job!r} had to begin again {len(self._rebuilds)} times within a"
+                f" minute: {error}. Tasks must give the same result in every replica: see what they take from"
+                " clocks, random numbers, files or services"
+            ) from error
+
+    def look(self) -> Joined:
+        """See how the replica stands among the others."""
+        if self._blueprint is None:
+            return self.joined
+        folders = self._blueprint.folders
+        # What keeps it from looking is the query's trouble, which says so.
+        with suppress(PenstockError, OSError):
+            batch = Ledger(folders.ledger).latest_batch()
+            shared = self._agreement.shared()
+            head = shared.head if shared is not None else -1
+            self.joined = Joined(
+                batch, max(head, batch), self._since, not folders.unwhole.exists(), self._differed
+            )
+        return self.joined
+
+    @property
+    def _drawn(self) -> Blueprint:
+        assert self._blueprint is not None, "settled in before"
+        return self._blueprint
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._drawn.folders.root)
+
+    def _way_in(self) -> ComingIn:
+        blank = self._membership.recovery == "next-window"
+        return ComingIn(self._group, self._drawn, self._copier, blank=blank)
+
+
+def drawn_for(job: Job, place: Path) -> Blueprint:
+    """Draw a job as far as coming in needs it."""
+    return draw(job, folder=place, buckets=1, sides={})

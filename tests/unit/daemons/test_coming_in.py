@@ -1,0 +1,290 @@
+"""How a worker comes in among the replicas of its job, with folders of others that nobody runs in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.cluster.documents import Assignment, Membership
+from penstock.daemons import coming_in
+from penstock.daemons.coming_in import ComingIn, Group, Stray, group_of, note_stray, read_stray
+from penstock.engine.agreement.folder import Agreement, Charter, Plan
+from penstock.engine.blueprint import Blueprint, draw
+from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.takeover import Claim, current, take_over
+from penstock.errors import JobFailedError
+
+LINEAGE = 3
+
+
+def _look() -> None:
+    """Stand for a worker that beats and is not asked to stop."""
+
+
+class World:
+    """A shared folder with replicas of one job."""
+
+    def __init__(self, storage: Path) -> None:
+        self.storage = storage
+        self.agreement = Agreement(storage / "agreements" / "job" / str(LINEAGE))
+
+    def has(self, name: str, last: int, *, revision: int = LINEAGE + 1) -> Path:
+        """Have a replica that has come so far."""
+        base = self.storage / "cluster-jobs" / name
+        folder = take_over(base, Claim(revision, 1)) if not base.exists() else base / _held(base)
+        if last >= 0:
+            Ledger(folder / "ledger").commit(Entry(last, {"batch": last + 1, "sources": {}}))
+        return folder
+
+    def agree(self, begin: int, head: int, floor: int = 0) -> None:
+        """Have the replicas agree on some batches."""
+        self.agreement.found(Charter(begin, {}))
+        for batch in range(begin, head + 1):
+            self.agreement.propose(Plan(batch, {"batch": batch + 1}, "job", 0.0))
+        if floor > begin:
+            self.agreement.forget(floor)
+
+    def way_in(self, name: str, *, blank: bool = False) -> ComingIn:
+        """Have a replica come in that has its folder."""
+        return ComingIn(Group(self.storage, name, LINEAGE), self.drawn(name), blank=blank)
+
+    def drawn(self, name: str) -> Blueprint:
+        """Draw the job for a replica."""
+        job = ps.Job("job")
+        job.source("in", ps.MemorySource(["a"])) >> job.sink("out", ps.MemorySink())
+        base = self.storage / "cluster-jobs" / name
+        place = base / _held(base) if base.exists() else self.has(name, -1)
+        blueprint = draw(job, folder=place, buckets=1, sides={})
+        blueprint.folders.create()
+        return blueprint
+
+    def last(self, name: str) -> int:
+        """Return how far a replica is."""
+        base = self.storage / "cluster-jobs" / name
+        return Ledger(base / _held(base) / "ledger").latest_batch()
+
+
+def _held(base: Path) -> str:
+    claim = current(base)
+    assert claim is not None
+    return claim.name
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = {"FOUND_AFTER": 0.2, "TRUST_AFTER": 0.2, "GIVE_UP_AFTER": 0.4, "_LOOK": 0.002}
+    for name, seconds in soon.items():
+        monkeypatch.setattr(coming_in, name, seconds)
+
+
+def test_the_first_replica_founds_with_the_begin_of_the_sources(world: World) -> None:
+    world.way_in("job").go(_look)
+    charter = world.agreement.charter()
+    assert charter is not None
+    assert charter.begin == 0
+    assert set(charter.sources) == {"in"}
+
+
+def test_the_first_replica_of_a_job_that_has_run_alone_founds_after_its_last_batch(world: World) -> None:
+    world.has("job", 41)
+    world.way_in("job").go(_look)
+    assert world.agreement.charter() == Charter(42, {})
+
+
+def test_others_wait_for_the_first(world: World) -> None:
+    world.has("job", -1)
+    looks = iter(range(10_000))
+    done = threading.Event()
+
+    def look() -> None:
+        if next(looks) == 300:
+            world.way_in("job").go(_look)
+            done.set()
+
+    world.way_in("job~1").go(look)
+    assert done.is_set(), "it has waited for longer than it waits for one that never began"
+
+
+def test_another_founds_when_the_first_has_never_begun(world: World) -> None:
+    began = time.monotonic()
+    world.way_in("job~2").go(_look)
+    assert time.monotonic() - began >= coming_in.FOUND_AFTER
+    assert world.agreement.charter() is not None
+
+
+def test_who_waits_leaves_when_it_is_asked_to(world: World) -> None:
+    world.has("job", -1)
+
+    class AskedError(Exception):
+        pass
+
+    looks = iter(range(10_000))
+
+    def look() -> None:
+        if next(looks) == 5:
+            raise AskedError
+
+    with pytest.raises(AskedError):
+        world.way_in("job~1").go(look)
+
+
+# What is agreed on (begin, head, floor), how far each replica is, and how far this one is when it is in.
+CASES: dict[str, tuple[tuple[int, int, int], dict[str, int], int]] = {
+    "begins like the others": ((0, 5, 0), {"job": 4}, -1),
+    "goes on from its own": ((0, 9, 0), {"job": 8, "job~1": 7}, 7),
+    "copies, far behind": ((0, 90, 0), {"job": 88, "job~1": 7}, 88),
+    "copies, without history": ((60, 90, 60), {"job": 88}, 88),
+    "copies, behind the floor": ((0, 30, 25), {"job": 28, "job~1": 20}, 28),
+    "copies the best": ((60, 90, 60), {"job": 80, "job~2": 85}, 85),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_replica_comes_in_as_it_must(world: World, case: str) -> None:
+    agreed, histories, last = CASES[case]
+    world.agree(*agreed)
+    for name, own in histories.items():
+        world.has(name, own)
+    world.way_in("job~1").go(_look)
+    assert world.last("job~1") == last
+
+
+def test_what_is_forgotten_is_not_copied(world: World) -> None:
+    world.agree(60, 90)
+    world.has("job", 80)
+    world.has("job~2", 85, revision=LINEAGE)
+    world.way_in("job~1").go(_look)
+    assert world.last("job~1") == 80
+
+
+def test_when_one_cannot_be_copied_another_is(world: World) -> None:
+    world.agree(60, 90)
+    world.has("job", 80)
+    (world.has("job~2", 85) / "ledger" / f"{85:012d}.json").write_text("{}")
+    world.way_in("job~1").go(_look)
+    assert world.last("job~1") == 80
+
+
+def test_when_nobody_can_be_copied_the_reasons_are_told(world: World) -> None:
+    world.agree(60, 90)
+    (world.has("job", 85) / "ledger" / f"{85:012d}.json").write_text("{}")
+    with pytest.raises(JobFailedError, match=r"job 'job'.*from 59 on.*job: .*85.json is damaged"):
+        world.way_in("job~1").go(_look)
+
+
+def test_when_nobody_has_what_is_needed_it_gives_up_in_time(world: World) -> None:
+    world.agree(0, 90, 70)
+    world.has("job", 50)
+    with pytest.raises(JobFailedError, match="no other replica has one"):
+        world.way_in("job~1").go(_look)
+
+
+@pytest.mark.parametrize(
+    ("name", "histories"), [("job", {"job~1": 5}), ("job~1", {"job": 5}), ("job~1", {"job~1": 5})]
+)
+def test_an_agreement_that_is_gone_is_not_made_anew(
+    world: World, name: str, histories: dict[str, int]
+) -> None:
+    for other, last in histories.items():
+        world.has(other, last)
+    with pytest.raises(JobFailedError, match=f"agreements/job/{LINEAGE} is gone"):
+        world.way_in(name).go(_look)
+
+
+class TestStray:
+    """A replica that must not go on from what it has."""
+
+    def test_it_copies_whose_result_counts(self, world: World) -> None:
+        world.agree(0, 9)
+        world.has("job", 6)
+        world.has("job~2", 8)
+        note_stray(world.has("job~1", 5), Stray(6, "job"))
+        world.way_in("job~1").go(_look)
+        assert world.last("job~1") == 6
+        assert read_stray(world.has("job~1", -1)) is None
+
+    def test_it_waits_until_that_one_has_noted_its_batch(self, world: World) -> None:
+        world.agree(0, 9)
+        world.has("job", 5)
+        note_stray(world.has("job~1", 5), Stray(6, "job"))
+        looks = iter(range(10_000))
+
+        def look() -> None:
+            if next(looks) == 5:
+                world.has("job", 6)
+
+        world.way_in("job~1").go(look)
+        assert world.last("job~1") == 6
+
+    def test_it_keeps_what_it_has_when_nobody_has_noted_that_batch(self, world: World) -> None:
+        """Who made what counts died before it could: nobody could ever follow it."""
+        world.agree(0, 9)
+        world.has("job", 5)
+        folder = world.has("job~1", 5)
+        note_stray(folder, Stray(6, "job"))
+        way_in = world.way_in("job~1")
+        way_in.go(_look)
+        assert (world.last("job~1"), way_in.tolerates) == (5, 6)
+        assert read_stray(folder) is None
+
+    def test_it_rebuilds_again_after_a_crash_in_the_middle(self, world: World) -> None:
+        world.agree(0, 9)
+        world.has("job", 8)
+        folder = world.has("job~1", 8)
+        note_stray(folder, Stray(6, "job"))
+
+        class CrashError(Exception):
+            pass
+
+        def crash(*_: object) -> int:
+            raise CrashError
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(coming_in, "copy_snapshot", crash)
+            with pytest.raises(CrashError):
+                world.way_in("job~1").go(_look)
+        assert read_stray(folder) == Stray(6, "job")
+        world.way_in("job~1").go(_look)
+        assert read_stray(folder) is None
+        assert world.last("job~1") == 8
+
+    def test_others_do_not_copy_it(self, world: World) -> None:
+        world.agree(60, 90)
+        note_stray(world.has("job", 89), Stray(80, "job~2"))
+        world.has("job~2", 85)
+        world.way_in("job~1").go(_look)
+        assert world.last("job~1") == 85
+
+    def test_a_damaged_note_is_a_note(self, world: World) -> None:
+        folder = world.has("job~1", 3)
+        note_stray(folder, Stray(1, "job"))
+        (folder / "strayed").write_text("{")
+        assert read_stray(folder) == Stray(0, "")
+
+
+def test_a_blank_replica_takes_no_state(world: World) -> None:
+    world.agree(60, 90)
+    world.has("job", 80)
+    world.way_in("job~1", blank=True).go(_look)
+    assert world.last("job~1") == 80
+    assert world.drawn("job~1").folders.unwhole.exists()
+
+
+def test_where_a_group_agrees() -> None:
+    plain = Assignment("job", 1, 7, 1, "b", "job.py", "n1", 1, 1)
+    storage = Path("/shared")
+    assert group_of(storage, plain).agreement == storage / "agreements/job/0"
+    fresh = replace(plain, fresh=True, forget=5)
+    assert group_of(storage, fresh).agreement == storage / "agreements/job/5"
+    member = replace(plain, job="job~2", membership=Membership(2, lineage=5))
+    assert group_of(storage, member).agreement == storage / "agreements/job/5"

@@ -1,0 +1,223 @@
+"""A worker as one of several replicas: how it stands by, begins again, and says where it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.cluster.documents import Assignment, Membership
+from penstock.daemons import membership
+from penstock.daemons.coming_in import Stray, note_stray, read_stray
+from penstock.daemons.instance import Instance
+from penstock.daemons.membership import MOST_REBUILDS, Replica, drawn_for, refuse_if_agreed
+from penstock.engine.agreement.folder import Agreement, Charter, Plan, Standing
+from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.takeover import Claim, take_over
+from penstock.errors import JobFailedError, OutdatedError, StrayedError, SupersededError
+
+ASSIGNMENT = Assignment("job~1", 1, 2, 7, "b", "job.py", "n1", 1, 1, membership=Membership(1))
+
+
+def _look() -> None:
+    """Stand for a worker that beats and is not asked to stop."""
+
+
+def _replica(storage: Path, own: Membership | None = None) -> Replica:
+    assignment = replace(ASSIGNMENT, membership=own or Membership(1))
+    instance = Instance("job~1", "n1", "h", 2, 1, "c", "/", "k", str(storage), "b", assignment)
+    return Replica(instance, storage / "scratch")
+
+
+def _settled(storage: Path, own: Membership | None = None) -> tuple[Replica, Path]:
+    """Return a replica that has its folder, and that folder."""
+    replica = _replica(storage, own)
+    place = take_over(storage / "cluster-jobs" / "job~1", Claim(2, 1))
+    job = ps.Job("job")
+    job.source("in", ps.MemorySource(["a"])) >> job.sink("out", ps.MemorySink())
+    replica.settle_in(drawn_for(job, place))
+    return replica, place
+
+
+def _advance(folder: Path, batch: int) -> None:
+    Ledger(folder / "ledger").commit(Entry(batch, {"batch": batch + 1, "sources": {}}))
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    """The folder of the first replica, which has done ten batches."""
+    folder = take_over(tmp_path / "cluster-jobs" / "job", Claim(1, 1))
+    agreement = _agreement(tmp_path)
+    agreement.found(Charter(0, {}))
+    for batch in range(10):
+        agreement.propose(Plan(batch, {"batch": batch + 1}, "job", 0.0))
+        _advance(folder, batch)
+    return folder
+
+
+def _agreement(storage: Path) -> Agreement:
+    return Agreement(storage / "agreements" / "job" / "0")
+
+
+def test_what_the_engine_is_told(tmp_path: Path) -> None:
+    member = _replica(tmp_path, Membership(1, lineage=4, replication="standby")).member
+    assert (member.name, member.number, member.generation, member.holds) == ("job~1", 1, 7, True)
+    assert member.folder == tmp_path / "agreements" / "job" / "4"
+    assert Path(member.scratch).is_relative_to(tmp_path / "scratch")
+    assert not _replica(tmp_path).member.holds
+
+
+def test_it_says_where_it_is(tmp_path: Path, first: Path) -> None:
+    replica = _replica(tmp_path)
+    assert replica.look().batch == -1
+    replica, place = _settled(tmp_path)
+    replica.come_in(_look)
+    joined = replica.look()
+    assert (joined.batch, joined.head, joined.since, joined.in_step) == (-1, 9, -1, False)
+    for batch in range(8):
+        _advance(place, batch)
+    joined = replica.look()
+    assert (joined.batch, joined.head, joined.in_step, joined.caught_up) == (7, 9, True, 1.0)
+    (place / "unwhole").touch()
+    assert not replica.look().whole
+    (place / "ledger").rename(place / "gone")
+    assert replica.look().batch == 7, "what it said last stands as long as it cannot look"
+
+
+def test_who_is_at_work(tmp_path: Path, first: Path) -> None:
+    replica = _replica(tmp_path)
+    assert not replica.others_run(100.0)
+    _agreement(tmp_path).stand(Standing("job~1", 9, 99.0))
+    assert not replica.others_run(100.0), "that is this one, before it died"
+    _agreement(tmp_path).stand(Standing("job", 9, 99.0))
+    assert replica.others_run(100.0)
+    assert not replica.others_run(200.0)
+    assert _replica(tmp_path / "elsewhere", Membership(1, runs=False)).others_run(0.0), "nobody waits for it"
+
+
+def test_nobody_is_at_work_before_there_is_an_agreement(tmp_path: Path) -> None:
+    assert not _replica(tmp_path).others_run(0.0)
+
+
+def test_who_stands_by_keeps_up_and_then_comes_in_at_once(
+    tmp_path: Path, first: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_KEEP_UP", 0.0)
+    replica, place = _settled(tmp_path, Membership(1, runs=False))
+    assert replica.stands_by
+    replica.keep_up(_look)
+    assert Ledger(place / "ledger").latest_batch() == 9
+    _advance(first, 10)
+    replica.keep_up(_look)
+    assert replica.look().batch == 10
+    replica.come_in(_look)
+    assert not replica.stands_by
+    assert replica.look().since == 10
+
+
+def test_who_stands_by_looks_only_now_and_then(tmp_path: Path, first: Path) -> None:
+    replica, place = _settled(tmp_path, Membership(1, runs=False))
+    replica.keep_up(_look)
+    _advance(first, 10)
+    replica.keep_up(_look)
+    assert Ledger(place / "ledger").latest_batch() == 9
+
+
+def test_who_stands_by_alone_has_nothing_to_copy(tmp_path: Path) -> None:
+    replica, place = _settled(tmp_path, Membership(1, runs=False))
+    replica.keep_up(_look)
+    assert Ledger(place / "ledger").latest_batch() == -1
+
+
+def test_who_stands_by_and_had_strayed_drops_what_it_had(tmp_path: Path, first: Path) -> None:
+    replica, place = _settled(tmp_path, Membership(1, runs=False))
+    _advance(place, 55)
+    note_stray(place, Stray(5, "job"))
+    replica.keep_up(_look)
+    assert Ledger(place / "ledger").latest_batch() == 9
+    assert read_stray(place) is None
+
+
+def test_the_first_founds_even_if_it_stands_by(tmp_path: Path) -> None:
+    assignment = replace(ASSIGNMENT, job="job", membership=Membership(0, runs=False))
+    instance = Instance("job", "n1", "h", 2, 1, "c", "/", "k", str(tmp_path), "b", assignment)
+    replica = Replica(instance, tmp_path / "scratch")
+    job = ps.Job("job")
+    job.source("in", ps.MemorySource(["a"])) >> job.sink("out", ps.MemorySink())
+    replica.settle_in(drawn_for(job, take_over(tmp_path / "cluster-jobs" / "job", Claim(2, 1))))
+    assert _agreement(tmp_path).charter() is not None
+
+
+def _stray(batch: int, *, alarming: bool = True) -> StrayedError:
+    return StrayedError("job", batch, "out", "job", "it differs", alarming)
+
+
+def test_it_begins_again_from_who_is_right_and_tells(tmp_path: Path, first: Path) -> None:
+    replica, place = _settled(tmp_path)
+    replica.come_in(_look)
+    _advance(place, 0)
+    before = time.time()
+    replica.begin_again(_stray(1), 0.0)
+    assert read_stray(place) == Stray(1, "job")
+    replica.come_in(_look)
+    joined = replica.look()
+    assert (joined.batch, joined.since) == (9, 9)
+    assert joined.differed is not None
+    assert (joined.differed.batch, joined.differed.vertex, joined.differed.by) == (1, "out", "job")
+    assert joined.differed.reason == "it differs"
+    assert joined.differed.at >= before
+
+
+def test_a_difference_that_was_to_be_expected_is_no_alarm(tmp_path: Path, first: Path) -> None:
+    replica, place = _settled(tmp_path)
+    replica.begin_again(_stray(1, alarming=False), 0.0)
+    assert read_stray(place) == Stray(1, "job")
+    assert replica.look().differed is None
+
+
+def test_who_is_behind_is_not_of_another_mind(tmp_path: Path, first: Path) -> None:
+    replica, place = _settled(tmp_path)
+    replica.begin_again(OutdatedError("batch 3 is history"), 0.0)
+    assert read_stray(place) is None
+    assert replica.look().differed is None
+
+
+@pytest.mark.parametrize(
+    ("pace", "fails"), [(lambda n: 1.0 * n, True), (lambda n: 60.0 * n / MOST_REBUILDS, False)]
+)
+def test_who_begins_again_too_often_leaves_it_to_its_supervisor(
+    tmp_path: Path, pace: Callable[[int], float], fails: bool
+) -> None:
+    replica, place = _settled(tmp_path)
+    for number in range(MOST_REBUILDS):
+        replica.begin_again(_stray(number), pace(number))
+    if fails:
+        with pytest.raises(JobFailedError, match=r"'job~1' had to begin again 6 times.*'out', batch 5"):
+            replica.begin_again(_stray(5), pace(5))
+    else:
+        replica.begin_again(_stray(5), pace(5))
+    assert read_stray(place) == Stray(5, "job"), "the next attempt begins again, too"
+
+
+def test_who_tolerates_says_so_to_the_engine(
+    tmp_path: Path, first: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.daemons.coming_in.TRUST_AFTER", 0.0)
+    replica, place = _settled(tmp_path)
+    _advance(place, 9)
+    replica.begin_again(_stray(10), 0.0)
+    replica.come_in(_look)
+    assert replica.member.tolerates == 10
+
+
+def test_a_worker_that_knows_of_no_replicas_does_not_decide_alone(tmp_path: Path) -> None:
+    alone = replace(ASSIGNMENT, job="job", membership=None)
+    refuse_if_agreed(tmp_path, alone)
+    _agreement(tmp_path).found(Charter(0, {}))
+    with pytest.raises(SupersededError, match="the replicas of job 'job' agree"):
+        refuse_if_agreed(tmp_path, alone)
+    refuse_if_agreed(tmp_path, replace(alone, fresh=True, forget=3))
