@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
-from worker_lab import JOB, Lab, kill_tree, wait_for
+from worker_lab import HERE, JOB, Lab, kill_tree, wait_for
 
-from penstock.cluster.documents import Assignment, Joined, Membership
+from penstock.cluster.documents import Assignment, Difference, Joined, Membership
 from penstock.cluster.members import member_name
 from penstock.daemons.instance import ENDED, read_heartbeat
 from penstock.engine.agreement.folder import Agreement
 
+PAUSE = 0.4
+"""Seconds from one batch to the next: replicas share a machine here, and must be able to catch up."""
 
-def _assignment(lab: Lab, number: int, *, runs: bool = True, until: str | None = None) -> Assignment:
-    assignment = lab.assignment(number + 1, until=until)
-    return replace(
-        assignment, job=member_name(JOB, number), cores=1, membership=Membership(number, runs=runs)
-    )
+
+def _assignment(lab: Lab, number: int, *, runs: bool = True, entry: str = "counted_job.py") -> Assignment:
+    membership = Membership(number, runs=runs)
+    assignment = lab.assignment(number + 1)
+    return replace(assignment, job=member_name(JOB, number), cores=1, entry=entry, membership=membership)
 
 
 def _joined(lab: Lab, assignment: Assignment, attempt: int = 1) -> Joined:
@@ -33,7 +37,7 @@ def _wait_in_step(lab: Lab, assignment: Assignment, attempt: int = 1, more: int 
         joined = _joined(lab, assignment, attempt)
         return joined.in_step and joined.batch >= goal
 
-    wait_for(f"{assignment.job} in step", there, 90.0)
+    wait_for(f"{assignment.job} in step", there, 120.0)
 
 
 def _head(lab: Lab) -> int:
@@ -45,33 +49,89 @@ def _agreement(lab: Lab) -> Agreement:
     return Agreement(lab.storage / "agreements" / JOB / "0")
 
 
+def _start(lab: Lab, *assignments: Assignment) -> None:
+    """Start workers, and wait until they run together."""
+    for assignment in assignments:
+        lab.assign(assignment)
+        lab.start_worker(assignment)
+    for assignment in assignments:
+        lab.wait_phase("running", assignment.revision, job=assignment.job)
+    for assignment in assignments:
+        _wait_in_step(lab, assignment, more=3)
+
+
 def test_a_replica_is_killed_and_comes_back_while_the_other_goes_on(tmp_path: Path) -> None:
     with Lab(tmp_path) as lab:
-        lab.keep_feeding()
+        lab.keep_feeding(50, PAUSE)
         first, second = _assignment(lab, 0), _assignment(lab, 1)
-        for assignment in (first, second):
-            lab.assign(assignment)
-        lab.start_worker(first)
-        other = lab.start_worker(second)
-        for assignment in (first, second):
-            lab.wait_phase("running", assignment.revision, job=assignment.job)
-            _wait_in_step(lab, assignment, more=5)
+        _start(lab, first, second)
 
-        kill_tree(other.pid)
+        kill_tree(lab.processes[1].pid)
         killed_at = _head(lab)
-        wait_for("batches without it", lambda: _head(lab) > killed_at + 25, 60.0)
+        wait_for("batches without it", lambda: _head(lab) > killed_at + 22, 120.0)
         lab.start_worker(second, 2)
         lab.wait_phase("running", second.revision, 2, job=second.job)
-        _wait_in_step(lab, second, 2, more=5)
+        _wait_in_step(lab, second, 2, more=3)
         assert _joined(lab, second, 2).since > killed_at + 1, "it has copied the other, and not run after it"
 
         # The other way round: the one that was copied is gone for good.
         kill_tree(lab.processes[0].pid)
         gone_at = _head(lab)
-        wait_for("batches of the copy", lambda: _head(lab) > gone_at + 10, 60.0)
+        wait_for("batches of the copy", lambda: _head(lab) > gone_at + 5, 60.0)
         lab.stop_feeding()
         lab.check_output()
-        assert {c.by for n in range(_head(lab)) if (c := _agreement(lab).committed(n))} == {JOB, f"{JOB}~1"}
+        commits = [_agreement(lab).committed(batch) for batch in range(_head(lab))]
+        assert {commit.by for commit in commits if commit is not None} == {JOB, f"{JOB}~1"}
+        assert _joined(lab, second, 2).differed is None
 
         lab.assign(replace(second, until="drained"))
         assert lab.processes[-1].wait(60) == ENDED
+
+
+def test_a_replica_of_another_mind_is_rebuilt_in_its_process(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        shutil.copy(HERE / "odd_job.py", lab.bundle / "odd_job.py")
+        lab.keep_feeding(50, PAUSE)
+        replicas = [_assignment(lab, number, entry="odd_job.py") for number in (0, 1)]
+        for replica in replicas:
+            lab.assign(replica)
+            lab.start_worker(replica)
+
+        def differed() -> list[Difference]:
+            return [found for one in replicas if (found := _joined(lab, one).differed) is not None]
+
+        wait_for("a difference", differed, 180.0)
+        found = differed()[0]
+        assert found.vertex == "tally"
+        assert found.by in (JOB, f"{JOB}~1")
+        assert "another state" in found.reason
+        wait_for("all odd batches", lambda: _head(lab) >= 33, 120.0)
+        for replica in replicas:
+            _wait_in_step(lab, replica, more=3)
+        lab.stop_feeding()
+        lab.check_output()
+        assert [process.poll() for process in lab.processes] == [None, None], "in the process that it was in"
+
+
+def test_a_replica_that_stands_by_carries_on_when_it_is_told_to(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        lab.keep_feeding(50, PAUSE)
+        first, second = _assignment(lab, 0), _assignment(lab, 1, runs=False)
+        lab.assign(second)
+        lab.start_worker(second)
+        _start(lab, first)
+        lab.wait_phase("ready", second.revision, job=second.job)
+        wait_for("a copy", lambda: _joined(lab, second).batch >= 0, 60.0)
+        kept = _joined(lab, second).batch
+        wait_for("a newer copy", lambda: _joined(lab, second).batch > kept, 60.0)
+        assert all(c is None or c.by == JOB for c in map(_agreement(lab).committed, range(_head(lab))))
+
+        kill_tree(lab.processes[1].pid)
+        head, killed = _head(lab), time.monotonic()
+        lab.assign(replace(second, membership=Membership(1, runs=True)))
+        wait_for("batches", lambda: _head(lab) >= head + 3, 60.0)
+        print(f"standing by: {time.monotonic() - killed:.2f} s from the kill to the third batch")
+        lab.wait_phase("running", second.revision, job=second.job)
+        assert _joined(lab, second).since >= kept
+        lab.stop_feeding()
+        lab.check_output()

@@ -39,7 +39,7 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
         ledger.commit(given_up)
     remove_leftovers(folders, last)
     if last is not None and blueprint.member is not None:
-        AgreedOutput(blueprint).resume(last.batch)
+        AgreedOutput(blueprint).resume(last)
     elif last is not None:
         publish(blueprint, last.batch, last.receipts)
     for name, sink in blueprint.sinks.items():

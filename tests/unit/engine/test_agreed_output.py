@@ -15,6 +15,7 @@ from penstock.engine.agreement.folder import Agreement, Charter, Commit
 from penstock.engine.agreement.member import Member
 from penstock.engine.agreement.output import AgreedOutput, Offer
 from penstock.engine.blueprint import Blueprint, draw
+from penstock.engine.ledger import Entry
 from penstock.errors import OutdatedError, StrayedError, SupersededError
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
 
@@ -130,11 +131,34 @@ def test_a_replica_that_starts_again_brings_out_what_it_had_left(
         dying.setattr(output, "publish", _die)
         with pytest.raises(KeyboardInterrupt):
             one.settle(offer("a"))
-    replica(place, 1, Alone(told))[0].resume(0)
+    replica(place, 1, Alone(told))[0].resume(Entry(0, END))
     assert told == [], "that is another's to deliver"
     for _ in range(2):
-        replica(place, 0, Alone(told))[0].resume(0)
+        replica(place, 0, Alone(told))[0].resume(Entry(0, END))
     assert told == [("commit", (0, "a"))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "brings"), [(Alone, 0, True), (Alone, 1, False), (Noted, 1, True)]
+)
+def test_the_last_batch_before_there_were_replicas_is_brought_out_too(
+    tmp_path: Path, kind: type[Noted], number: int, brings: bool
+) -> None:
+    """Who ran alone may have died between its entry and its output."""
+    Agreement(tmp_path / "agreement").found(Charter(8, {}))
+    told: list[tuple[str, Any]] = []
+    replica(tmp_path, number, kind(told))[0].resume(Entry(7, END, {"out": ["a"]}))
+    assert told == ([("commit", (7, "a"))] if brings else [])
+
+
+def test_a_replica_differs_where_nobody_has_the_state_that_counts(place: Path) -> None:
+    told: list[tuple[str, Any]] = []
+    replica(place, 0, Noted(told))[0].settle(offer("a", 1))
+    other, _ = replica(place, 1, Noted(told), tolerates=0)
+    assert other.settle(offer("b", 2)).receipts == {"out": ["a"]}
+    other.settle(offer("c", 2, batch=1))
+    with pytest.raises(StrayedError):
+        replica(place, 2, Noted(told), tolerates=0)[0].settle(offer("d", 3, batch=1))
 
 
 def test_a_sink_that_can_do_neither_gets_the_output_of_every_replica(place: Path) -> None:

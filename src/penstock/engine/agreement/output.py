@@ -17,6 +17,7 @@ from penstock.engine.agreement.folder import Agreement, Commit, Standing
 from penstock.engine.agreement.pacing import KEPT_BATCHES, KEPT_SECONDS
 from penstock.engine.agreement.standby import Standby
 from penstock.engine.blueprint import Blueprint
+from penstock.engine.ledger import Entry
 from penstock.engine.publishing import acknowledge, discard, publish
 from penstock.errors import OutdatedError, StrayedError, SupersededError
 
@@ -75,10 +76,15 @@ class AgreedOutput:
         self._forget(batch)
         return stood
 
-    def resume(self, batch: int) -> None:
+    def resume(self, last: Entry) -> None:
         """Bring out what a replica that starts again may have left of its last batch."""
-        if self._agreement.see(batch).committed:
-            stood = self._agreement.committed(batch)
+        charter = self._agreement.charter()
+        if charter is not None and last.batch < charter.begin:
+            # Of the time before there were replicas: it is the first one's, and nobody has agreed on it.
+            own = self._member.number == 0
+            publish(self._blueprint, last.batch, last.receipts if own else self._shared(last.receipts))
+        elif self._agreement.see(last.batch).committed:
+            stood = self._agreement.committed(last.batch)
             assert stood is not None, "a commit that was seen stays"
             self._bring_out(stood)
 
