@@ -15,6 +15,8 @@ from benchmarks import (
     failover,
     guarantees,
     idle_cluster,
+    k_safety,
+    k_safety_throughput,
     keyed_count,
     machine,
     per_record,
@@ -47,6 +49,8 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "scheduling": scheduling.run,
     "recovery_by_place": recovery_by_place.run,
     "small_backups": small_backups.run,
+    "k_safety": k_safety.run,
+    "k_safety_throughput": k_safety_throughput.run,
 }
 
 
