@@ -175,7 +175,7 @@ def _lose(
         wait(lambda: recovery.at, "all is well again")
     meter.sample()
     moments = [arrival.at for arrival in tail.arrivals]
-    usual = intervals(moments, began, killed)
+    usual = intervals([moment for moment in moments if began <= moment <= killed], began, killed)
     missing, doubled, misnumbered = check(tail.arrivals, producer.count)
     steady, total = meter.between(began, killed), meter.between(began, time.time())
     return Found(

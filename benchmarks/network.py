@@ -52,6 +52,14 @@ class Network:
             shape = ["tbf", "rate", f"{megabits:g}mbit", "burst", _BURST, "latency", _LATENCY]
             _run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *shape)
 
+    def cut(self, server: int) -> None:
+        """Let nothing go to and from a server any more; connections are not told."""
+        _run("ip", "-n", self.namespace(), "link", "set", f"port{server}", "down")
+
+    def heal(self, server: int) -> None:
+        """Undo :meth:`cut`."""
+        _run("ip", "-n", self.namespace(), "link", "set", f"port{server}", "up")
+
     def _make(self) -> None:
         hub = self.namespace()
         for namespace in (hub, *map(self.namespace, self._servers)):

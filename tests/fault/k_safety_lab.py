@@ -1,0 +1,235 @@
+"""A cluster for jobs with replicas: whose nodes have links that can be cut, whose replicas can be found."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from benchmarks.network import Network
+from clusters import Cluster, Daemon, Feeder, free_port, until
+
+from penstock.cluster.members import job_of
+from penstock.coord.embedded import EmbeddedZooKeeper
+from penstock.daemons.processes_os import OsProcesses
+from penstock.log import Log, log_folder
+from penstock.record import Record
+
+SAFE_SECONDS = 150.0
+"""How long a job may take to be k-safe again: a node is missed, a Spark session starts on a busy machine."""
+_CLONE_NEWNET = 0x40000000
+
+JOB = '''
+import penstock as ps
+
+
+class Tally(ps.StatefulTask):
+    """Numbers what comes of each key: number n of a key is emitted once, whatever batch it is in."""
+
+    def update(self, key, values, state):
+        seen = state or 0
+        return seen + len(values), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
+
+
+job = ps.Job("{name}", parallelism=1)
+source = job.source("in", ps.LogSource("{name}-in", max_records_per_batch=2_000))
+source >> job.task("by_key", lambda r: (r.value % 50, r.value)) >> job.task("tally", Tally()) \\
+    >> job.sink("out", ps.LogSink("{name}-out"))
+'''
+
+
+@contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """Let this thread, and what it starts, be in a network namespace."""
+    with Path("/proc/thread-self/ns/net").open() as here, Path(f"/var/run/netns/{namespace}").open() as there:
+        _enter(there.fileno())
+        try:
+            yield
+        finally:
+            _enter(here.fileno())
+
+
+def _enter(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+class NodeDaemon(Daemon):
+    """The supervisor of a node that has a network namespace: all that it starts is there, too."""
+
+    def __init__(self, cluster: Cluster, name: str, arguments: list[str], namespace: str) -> None:
+        super().__init__(cluster, "supervisor", name, arguments)
+        self._namespace = namespace
+
+    def start(self) -> None:
+        with inside(self._namespace):
+            super().start()
+
+
+class Replicas:
+    """The replicas of one job on a cluster: where their processes are, how safe the master says they are."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.processes = OsProcesses()
+
+    def submit(self, *options: str, code: str = JOB, safe: str = "k-safe") -> Path:
+        """Submit the job, and wait until it is safe and has written something."""
+        file = self.write(code)
+        self.cluster.cli("submit", str(file), "--memory", "1g", "--cores", "1", *options)
+        self.wait_safe(safe)
+        self.wait_output()
+        return file
+
+    def write(self, code: str) -> Path:
+        """Write the job's file."""
+        file = self.cluster.home / f"{self.name}.py"
+        file.write_text(code.format(name=self.name))
+        return file
+
+    @property
+    def safety(self) -> str:
+        """How safe the job is, by the master's words."""
+        return str(self.cluster.job(self.name).get("safety", ""))
+
+    def wait_safe(self, safe: str = "k-safe", members: int | None = None) -> None:
+        """Wait until the job is safe. The master may speak of what was, so the processes are counted, too."""
+
+        def there() -> bool:
+            spec = self.cluster.job(self.name).get("spec", {})
+            wanted = members or int(spec.get("k", 0)) + 1 + (spec.get("standby") == "warm")
+            return self.safety.startswith(safe) and len(self.living()) == wanted
+
+        try:
+            until(there, f"{self.name} is {safe}", SAFE_SECONDS)
+        except AssertionError as error:
+            told = self.cluster.job(self.name)
+            told.pop("spec", None)
+            raise AssertionError(f"{error}: {self.living()} {self.cluster.get('/alarms')} {told}") from error
+
+    def living(self) -> dict[str, tuple[str, Path]]:
+        """Return by name of a replica its node and the folder of its newest process that lives."""
+        found = {}
+        for folder in sorted(self.cluster.folder.glob("nodes/*/instances/*-driver-*"), key=lambda f: f.name):
+            member = folder.name.rpartition("-driver-")[0]
+            if job_of(member) == self.name and self.processes.alive(folder):
+                found[member] = folder.parents[1].name, folder
+        return found
+
+    def nodes(self) -> dict[str, str]:
+        """Return the node of each replica that lives."""
+        return {member: node for member, (node, _) in self.living().items()}
+
+    def kill(self, *folders: Path) -> None:
+        """Kill processes with their families, all at once."""
+        for folder in folders:
+            self.processes.signal(folder, signal.SIGKILL, family=True)
+        for folder in folders:
+            self.processes.kill_all(folder)
+
+    def pause(self, folder: Path) -> Callable[[], None]:
+        """Stop a process with its family; return how it is woken."""
+        found = self.processes.find(folder)
+        assert found is not None
+        family = [psutil.Process(found.pid)]
+        family += family[0].children(recursive=True)
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+
+        def wake() -> None:
+            for process in family:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+        return wake
+
+    def written(self) -> int:
+        """Return how many records have come out."""
+        return sum(self.ends())
+
+    def wait_output(self) -> None:
+        """Wait until something more has come out."""
+        before = self.written()
+        until(lambda: self.written() > before, f"output of {self.name}")
+
+    def ends(self) -> list[int]:
+        """Return how far each partition of the output goes."""
+        folder = log_folder(f"{self.name}-out", self.cluster.home)
+        return Log.open(folder).ends() if (folder / "log.json").exists() else []
+
+    def outputs(self, since: list[int] | None = None) -> list[Record]:
+        """Return what has come out, or what of it is behind some ends."""
+        ends = self.ends()
+        log = Log.open(log_folder(f"{self.name}-out", self.cluster.home))
+        return [
+            record
+            for partition, start in enumerate(since or [0] * len(ends))
+            for records in log.read(partition, start)
+            for record in records
+        ]
+
+    def check_exact(self, feeder: Feeder, since: list[int] | None = None) -> None:
+        """See that what has gone in so far comes out once, each key numbered without gap or double."""
+        count = feeder.count
+        deadline = time.monotonic() + SAFE_SECONDS
+        while True:
+            records = self.outputs(since)
+            found = Counter(record.value[1] for record in records)
+            doubled = {number: times for number, times in found.items() if times > 1}
+            assert not doubled, f"{len(doubled)} doubled, for instance {sorted(doubled.items())[:5]}"
+            missing = [number for number in range(count) if number not in found]
+            if not missing:
+                break
+            assert time.monotonic() < deadline, f"{len(missing)} missing, for instance {missing[:5]}"
+            time.sleep(0.5)
+        visits: dict[int, list[int]] = {}
+        for record in records:
+            visits.setdefault(record.key, []).append(record.value[0])
+        for key, seen in visits.items():
+            assert sorted(seen) == list(range(1, len(seen) + 1)), f"key {key} is not numbered without gap"
+
+
+class LinkedCluster(Cluster):
+    """A cluster whose nodes are network namespaces; ZooKeeper and the master are in the hub between them."""
+
+    def __init__(self, home: Path, network: Network, nodes: int) -> None:
+        super().__init__(home, nodes=nodes, masters=1, servers=1)
+        self.network = network
+        self.zookeeper = EmbeddedZooKeeper(self.folder / "linked-zookeeper", hosts=[network.address()])
+
+    def add_node(self, number: int) -> Daemon:
+        arguments = ["--host", self.network.address(number), "--cores", str(self.cores), "--memory", "8g"]
+        arguments += ["--port", str(free_port()), "--connect", self.connect, "--storage", str(self.home)]
+        supervisor = NodeDaemon(self, f"n{number}", arguments, self.network.namespace(number))
+        self.supervisors[supervisor.name] = supervisor
+        supervisor.start()
+        return supervisor
+
+
+@contextmanager
+def linked_cluster(home: Path, nodes: int) -> Iterator[LinkedCluster]:
+    """A cluster with links that can be cut. The thread that has it is in its hub until it is ended."""
+    assert threading.current_thread() is threading.main_thread()
+    with Network(nodes) as network, inside(network.namespace()):
+        cluster = LinkedCluster(home, network, nodes)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def alarms_of(cluster: Cluster, kind: str) -> list[dict[str, Any]]:
+    """Return the alarms of one kind."""
+    return [alarm for alarm in cluster.get("/alarms") if alarm["kind"] == kind]

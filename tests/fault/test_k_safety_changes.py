@@ -1,0 +1,142 @@
+"""What users change about a job's replicas while it runs, and what replicas do that do not agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from clusters import Cluster, Feeder, running_cluster, until
+from k_safety_lab import JOB, Replicas, alarms_of
+
+RATE = 200
+SECOND = JOB.replace("(seen + n, value)", "(seen + n, value, 'second')")
+"""The same job with other code in a task."""
+DIFFERING = JOB.replace("import penstock as ps", "import os\n\nimport penstock as ps").replace(
+    "(r.value % 50, r.value)", "(r.value % 50, r.value if r.value % 1000 else r.value + os.getpid() * 10**9)"
+)
+"""What it makes of some records depends on the process that runs it."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(
+        tmp_path_factory.mktemp("cluster"), nodes=4, masters=1, servers=1, cores=2
+    ) as running:
+        yield running
+
+
+def _apart(replicas: Replicas, count: int) -> None:
+    assert len(set(replicas.nodes().values())) == len(replicas.nodes()) == count
+
+
+def test_too_few_nodes_are_refused_with_the_reason(cluster: Cluster) -> None:
+    file = Replicas(cluster, "large").write(JOB)
+    said = cluster.cli("submit", str(file), "--memory", "1g", "--cores", "1", "--k", "4", expect=1)
+    assert "k=4 needs 5 nodes" in said
+    assert not cluster.job("large")
+
+
+def test_k_is_changed_while_the_job_runs(cluster: Cluster) -> None:
+    replicas = Replicas(cluster, "counted")
+    with Feeder(cluster.home, "counted", rate=RATE) as feeder:
+        replicas.submit()  # Without replicas at first: nothing is agreed on.
+        for k in (1, 2, 0, 1):
+            cluster.cli("update", "counted", "--k", str(k))
+            if k:
+                replicas.wait_safe()
+            else:
+                until(lambda: len(replicas.living()) == 1, "the others have left")
+            _apart(replicas, k + 1)
+            replicas.wait_output()
+        said = cluster.cli("update", "counted", "--k", "4", expect=1)
+        assert "k=4 needs 5 nodes" in said
+        _apart(replicas, 2)
+        feeder.stop()
+        replicas.check_exact(feeder)
+    cluster.cli("kill", "counted")
+    until(lambda: not replicas.living(), "it has ended")
+
+
+def test_code_is_updated_without_a_record_lost_or_doubled(cluster: Cluster) -> None:
+    replicas = Replicas(cluster, "updated")
+    with Feeder(cluster.home, "updated", rate=RATE) as feeder:
+        replicas.submit("--k", "1")
+        before = {folder for _, folder in replicas.living().values()}
+        cluster.cli("update", "updated", str(replicas.write(SECOND)))
+        until(
+            lambda: before.isdisjoint(folder for _, folder in replicas.living().values()),
+            "all replicas have new workers",
+        )
+        replicas.wait_safe()
+        until(
+            lambda: any(len(record.value) == 3 for record in replicas.outputs()),
+            "output of the new code",
+        )
+        feeder.stop()
+        replicas.check_exact(feeder)
+    cluster.cli("kill", "updated", "--drain")
+    until(lambda: cluster.job("updated")["phase"] == "ENDED", "it has ended")
+    until(lambda: not replicas.living(), "its workers have left")
+
+
+def test_all_replicas_die_at_once_and_the_job_comes_back(cluster: Cluster) -> None:
+    replicas = Replicas(cluster, "lost")
+    with Feeder(cluster.home, "lost", rate=RATE) as feeder:
+        replicas.submit("--k", "1")
+        replicas.kill(*(folder for _, folder in replicas.living().values()))
+        replicas.wait_safe()
+        replicas.wait_output()
+        replicas.check_exact(feeder)
+
+        # From the beginning: all input is processed once more, by replicas that agree anew.
+        feeder.stop()
+        cluster.cli("kill", "lost", "--drain")
+        until(lambda: cluster.job("lost")["phase"] == "ENDED" and not replicas.living(), "it has ended")
+        replicas.check_exact(feeder)
+        since = replicas.ends()
+        replicas.submit("--k", "1", "--fresh")
+        replicas.check_exact(feeder, since)
+    cluster.cli("kill", "lost")
+    until(lambda: not replicas.living(), "it has ended")
+
+
+def test_a_replica_that_differs_is_told_of_and_rebuilt(cluster: Cluster) -> None:
+    replicas = Replicas(cluster, "differing")
+    with Feeder(cluster.home, "differing", rate=RATE) as feeder:
+        file = replicas.write(DIFFERING)
+        cluster.cli("submit", str(file), "--memory", "1g", "--cores", "1", "--k", "1")
+        [alarm] = until(lambda: alarms_of(cluster, "replicas-differ"), "an alarm that replicas differ")
+        assert alarm["subject"] == "differing"
+        assert alarm["evidence"]["batch"] >= 0
+        assert alarm["evidence"]["vertex"] in {"out", "tally"}
+        replicas.wait_output()
+        feeder.stop()
+        until(lambda: replicas.written() >= feeder.count, "all has come out")
+        # What counts is of one replica in each batch: every record once, whoever wrote it.
+        numbers = sorted(record.value[1] % 10**9 for record in replicas.outputs())
+        assert numbers == list(range(feeder.count))
+    cluster.cli("kill", "differing")
+    until(lambda: not replicas.living(), "it has ended")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "safe"),
+    [
+        ("warm", ["--standby", "warm"], "standby ready"),
+        ("held", ["--k", "1", "--replication", "standby"], "k-safe"),
+    ],
+)
+def test_a_standby_takes_over(cluster: Cluster, name: str, options: list[str], safe: str) -> None:
+    replicas = Replicas(cluster, name)
+    with Feeder(cluster.home, name, rate=RATE) as feeder:
+        replicas.submit(*options, safe=safe)
+        lost = replicas.nodes()[name]
+        cluster.kill_node(lost)
+        replicas.wait_output()
+        replicas.wait_safe(safe)
+        assert lost not in replicas.nodes().values()
+        cluster.supervisors[lost].start()
+        until(lambda: len(cluster.get("/nodes")) == 4, "the node is back")
+        replicas.check_exact(feeder)
+    cluster.cli("kill", name)
+    until(lambda: not replicas.living(), "it has ended")
