@@ -86,9 +86,10 @@ class Replicas:
     def submit(self, *options: str, code: str = JOB, safe: str = "k-safe") -> Path:
         """Submit the job, and wait until it is safe and has written something."""
         file = self.write(code)
+        before = self.written()
         self.cluster.cli("submit", str(file), "--memory", "1g", "--cores", "1", *options)
         self.wait_safe(safe)
-        self.wait_output()
+        until(lambda: self.written() > before, f"output of {self.name}")
         return file
 
     def write(self, code: str) -> Path:
