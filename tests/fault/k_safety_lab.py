@@ -5,17 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+from benchmarks.halves import HalfFailedError
 from benchmarks.network import Network
 from clusters import Cluster, Daemon, Feeder, free_port, until
+from relays import Relay
 
 from penstock.cluster.members import job_of
 from penstock.coord.embedded import EmbeddedZooKeeper
@@ -202,33 +203,88 @@ class Replicas:
 
 
 class LinkedCluster(Cluster):
-    """A cluster whose nodes are network namespaces; ZooKeeper and the master are in the hub between them."""
+    """A cluster whose nodes have links that can be cut."""
+
+    def cut(self, node: str) -> None:
+        """Let nothing go to and from a node any more."""
+        raise NotImplementedError
+
+    def heal(self, node: str) -> None:
+        """Undo :meth:`cut`."""
+        raise NotImplementedError
+
+    def _supervise(self, number: int, host: str, connect: str) -> list[str]:
+        size = ["--cores", str(self.cores), "--memory", "8g", "--storage", str(self.home)]
+        return ["--host", host, "--port", str(free_port()), "--connect", connect, *size]
+
+
+class SpacedCluster(LinkedCluster):
+    """Each node is a network namespace; ZooKeeper and the master are in the hub between them."""
 
     def __init__(self, home: Path, network: Network, nodes: int) -> None:
         super().__init__(home, nodes=nodes, masters=1, servers=1)
-        self.network = network
+        self._network = network
         self.zookeeper = EmbeddedZooKeeper(self.folder / "linked-zookeeper", hosts=[network.address()])
 
     def add_node(self, number: int) -> Daemon:
-        arguments = ["--host", self.network.address(number), "--cores", str(self.cores), "--memory", "8g"]
-        arguments += ["--port", str(free_port()), "--connect", self.connect, "--storage", str(self.home)]
-        supervisor = NodeDaemon(self, f"n{number}", arguments, self.network.namespace(number))
+        arguments = self._supervise(number, self._network.address(number), self.connect)
+        supervisor = NodeDaemon(self, f"n{number}", arguments, self._network.namespace(number))
         self.supervisors[supervisor.name] = supervisor
         supervisor.start()
         return supervisor
 
+    def cut(self, node: str) -> None:
+        self._network.cut(int(node[1:]))
+
+    def heal(self, node: str) -> None:
+        self._network.heal(int(node[1:]))
+
+
+class RelayedCluster(LinkedCluster):
+    """Where namespaces cannot be made: all that nodes say to others goes to ZooKeeper, by a relay each."""
+
+    def __init__(self, home: Path, nodes: int) -> None:
+        super().__init__(home, nodes=nodes, masters=1, servers=1)
+        self._relays: dict[str, Relay] = {}
+
+    def add_node(self, number: int) -> Daemon:
+        [address] = self.zookeeper.addresses
+        relay = self._relays[f"n{number}"] = Relay(address.host, address.client)
+        arguments = self._supervise(number, f"127.0.0.{number + 1}", relay.address)
+        supervisor = Daemon(self, "supervisor", f"n{number}", arguments)
+        self.supervisors[supervisor.name] = supervisor
+        supervisor.start()
+        return supervisor
+
+    def cut(self, node: str) -> None:
+        self._relays[node].cut()
+
+    def heal(self, node: str) -> None:
+        self._relays[node].heal()
+
+    def close(self) -> None:
+        super().close()
+        for relay in self._relays.values():
+            relay.close()
+
 
 @contextmanager
-def linked_cluster(home: Path, nodes: int) -> Iterator[LinkedCluster]:
-    """A cluster with links that can be cut. The thread that has it is in its hub until it is ended."""
-    assert threading.current_thread() is threading.main_thread()
-    with Network(nodes) as network, inside(network.namespace()):
-        cluster = LinkedCluster(home, network, nodes)
-        try:
-            cluster.start()
-            yield cluster
-        finally:
-            cluster.close()
+def linked_cluster(home: Path, nodes: int, *, spaces: bool = True) -> Iterator[LinkedCluster]:
+    """A cluster with links that can be cut: by namespaces, unless they cannot be made here.
+
+    The thread that has one with namespaces is in its hub until the cluster is ended.
+    """
+    with ExitStack() as stack:
+        network = None
+        if spaces:
+            with suppress(HalfFailedError):
+                network = stack.enter_context(Network(nodes))
+        if network is not None:
+            stack.enter_context(inside(network.namespace()))
+        cluster = SpacedCluster(home, network, nodes) if network else RelayedCluster(home, nodes)
+        stack.callback(cluster.close)
+        cluster.start()
+        yield cluster
 
 
 def alarms_of(cluster: Cluster, kind: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from clusters import Feeder, until
@@ -91,9 +92,8 @@ class Schedule:
         elif fault.kind == "pause":
             self._ends.append((ends, self._replicas.pause(folder)))
         else:
-            number = int(node[1:])
-            self._cluster.network.cut(number)
-            self._ends.append((ends, lambda: self._cluster.network.heal(number)))
+            self._cluster.cut(node)
+            self._ends.append((ends, lambda: self._cluster.heal(node)))
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,17 @@ def test_a_job_survives_many_schedules(cluster: LinkedCluster, feeder: Feeder, s
     _survives(cluster, feeder, seed)
 
 
-def test_no_replica_was_told_to_differ(cluster: LinkedCluster, feeder: Feeder) -> None:
+@pytest.mark.full
+def test_links_can_be_cut_where_no_namespaces_can_be_made(tmp_path: Path) -> None:
+    with (
+        linked_cluster(tmp_path, nodes=3, spaces=False) as cluster,
+        Feeder(cluster.home, NAME, rate=200) as feeder,
+    ):
+        Replicas(cluster, NAME).submit("--k", "1")
+        _survives(cluster, feeder, seed=3)
+
+
+def test_no_replica_differed(cluster: LinkedCluster, feeder: Feeder) -> None:
     """The last test of this module."""
     feeder.stop()
     Replicas(cluster, NAME).check_exact(feeder)
