@@ -6,94 +6,12 @@ the same for all of them: what one has left behind, the next one meets.
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from clusters import Feeder, until
-from k_safety_lab import LinkedCluster, Replicas, linked_cluster
-
-NAME = "schedules"
-KINDS = ("kill worker", "kill node", "pause", "cut")
-FAULTS = 3
-SHORT, LONG = 1.0, 9.0
-"""How long a fault lasts that ends by itself: a session with ZooKeeper ends after 6 seconds of silence."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that happens to one of the replicas, so many seconds after the beginning."""
-
-    at: float
-    kind: str
-    victim: int
-    """Which of those that live then."""
-    seconds: float
-
-
-def schedule(seed: int) -> list[Fault]:
-    """Draw what happens. Faults may overlap: then both replicas may be away for a while.
-
-    >>> schedule(3) == schedule(3) != schedule(4)
-    True
-    """
-    dice = random.Random(seed)
-    # Each kind comes first in some schedule of any four.
-    kinds = [KINDS[seed % len(KINDS)], *(dice.choice(KINDS) for _ in range(FAULTS - 1))]
-    moments = sorted(dice.uniform(0.0, 8.0) for _ in kinds)
-    return [
-        Fault(at, kind, dice.randrange(2), dice.uniform(SHORT, LONG))
-        for at, kind in zip(moments, kinds, strict=True)
-    ]
-
-
-class Schedule:
-    """Lets faults happen, and end."""
-
-    def __init__(self, cluster: LinkedCluster, replicas: Replicas) -> None:
-        self._cluster, self._replicas = cluster, replicas
-        self._ends: list[tuple[float, Callable[[], None]]] = []
-
-    def run(self, faults: list[Fault]) -> None:
-        """Let all of them happen, and wait until all have ended."""
-        began = time.monotonic()
-        try:
-            for fault in faults:
-                self._wait(began + fault.at)
-                self._begin(fault)
-            self._wait(max((moment for moment, _ in self._ends), default=began))
-        finally:
-            for _, end in self._ends:
-                end()
-
-    def _wait(self, moment: float) -> None:
-        """Wait for a moment, and end on the way to it what ends."""
-        while (left := moment - time.monotonic()) > 0:
-            time.sleep(min(left, 0.05))
-            due = [end for end in self._ends if end[0] <= time.monotonic()]
-            for one in due:
-                self._ends.remove(one)
-                one[1]()
-
-    def _begin(self, fault: Fault) -> None:
-        living = sorted(self._replicas.living().items())
-        if not living:
-            return  # All are dead of what came before.
-        _, (node, folder) = living[fault.victim % len(living)]
-        ends = time.monotonic() + fault.seconds
-        if fault.kind == "kill worker":
-            self._replicas.kill(folder)
-        elif fault.kind == "kill node":
-            self._cluster.kill_node(node)
-            self._ends.append((ends, self._cluster.supervisors[node].start))
-        elif fault.kind == "pause":
-            self._ends.append((ends, self._replicas.pause(folder)))
-        else:
-            self._cluster.cut(node)
-            self._ends.append((ends, lambda: self._cluster.heal(node)))
+from clusters import Feeder
+from k_safety_lab import LinkedCluster, Replicas, alarms_of, linked_cluster
+from k_safety_schedules import NAME, survives
 
 
 @pytest.fixture(scope="module")
@@ -109,40 +27,21 @@ def feeder(cluster: LinkedCluster) -> Iterator[Feeder]:
         yield feeding
 
 
-def _survives(cluster: LinkedCluster, feeder: Feeder, seed: int) -> None:
-    replicas = Replicas(cluster, NAME)
-    Schedule(cluster, replicas).run(schedule(seed))
-    until(lambda: len(cluster.get("/nodes")) == 3, "all nodes are back")
-    replicas.wait_safe()
-    assert len(set(replicas.nodes().values())) == 2, "replicas share no node"
-    replicas.check_exact(feeder)
-
-
 @pytest.mark.parametrize("seed", range(5))
-def test_a_job_survives_what_happens_to_its_replicas(
+def test_a_jobsurvives_what_happens_to_its_replicas(
     cluster: LinkedCluster, feeder: Feeder, seed: int
 ) -> None:
-    _survives(cluster, feeder, seed)
+    survives(cluster, feeder, seed)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5, 50))
-def test_a_job_survives_many_schedules(cluster: LinkedCluster, feeder: Feeder, seed: int) -> None:
-    _survives(cluster, feeder, seed)
-
-
-@pytest.mark.full
-def test_links_can_be_cut_where_no_namespaces_can_be_made(tmp_path: Path) -> None:
-    with (
-        linked_cluster(tmp_path, nodes=3, spaces=False) as cluster,
-        Feeder(cluster.home, NAME, rate=200) as feeder,
-    ):
-        Replicas(cluster, NAME).submit("--k", "1")
-        _survives(cluster, feeder, seed=3)
+def test_a_jobsurvives_many_schedules(cluster: LinkedCluster, feeder: Feeder, seed: int) -> None:
+    survives(cluster, feeder, seed)
 
 
 def test_no_replica_differed(cluster: LinkedCluster, feeder: Feeder) -> None:
     """The last test of this module."""
     feeder.stop()
     Replicas(cluster, NAME).check_exact(feeder)
-    assert [alarm for alarm in cluster.get("/alarms") if alarm["kind"] == "replicas-differ"] == []
+    assert not alarms_of(cluster, "replicas-differ")
