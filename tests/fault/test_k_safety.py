@@ -28,7 +28,7 @@ def feeder(cluster: LinkedCluster) -> Iterator[Feeder]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_jobsurvives_what_happens_to_its_replicas(
+def test_a_job_survives_what_happens_to_its_replicas(
     cluster: LinkedCluster, feeder: Feeder, seed: int
 ) -> None:
     survives(cluster, feeder, seed)
@@ -36,7 +36,7 @@ def test_a_jobsurvives_what_happens_to_its_replicas(
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5, 50))
-def test_a_jobsurvives_many_schedules(cluster: LinkedCluster, feeder: Feeder, seed: int) -> None:
+def test_a_job_survives_many_schedules(cluster: LinkedCluster, feeder: Feeder, seed: int) -> None:
     survives(cluster, feeder, seed)
 
 
