@@ -39,7 +39,7 @@ def test_too_few_nodes_are_refused_with_the_reason(cluster: Cluster) -> None:
 def test_k_is_changed_while_the_job_runs(cluster: Cluster) -> None:
     replicas = Replicas(cluster, "counted")
     with Feeder(cluster.home, "counted", rate=RATE) as feeder:
-        replicas.submit()  # Without replicas at first: nothing is agreed on.
+        replicas.submit(safe="")  # Without replicas at first: nothing is agreed on.
         for k in (1, 2, 0, 1):
             cluster.cli("update", "counted", "--k", str(k))
             if k:
