@@ -233,3 +233,18 @@ def test_a_replica_that_was_away_for_long_commits_nothing(place: Path) -> None:
     with pytest.raises(OutdatedError):
         one.settle(offer("a", batch=1))
     assert told == []
+
+
+def test_what_is_old_is_forgotten_together_by_all_and_told_to_the_sources(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "forgettable", lambda times, now: max(times) - 10)
+    told: list[Any] = []
+    monkeypatch.setattr(output, "acknowledge", lambda blueprint, end: told.append(end))
+    one, _ = replica(place, 0, Noted([]))
+    for batch in range(70):
+        one.settle(offer("a", batch=batch))
+    agreement = Agreement(place / "agreement")
+    assert agreement.see(53).floor == 54
+    assert agreement.see(54).committed
+    assert told == [END]

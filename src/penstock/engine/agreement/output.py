@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from penstock.engine.agreement.core import Move, after_batch
 from penstock.engine.agreement.folder import Agreement, Commit, Standing
-from penstock.engine.agreement.pacing import KEPT_BATCHES, KEPT_SECONDS
+from penstock.engine.agreement.pacing import forgettable
 from penstock.engine.agreement.standby import Standby
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.ledger import Entry
@@ -54,6 +54,7 @@ class AgreedOutput:
         self._mixed = False
         """Whether a batch was given by other code lately: then results may differ without anybody's fault."""
         self._times: dict[int, float] = {}
+        """When this replica has settled each batch that is not forgotten."""
 
     def settle(self, offer: Offer) -> Commit:
         """Bring the output of a batch out, this replica's or another's, and return the commit that counts.
@@ -204,18 +205,19 @@ class AgreedOutput:
 
     def _forget(self, batch: int) -> None:
         """Now and then forget what no replica needs that is not far behind."""
-        if batch % _FORGET_EVERY:
-            return
         now = time.monotonic()
         self._times[batch] = now
-        old = [b for b, at in self._times.items() if batch - b >= KEPT_BATCHES and now - at >= KEPT_SECONDS]
-        if old:
-            settled = self._agreement.committed(max(old))
-            self._agreement.forget(max(old))
-            self._times = {b: at for b, at in self._times.items() if b > max(old)}
-            if settled is not None:
-                # Whoever is further behind copies a snapshot, so nobody reads what lies before this again.
-                acknowledge(self._blueprint, settled.end)
+        if batch % _FORGET_EVERY:
+            return
+        floor = forgettable(self._times, now)
+        if floor == min(self._times):
+            return
+        settled = self._agreement.committed(floor)
+        self._agreement.forget(floor)
+        self._times = {known: at for known, at in self._times.items() if known >= floor}
+        if settled is not None:
+            # Whoever is further behind copies a snapshot, so nobody reads what lies before this again.
+            acknowledge(self._blueprint, settled.end)
 
 
 def _different(mine: Mapping[str, int], theirs: Mapping[str, int]) -> str | None:
