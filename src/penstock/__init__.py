@@ -21,6 +21,7 @@ from penstock.engine.context import ctx
 from penstock.errors import (
     ConnectorError,
     CycleLimitError,
+    DeliveryWarning,
     GraphError,
     IncompatibleJobError,
     JobFailedError,
@@ -39,6 +40,7 @@ from penstock.graph.kinds import ArrowTask, DataFrameTask, Sql
 from penstock.graph.on_error import Retry
 from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY, Partitioning
 from penstock.graph.qos import QoS
+from penstock.graph.record_ids import RecordIds
 from penstock.graph.schema import Schema
 from penstock.graph.tasks import CombiningTask, Count, Inputs, Outputs, Reduce, StatefulTask, Sum, Task
 from penstock.graph.vertex import Vertex
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from penstock import testing
     from penstock.connect.console import ConsoleSink
     from penstock.connect.database import DatabaseSink
+    from penstock.connect.deduplicating import deduplicated
     from penstock.connect.file_sink import FileSink
     from penstock.connect.file_source import FileSource
     from penstock.connect.foreach_batch import ForeachBatchSink
@@ -86,6 +89,7 @@ _LAZY = {
     "Reconfigured": "penstock.spark.replacing",
     "Report": "penstock.engine.report",
     "SocketSource": "penstock.connect.socket_source",
+    "deduplicated": "penstock.connect.deduplicating",
     "run": "penstock.spark.run",
     "start": "penstock.spark.run",
 }
@@ -113,6 +117,7 @@ __all__ = [
     "CycleLimitError",
     "DataFrameTask",
     "DatabaseSink",
+    "DeliveryWarning",
     "Discarded",
     "Distinct",
     "Failed",
@@ -146,6 +151,7 @@ __all__ = [
     "RateSource",
     "Reconfigured",
     "Record",
+    "RecordIds",
     "Reduce",
     "Rejected",
     "Report",
@@ -170,6 +176,7 @@ __all__ = [
     "WriteContext",
     "__version__",
     "ctx",
+    "deduplicated",
     "run",
     "start",
     "testing",

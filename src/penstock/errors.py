@@ -122,6 +122,10 @@ class StrayedError(PenstockError):
         return (StrayedError, fields, self.__dict__)
 
 
+class DeliveryWarning(UserWarning):
+    """A job with replicas has a sink at which each record need not be there exactly once."""
+
+
 class SettingError(PenstockError):
     """An option, a setting or the machine itself is not usable as it is."""
 

@@ -227,7 +227,7 @@ def test_each_row_is_in_a_database_once(tmp_path: Path) -> None:
     """While somebody reads it, who never sees a part of a batch."""
     chance = random.Random(4)
     with closing(sqlite3.connect(tmp_path / "out.db", timeout=60)) as database:
-        # So that a process that was stopped in the middle of a transaction does not keep the test from reading.
+        # So that a process that is stopped in the middle of a transaction does not keep the test waiting.
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("CREATE TABLE results (batch INTEGER, task INTEGER, i INTEGER)")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.connect import checking
 from penstock.errors import SettingError
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.graph.record_ids import RecordIds
 from penstock.graph.wording import shown
 from penstock.record import Record, as_record
 
@@ -79,34 +80,49 @@ class MemorySource(Source):
 
 
 class MemorySink(Sink):
-    """Collects records in ``records``, in the driver's memory."""
+    """Collects records in ``records``, in the driver's memory.
+
+    Of a job with replicas each has a sink of its own, and ``ids`` has an id for each of the records.
+    """
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.ids: list[str] = []
 
-    def writer(self, context: WriteContext) -> SinkWriter:  # noqa: ARG002
+    def writer(self, context: WriteContext) -> SinkWriter:
         """Collect on the worker."""
-        return CollectingWriter()
+        return CollectingWriter(context.ids)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
         """Take a batch over."""
-        for records in receipts:
-            self.records.extend(records)
+        for collected in receipts:
+            self.records.extend(collected.records)
+            self.ids.extend(collected.ids)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "records": []}
+        return {**self.__dict__, "records": [], "ids": []}
+
+
+class Collected(NamedTuple):
+    """The records of one Spark task, and their ids where they have any."""
+
+    records: list[Record]
+    ids: list[str]
 
 
 class CollectingWriter(SinkWriter):
     """Sends its records to the driver with the receipt."""
 
-    def __init__(self) -> None:
-        self._records: list[Record] = []
+    def __init__(self, ids: RecordIds | None) -> None:
+        self._given = ids
+        self._collected = Collected([], [])
 
     def write(self, records: list[Record]) -> None:
         """Keep the records."""
-        self._records.extend(records)
+        self._collected.records.extend(records)
+        if self._given is not None:
+            self._collected.ids.extend(self._given.next(len(records)))
 
     def finish(self) -> Receipt | None:
         """Hand the records over."""
-        return self._records or None
+        return self._collected if self._collected.records else None

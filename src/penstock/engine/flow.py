@@ -81,6 +81,10 @@ class Flow:
         self.natives = NativeOutbox(program.blueprint, self._misfits_in_spark)
         self.summary = TaskSummary(batch)
 
+    def begin(self, origin: str) -> None:
+        """Say where in the batch the records come from that follow: their ids in sinks are made of it."""
+        self._writers.begin(origin)
+
     def read(self, vertex: int, chunk: Records | Rejected) -> None:
         """Take what a source has read, and let everything run that follows from it."""
         if isinstance(chunk, Rejected):

@@ -70,6 +70,7 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
     gate = Gate(blueprint, part.clock, part.lane) if part.source is not None else None
     scope = Scope(blueprint.job, program.names, part.batch, part.clock.now, "part", part.number)
     flow = Flow(program, scope, uuid4().hex, gate)
+    flow.begin(f"p{part.number}")
     try:
         if part.heads is not None and blueprint.plan.needs_exchange:
             for bucket in range(blueprint.buckets):
@@ -194,6 +195,7 @@ def _run_buckets(program: Program, scope: Scope, arrived: _Arrived) -> TaskSumma
             flow.summary.pending[bucket] = pending
             continue
         scope.move_to(bucket)
+        flow.begin(f"b{bucket}")
         inbox = Inbox(blueprint, flow.recovers)
         for parcel in sorted(arrived.parcels.pop(bucket, ())):
             inbox.take(memoryview(parcel)[_PLACE.size :])

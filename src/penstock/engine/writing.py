@@ -10,6 +10,7 @@ from penstock.engine.digest import add_digests, digest
 from penstock.engine.side import SIDES
 from penstock.errors import TaskError, UnstorableValueError, blamed
 from penstock.graph.ends import Receipt, Reject, SinkWriter, WriteContext
+from penstock.graph.record_ids import RecordIds
 from penstock.graph.vertex import ERRORS
 from penstock.record import Record
 
@@ -25,8 +26,16 @@ class Writers:
         self._task = task
         self._open: dict[str, SinkWriter] = {}
         self._compared = blueprint.member is not None
+        self._origin = ""
+        self._ids: dict[str, RecordIds] = {}
         self.digests: dict[str, int] = {}
         """By sink, of all that was handed to it; only where there are replicas to compare with."""
+
+    def begin(self, origin: str) -> None:
+        """Say where in the batch the records come from that follow, for their ids."""
+        self._origin = origin
+        for ids in self._ids.values():
+            ids.begin(origin)
 
     def has(self, sink: str) -> bool:
         """Whether the job has a sink of that name; side streams are there only when they can be needed."""
@@ -39,7 +48,10 @@ class Writers:
             add_digests(self.digests, {sink: _digest(sink, records)})
         try:
             if writer is None:
-                context = WriteContext(self._job, sink, self._batch, self._task, reject)
+                if self._compared and self._origin and sink not in self._ids:
+                    self._ids[sink] = RecordIds(self._batch, self._origin)
+                ids = self._ids.get(sink)
+                context = WriteContext(self._job, sink, self._batch, self._task, reject, ids)
                 writer = self._open[sink] = self._sinks[sink].writer(context)
             if isinstance(records, Columns):
                 # Keys of several types are not a column.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.graph.record_ids import RecordIds
 from penstock.record import Record
 
 if TYPE_CHECKING:
@@ -123,6 +124,9 @@ class WriteContext:
     """Different for each attempt of each Spark task, so that no two attempts write the same file."""
     reject: Reject | None = None
     """Takes a record that the sink cannot store, with the reason; None when such a record ends the job."""
+    ids: RecordIds | None = None
+    """Gives each record an id that it has in every replica of the job; None for a job without replicas. A
+    writer asks for as many as it is handed records, in their order."""
 
 
 class SinkWriter(ABC):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from penstock.graph import cycles as _cycles
+from penstock.graph.delivery import deliveries, warn_of_copies
 from penstock.graph.edge import Edge
 from penstock.graph.ends import Sink, Source
 from penstock.graph.kinds import ArrowTask, NativeTask
@@ -205,10 +206,25 @@ class Job:
         return _cycles.cycles(self, limit)
 
     def validate(self) -> None:
-        """Raise one :class:`~penstock.errors.GraphError` with everything that is wrong, if anything is."""
+        """Raise one :class:`~penstock.errors.GraphError` with everything that is wrong, if anything is.
+
+        Of a job with replicas, :class:`~penstock.errors.DeliveryWarning` tells the sinks that do not take
+        each record once; :meth:`delivery` has all of them.
+        """
         from penstock.graph.validate import validate
 
         validate(self)
+        warn_of_copies(self, stacklevel=2)
+
+    def delivery(self) -> dict[str, str]:
+        """Return by sink what it gives when the job has replicas.
+
+        "first-writer-wins": each record once. "by-the-winner": each batch once, and once more if the replica
+        that hands it over dies in between. "every-replica": a copy from each replica, with ids by which
+        :func:`penstock.deduplicated` tells them. "by-the-primary": at most once, with
+        ``replication="standby"``.
+        """
+        return deliveries(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the structure of the job as plain data, the same from run to run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from penstock.graph.delivery import said
 from penstock.graph.document import operator_name
 from penstock.graph.job import Job
 from penstock.graph.partitioning import SAME_KEY
@@ -40,7 +41,8 @@ def explain(plan: PhysicalPlan, job: Job) -> str:
 
 def _heading(job: Job) -> str:
     counts = f"{_count(len(job.vertices), 'vertex', 'vertices')}, {_count(len(job.edges), 'edge', 'edges')}"
-    return f"Job {job.name}: {counts}; {job.mode} mode, {job.guarantee}"
+    replicas = f", {job.k + 1} replicas" if job.k else ""
+    return f"Job {job.name}: {counts}; {job.mode} mode, {job.guarantee}{replicas}"
 
 
 def _region(region: Region, plan: PhysicalPlan, job: Job) -> Iterator[str]:
@@ -137,6 +139,8 @@ def _sinks(job: Job) -> Iterator[str]:
             kind = operator_name(vertex.operator).rpartition(".")[2]
             senders = [job.vertices[edge.source].name for edge in job.edges if edge.target == vertex.index]
             yield f"  {vertex.name:<{width}}  {kind}, from {', '.join(dict.fromkeys(senders))}"
+            if job.k:
+                yield f"  {'':<{width}}  {said(job.delivery()[vertex.name])}"
             if any(edge.by is SAME_KEY for edge in job.edges if edge.target == vertex.index):
                 yield f"  {'':<{width}}  SAME_KEY into a sink needs no shuffle"
 

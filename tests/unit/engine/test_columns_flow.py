@@ -12,7 +12,7 @@ import pytest
 from engine_support import LocalRun, records
 
 from penstock.columns import Columns
-from penstock.connect.memory import MemorySource
+from penstock.connect.memory import Collected, MemorySource
 from penstock.engine.clock import Clock, Times
 from penstock.engine.packing import unpack
 from penstock.engine.side import Failed
@@ -160,7 +160,7 @@ def test_what_comes_back_from_spark_goes_on(tmp_path: Path) -> None:
     batch = pa.record_batch({"n": [5], "_key": ["a"], "_ts": [2.0]})
     (row,) = run_resumed(run.program, 3, 1, Clock(0.0, False, Times()), [Columns.from_batch(batch)])
     summary = unpack(row[2])[0]
-    assert summary.receipts == {"out": [[Record("a", {"n": 5}, 2.0)]]}
+    assert summary.receipts == {"out": [Collected([Record("a", {"n": 5}, 2.0)], [])]}
     assert summary.records_out == {1: 1}
 
 
