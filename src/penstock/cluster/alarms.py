@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.documents import Alarm, Difference, Failures, JobSpec, JobStatus
+from penstock.cluster.members import job_of, title_of
 from penstock.cluster.replicas import is_replicated
 from penstock.cluster.view import Actual, of_today
 
@@ -48,16 +49,17 @@ def degraded(job: str, status: JobStatus) -> Alarm:
 
 def replica_failing(job: str, troubles: Mapping[str, str], now: float) -> Alarm:
     """Replicas of a job do not come up, while others run."""
-    reason = "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items()))
+    reason = "; ".join(f"{title_of(name)}: {trouble}" for name, trouble in sorted(troubles.items()))
     evidence = {"replicas": sorted(troubles)}
     return Alarm(alarm_id(REPLICA_FAILING, job), REPLICA_FAILING, job, reason, now, evidence)
 
 
 def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Alarm:
     """Replicas have come to different results. It stays until somebody has looked into it."""
+    odd, first = title_of(replica), title_of(found.by)
     reason = (
-        f"{replica} came to another result than {found.by} in batch {found.batch} at {found.vertex}; that of "
-        f"{found.by} counts, and {replica} has begun again: {found.reason}"
+        f"{odd} came to another result than {first} in batch {found.batch} at {found.vertex}; that of "
+        f"{first} counts, and {odd} has begun again: {found.reason}"
     )
     evidence = {"replica": replica, **asdict(found)}
     return Alarm(alarm_id(REPLICAS_DIFFER, job), REPLICAS_DIFFER, job, reason, now, evidence)
@@ -86,7 +88,7 @@ def node_alarms(actual: Actual, lost: frozenset[str]) -> list[Action]:
     alive: dict[str, list[str]] = {}
     for job in sorted(actual.workers):
         for worker in actual.workers[job]:
-            alive.setdefault(worker.node, []).append(job)
+            alive.setdefault(worker.node, []).append(job_of(job))
     wanted: dict[str, Alarm] = {}
     for node in sorted(lost):
         since = actual.absent_since[node]

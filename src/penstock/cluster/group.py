@@ -15,7 +15,7 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.cluster.members import number_of
+from penstock.cluster.members import number_of, title_of
 from penstock.cluster.replicas import is_warm
 from penstock.cluster.view import Actual, newest
 
@@ -200,14 +200,14 @@ def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, Node
     >>> on = {"count": "a1", "count~1": "a2"}
     >>> assigned = {name: Assignment(name, 1, 1, 1, "", "", node, 1, 1) for name, node in on.items()}
     >>> shared_racks(assigned, nodes)
-    ['count~1 shares rack a with count']
+    ['replica 1 shares rack a with replica 0']
     """
     if len({node.rack for node in nodes.values()}) < 2:
         return []
     first: dict[str, str] = {}
-    told = []
+    found = []
     for name in sorted(assignments, key=number_of):
         node = nodes.get(assignments[name].node)
         if node is not None and first.setdefault(node.rack, name) != name:
-            told.append(f"{name} shares rack {node.rack} with {first[node.rack]}")
-    return told
+            found.append(f"{title_of(name)} shares rack {node.rack} with {title_of(first[node.rack])}")
+    return found

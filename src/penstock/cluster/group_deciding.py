@@ -24,7 +24,7 @@ from penstock.cluster.group import (
     safety_of,
     shared_racks,
 )
-from penstock.cluster.members import job_of, number_of
+from penstock.cluster.members import job_of, number_of, title_of
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.replicas import is_warm, member_specs
 from penstock.cluster.view import Actual, Rules
@@ -142,7 +142,7 @@ class GroupDeciding(JobDeciding):
         change = super()._changed(spec, assignment)
         told_to_run = assignment.membership is None or assignment.membership.runs
         if change is None and is_warm(spec) and told_to_run and spec.name != self._runner:
-            return f"{self._runner} runs, and it waits"
+            return f"{title_of(self._runner)} runs, and it waits"
         return change
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
@@ -210,13 +210,13 @@ class GroupDeciding(JobDeciding):
         """Say where the replicas are; of one that does not run, why."""
         assigned = {one.name: one.assignment for one in self._replicas if one.assignment is not None}
         assigned |= {action.job: action.assignment for action in done if isinstance(action, Assign)}
-        told = []
+        reasons = []
         for one in self._replicas:
             trouble = one.trouble(self.rules.most_failures)
-            told.append(f"{one.name}: {trouble or said[one.name].reason}")
-        if len(told) == 1:
+            reasons.append(f"{title_of(one.name)}: {trouble or said[one.name].reason}")
+        if len(reasons) == 1:
             return said[self._replicas[0].name].reason
-        return "; ".join([*told, *shared_racks(assigned, self.actual.nodes)])
+        return "; ".join([*reasons, *shared_racks(assigned, self.actual.nodes)])
 
     def _wanted_alarms(self, status: JobStatus) -> list[Alarm]:
         most, job = self.rules.most_failures, self._spec.name

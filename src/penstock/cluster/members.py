@@ -31,3 +31,12 @@ def number_of(member: str) -> int:
     (2, 0)
     """
     return int(member.partition(_SIGN)[2] or 0)
+
+
+def title_of(member: str) -> str:
+    """Return how a replica is called where people read of it beside its job.
+
+    >>> title_of("count"), title_of("count~2")
+    ('replica 0', 'replica 2')
+    """
+    return f"replica {number_of(member)}"

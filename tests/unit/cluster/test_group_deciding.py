@@ -80,7 +80,7 @@ def _worker(
     return WorkerInfo(name, revision, attempt, node, 1, phase, NOW, joined=joined)
 
 
-SAFE = JobStatus("RUNNING", "job: running on n1; job~1: running on n2", NOW - 100, 2, "k-safe")
+SAFE = JobStatus("RUNNING", "replica 0: running on n1; replica 1: running on n2", NOW - 100, 2, "k-safe")
 
 
 def _actual(**changes: Any) -> Actual:
@@ -172,7 +172,8 @@ def test_too_few_nodes_leave_a_replica_out_and_say_why() -> None:
     assert [action.job for action in _all(Assign, actions)] == ["job"]
     reason = _only(SetStatus, actions).status.reason
     assert (
-        "job~1: a replica is wanted, and no node can take it: another replica of the job is there" in reason
+        "replica 1: a replica is wanted, and no node can take it: another replica of the job is there"
+        in reason
     )
 
 
@@ -232,7 +233,7 @@ def test_a_lost_node_takes_one_replica_and_the_job_runs_on() -> None:
     assert (assigned.job, assigned.node, assigned.revision) == ("job", "n3", 3)
     status = _only(SetStatus, actions).status
     assert (status.phase, status.safety, status.unsafe_since) == ("RUNNING", "degraded (k=0)", NOW)
-    assert status.reason == "job: node n1 is gone: on n3; job~1: running on n2"
+    assert status.reason == "replica 0: node n1 is gone: on n3; replica 1: running on n2"
 
 
 def test_a_lost_node_in_a_cluster_that_is_too_small_leaves_the_job_degraded() -> None:
@@ -241,7 +242,7 @@ def test_a_lost_node_in_a_cluster_that_is_too_small_leaves_the_job_degraded() ->
     )
     actions = _decide(_spec(), gone)
     assert _all(Assign, actions) == []
-    assert "job: node n1 is gone, and no node can take it" in _only(SetStatus, actions).status.reason
+    assert "replica 0: node n1 is gone, and no node can take it" in _only(SetStatus, actions).status.reason
     back = _after(replace(gone, nodes=_nodes("n2", "n4")), actions)
     assert _only(Assign, _decide(_spec(), back)).assignment.node == "n4"
 
@@ -291,7 +292,7 @@ def test_replicas_in_one_rack_are_told_of() -> None:
     desired = {"job": _spec(), "other": JobSpec("other", "a" * 64, "job.py", resources=Resources(4, GIB))}
     actions = reconcile(desired, actual, NOW, epoch=1, placer=JobPlacer())
     [status] = [one.status for one in _all(SetStatus, actions) if one.job == "job"]
-    assert status.reason.endswith("; job~1 shares rack a with job")
+    assert status.reason.endswith("; replica 1 shares rack a with replica 0")
 
 
 def test_a_job_is_over_when_one_replica_has_drained() -> None:
