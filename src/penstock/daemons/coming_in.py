@@ -175,14 +175,14 @@ class ComingIn:
         stray = read_stray(self._folder)
         if stray is not None:
             able = trusted(stray, others, waited)
-            if able is None:
-                _log.warning("nobody has the state behind what counts", batch=stray.batch, by=stray.by)
-                self.tolerates = stray.batch
-                (self._folder / STRAYED).unlink(missing_ok=True)
-                return False
-            others = able
+            if able is not None and not able:
+                return False  # Somebody may have what this one needs, and has not said so yet.
+            others = able or {}
         others = {name: last for name, last in others.items() if name not in self._failed}
-        entrance, whom = enter(self._number, own, shared, others, stray=stray is not None)
+        stateless = not self._blueprint.plan.needs_exchange
+        entrance, whom = enter(
+            self._number, own, shared, others, stray=stray is not None, stateless=stateless
+        )
         if entrance is not self._noted:
             self._noted = entrance
             _log.info("comes in", how=entrance.value, whom=whom, own=own, others=dict(others))
@@ -190,9 +190,17 @@ class ComingIn:
             return self._copy(whom, others[whom], look)
         if entrance is Entrance.SKIP:
             return self._skip(shared)
+        if entrance is not Entrance.WAIT and stray is not None:
+            self._put_up_with(stray)
         if entrance is Entrance.WAIT and (self._failed or waited >= GIVE_UP_AFTER):
             raise self._unable(shared)
         return entrance is not Entrance.WAIT
+
+    def _put_up_with(self, stray: Stray) -> None:
+        """Go on from what there is, though it is not what the output of a batch came from."""
+        _log.warning("nobody has the state behind what counts", batch=stray.batch, by=stray.by)
+        self.tolerates = stray.batch
+        (self._folder / STRAYED).unlink(missing_ok=True)
 
     def _begun(self) -> bool:
         """Whether the first replica has ever begun: as long as it might decide alone, nobody founds."""
