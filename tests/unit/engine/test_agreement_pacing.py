@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_one_that_is_behind_catches_up(seconds: float, behind: int) -> None:
 def test_a_dead_one_costs_a_pause_at_most() -> None:
     runners = [Runner("count", 1.0, done=99), Runner("count~1", 1.0, done=99, dies_at=5.0)]
     plans = simulate(runners, planned=99, until=60.0)[100:]
-    apart = [after - before for before, after in zip(plans, plans[1:], strict=False)]
+    apart = [after - before for before, after in pairwise(plans)]
     assert max(apart) <= 1.5 + 0.02
     assert sum(gap > 1.02 for gap in apart) <= 1
     assert runners[0].done >= 99 + 58
@@ -94,7 +95,7 @@ def test_a_dead_one_costs_a_pause_at_most() -> None:
 def test_a_dead_one_that_was_behind_is_waited_for_no_longer_than_it_is_thought_alive() -> None:
     runners = [Runner("count", 0.1, done=99), Runner("count~1", 0.1, done=50, dies_at=2.0)]
     plans = simulate(runners, planned=99, until=10.0)[100:]
-    late = [before for before, after in zip(plans, plans[1:], strict=False) if after - before > 0.12]
+    late = [before for before, after in pairwise(plans) if after - before > 0.12]
     assert late
     assert max(late) <= 2.0 + 0.1 + 1.2 + 0.1
 
@@ -103,5 +104,5 @@ def test_what_is_young_or_among_the_last_is_kept() -> None:
     times = {batch: float(batch) for batch in range(100, 2_100)}
     assert forgettable(times, now=2_100.0) == 2_100 - int(KEPT_SECONDS)
     assert forgettable(times, now=99_999.0) == 2_100 - KEPT_BATCHES
-    assert forgettable({batch: 0.0 for batch in range(100, 600)}, now=99_999.0) == 100
+    assert forgettable(dict.fromkeys(range(100, 600), 0.0), now=99_999.0) == 100
     assert forgettable({}, now=0.0) == 0

@@ -1,8 +1,11 @@
 """The shared place as a folder: what is agreed on is a file that can be made only once.
 
-The folder's own name says from which batch on it is complete, so that what was agreed on long ago can be
-forgotten: it is renamed first, and only then are old files removed. Whoever works by the old name, however
-long it was paused, finds nothing there, looks again, and sees by the new name that its batch is history.
+``agreed-N`` holds what is agreed on, and says by its own name from which batch on it is complete, so that
+what was agreed on long ago can be forgotten: it is renamed first, and only then are old files removed.
+Whoever works by the old name, however long it was paused, finds nothing there, looks again, and sees by the
+new name that its batch is history. A name never comes back, for the place is made as a whole, and once.
+
+Like the ledger, the place outlives processes, not a file system that forgets what it was told.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,6 +28,7 @@ from penstock.errors import JobFailedError, OutdatedError
 
 _FOLDER = re.compile(r"agreed-(\d{12})")
 _CHARTER = "charter"
+_MEMBERS = "members"
 _PATIENCE = 2.0
 _PAUSE = 0.001
 
@@ -81,56 +86,55 @@ class Standing:
 
 
 class Agreement:
-    """The shared place of one job."""
+    """The shared place of one job. A process, or a thread of it, has its own."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._folder: Path | None = None
+        self._folder = ""
         self._floor = 0
 
     def found(self, charter: Charter) -> None:
-        """Make the shared place, unless it is there."""
-        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        staged = self._place / f".{uuid4().hex}"
-        staged.mkdir(mode=0o700)
-        self._write(staged / _CHARTER, asdict(charter))
-        first = self._place / f"agreed-{charter.begin:012d}"
+        """Make the shared place, unless it is there. Nobody else may have put anything into its folder."""
+        parent = self._place.parent
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        staged = parent / f".{self._place.name}.{uuid4().hex}"
+        for folder in (staged, staged / _MEMBERS, staged / f"agreed-{charter.begin:012d}"):
+            folder.mkdir(mode=0o700)
+        _write(str(staged / _CHARTER), _framed(vars(charter)))
         try:
-            if self._find() is None:
-                staged.rename(first)
+            staged.rename(self._place)  # fails if there is one that is not empty
         except OSError:
-            if self._find() is None:
+            if not (self._place / _CHARTER).exists():
                 raise
         finally:
-            with suppress(FileNotFoundError):
-                (staged / _CHARTER).unlink()
-                staged.rmdir()
+            shutil.rmtree(staged, ignore_errors=True)
 
     def charter(self) -> Charter | None:
         """Return what was so at the beginning; None when there is no shared place yet."""
-        while (folder := self._find()) is not None:
-            fields = _read(folder / _CHARTER)
-            if fields is not None:
-                return Charter(**fields)
-            if folder.exists():
-                raise JobFailedError(
-                    f"{folder / _CHARTER} is gone: put it back, or start from scratch (--fresh)"
-                )
-        return None
+        fields = _read(str(self._place / _CHARTER))
+        if fields is None:
+            if self._place.exists() and os.listdir(self._place):
+                raise self._gone(self._place / _CHARTER)
+            return None
+        return Charter(**fields)
 
     def shared(self) -> Shared | None:
-        """Return how far the replicas have come together."""
+        """Return how far the replicas have come together. Reads the names of all files."""
         charter = self.charter()
         if charter is None:
             return None
-        folder = self._folder
-        assert folder is not None, "it has just been found"
-        try:
-            names = os.listdir(folder)
-        except FileNotFoundError:
-            return self.shared()
-        plans = [int(name[:12]) for name in names if name.endswith(".plan")]
-        return Shared(charter.begin, self._floor, max(plans, default=max(charter.begin, self._floor) - 1))
+        while True:
+            folder = self._current()
+            with suppress(FileNotFoundError):
+                names = os.listdir(folder)
+                break
+            self._folder = ""
+        last = {
+            kind: max((int(name[:12]) for name in names if name.endswith(kind)), default=-1)
+            for kind in (".plan", ".done")
+        }
+        below = self._floor - 1  # What was not removed of what is forgotten does not count.
+        return Shared(charter.begin, self._floor, max(last[".plan"], below), max(last[".done"], below))
 
     def see(self, batch: int) -> Seen:
         """Return what is agreed on about a batch."""
@@ -138,14 +142,11 @@ class Agreement:
             folder = self._current()
             if batch < self._floor:
                 return Seen(self._floor)
-            seen = Seen(
-                self._floor,
-                (folder / f"{batch:012d}.plan").exists(),
-                (folder / f"{batch:012d}.done").exists(),
-            )
-            if seen.planned or folder.exists():
+            name = f"{folder}/{batch:012d}"
+            seen = Seen(self._floor, _exists(f"{name}.plan"), _exists(f"{name}.done"))
+            if seen.planned or _exists(folder):
                 return seen
-            self._folder = None
+            self._folder = ""
 
     def plan(self, batch: int) -> Plan | None:
         """Return what a batch reads, if that is agreed on. Raises OutdatedError when it is history."""
@@ -154,7 +155,7 @@ class Agreement:
 
     def propose(self, plan: Plan) -> Plan:
         """Plan a batch, and return the plan that counts: this, or one that was made before."""
-        return Plan(**self._make(plan.batch, "plan", asdict(plan)))
+        return Plan(**self._make(plan.batch, "plan", vars(plan)))
 
     def committed(self, batch: int) -> Commit | None:
         """Return whose output of a batch counts, if that is agreed on."""
@@ -163,86 +164,115 @@ class Agreement:
 
     def commit(self, commit: Commit) -> Commit:
         """Offer the output of a batch, and return the one that counts."""
-        return Commit(**self._make(commit.batch, "done", asdict(commit)))
+        return Commit(**self._make(commit.batch, "done", vars(commit)))
 
     def mark_out(self, batch: int) -> None:
         """Note that the output of a batch is where it belongs."""
-        with suppress(FileNotFoundError):
-            path = self._current() / f"{batch:012d}.out"
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        while True:
+            folder = self._current()
+            if batch < self._floor:
+                return
+            with suppress(FileNotFoundError):
+                os.close(
+                    os.open(f"{folder}/{batch:012d}.out", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                )
+                return
+            self._folder = ""
 
     def is_out(self, batch: int) -> bool:
         """Whether the output of a batch is where it belongs."""
-        folder = self._current()
-        return batch < self._floor or (folder / f"{batch:012d}.out").exists()
+        while True:
+            folder = self._current()
+            if batch < self._floor or _exists(f"{folder}/{batch:012d}.out"):
+                return True
+            if _exists(folder):
+                return False
+            self._folder = ""
 
     def stand(self, standing: Standing) -> None:
         """Say how far a replica has come."""
-        with suppress(FileNotFoundError):
-            folder = self._current()
-            staged = folder / f".{uuid4().hex}"
-            self._write(staged, asdict(standing))
-            staged.replace(folder / f"member-{standing.name}")
+        members = self._place / _MEMBERS
+        staged = f"{members}/.{standing.name}.{uuid4().hex}"
+        try:
+            _write(staged, _framed(vars(standing)))
+            os.replace(staged, f"{members}/{standing.name}")  # noqa: PTH105 - once a batch
+        except FileNotFoundError:
+            raise self._gone(members) from None
 
     def standings(self) -> dict[str, Standing]:
         """Return how far each replica has come, by name."""
-        folder = self._current()
-        found = {}
-        with suppress(FileNotFoundError):
-            for name in os.listdir(folder):
-                fields = _read(folder / name) if name.startswith("member-") else None
-                if fields is not None:
-                    found[fields["name"]] = Standing(**fields)
-        return found
+        members = self._place / _MEMBERS
+        try:
+            names = os.listdir(members)
+        except FileNotFoundError:
+            return {}
+        read = {name: _read(f"{members}/{name}") for name in sorted(names) if not name.startswith(".")}
+        return {name: Standing(**fields) for name, fields in read.items() if fields is not None}
+
+    def leave(self, name: str) -> None:
+        """Take a replica off the list of those that stand somewhere."""
+        (self._place / _MEMBERS / name).unlink(missing_ok=True)
 
     def forget(self, floor: int) -> None:
-        """Forget what was agreed on about batches before one. All of them must be committed."""
+        """Forget what was agreed on about batches before one.
+
+        Only for a replica that has published them all itself: then nobody needs to see to it any more.
+        """
         folder = self._current()
         if floor <= self._floor:
             return
+        if not _exists(f"{folder}/{floor - 1:012d}.done"):
+            if not _exists(folder):
+                self._folder = ""  # another replica was faster
+                return
+            raise ValueError(f"batch {floor - 1} is not committed, and must not be forgotten")
         renamed = self._place / f"agreed-{floor:012d}"
         try:
-            folder.rename(renamed)
-        except OSError:
-            self._folder = None  # another replica was faster
+            os.rename(folder, renamed)  # noqa: PTH104 - the name is text
+        except FileNotFoundError:
+            self._folder = ""
             return
-        self._folder, self._floor = renamed, floor
+        self._folder, self._floor = str(renamed), floor
         with suppress(FileNotFoundError):
             for name in os.listdir(renamed):
-                if name[:12].isdigit() and int(name[:12]) < floor:
+                # Before the number there is a dot if whoever wrote the file has died over it.
+                batch = name.lstrip(".")[:12]
+                if batch.isdigit() and int(batch) < floor:
                     (renamed / name).unlink(missing_ok=True)
 
     def _get(self, batch: int, kind: str) -> dict[str, Any] | None:
         while True:
             folder = self._current()
             self._check(batch)
-            fields = _read(folder / f"{batch:012d}.{kind}")
-            if fields is not None or folder.exists():
+            fields = _read(f"{folder}/{batch:012d}.{kind}")
+            if fields is not None or _exists(folder):
                 return fields
-            self._folder = None
+            self._folder = ""
 
-    def _make(self, batch: int, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    def _make(self, batch: int, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Make what can be made only once, and return what stands."""
+        content = _framed(fields)
         while True:
             folder = self._current()
             self._check(batch)
-            path = folder / f"{batch:012d}.{kind}"
-            staged = folder / f".{uuid4().hex}"
+            path = f"{folder}/{batch:012d}.{kind}"
+            staged = f"{folder}/.{batch:012d}.{uuid4().hex}"
             try:
-                self._write(staged, fields)
+                _write(staged, content)
                 os.link(staged, path)
             except FileExistsError:
                 pass
             except FileNotFoundError:
-                self._folder = None
+                self._folder = ""
                 continue
             finally:
-                staged.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(staged)  # noqa: PTH108 - the name is text
             found = _read(path)
             if found is not None:
                 return found
             # The folder was renamed meanwhile. If the batch is history by now, what was made does not count.
-            self._folder = None
+            self._folder = ""
 
     def _check(self, batch: int) -> None:
         if batch < self._floor:
@@ -250,47 +280,49 @@ class Agreement:
                 f"batch {batch} is history: the replicas have agreed on all batches before {self._floor}"
             )
 
-    def _current(self) -> Path:
-        if self._folder is None and self._find() is None:
-            raise JobFailedError(f"{self._place} is gone: put it back, or start from scratch (--fresh)")
-        assert self._folder is not None, "it has just been found"
+    def _current(self) -> str:
+        """Return the folder by its last known name, or look for it if that is gone."""
+        deadline = time.monotonic() + _PATIENCE if not self._folder else 0.0
+        while not self._folder:
+            with suppress(FileNotFoundError):
+                names = os.listdir(self._place)
+                floors = [int(found[1]) for name in names if (found := _FOLDER.fullmatch(name)) is not None]
+                if floors:
+                    self._floor = max(floors)
+                    self._folder = f"{self._place}/agreed-{self._floor:012d}"
+                    break
+            # A list that is read while a folder is renamed may lack it.
+            if time.monotonic() > deadline:
+                raise self._gone(self._place)
+            time.sleep(_PAUSE)
         return self._folder
 
-    def _find(self) -> Path | None:
-        """Look for the folder under its name of now."""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                names = os.listdir(self._place)
-            except FileNotFoundError:
-                return None
-            floors = [int(found[1]) for name in names if (found := _FOLDER.fullmatch(name)) is not None]
-            if floors:
-                self._floor = max(floors)
-                self._folder = self._place / f"agreed-{self._floor:012d}"
-                return self._folder
-            if self._folder is None or time.monotonic() > deadline:
-                return None
-            time.sleep(_PAUSE)  # A list that is read while a folder is renamed may lack it.
-
-    def _write(self, path: Path, fields: dict[str, Any]) -> None:
-        body = json.dumps(fields, sort_keys=True)
-        text = json.dumps({"crc": zlib.crc32(body.encode()), "body": body})
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+    def _gone(self, what: Path) -> JobFailedError:
+        return JobFailedError(f"{what} is gone: put it back, or start from scratch (--fresh)")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _framed(fields: Mapping[str, Any]) -> bytes:
+    body = json.dumps(dict(fields), sort_keys=True).encode()
+    return b"%08x %s" % (zlib.crc32(body), body)
+
+
+def _write(path: str, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _exists(path: str) -> bool:
+    return os.access(path, os.F_OK)
+
+
+def _read(path: str) -> dict[str, Any] | None:
     try:
-        text = path.read_text()
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - asked every few milliseconds
+            content = file.read()
     except FileNotFoundError:
         return None
-    try:
-        frame = json.loads(text)
-        body = frame["body"]
-        if zlib.crc32(body.encode()) == frame["crc"]:
-            return dict(json.loads(body))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
+    checksum, _, body = content.partition(b" ")
+    if checksum == b"%08x" % zlib.crc32(body):
+        return dict(json.loads(body))
     raise JobFailedError(f"{path} is damaged: put it back from a copy, or start from scratch (--fresh)")

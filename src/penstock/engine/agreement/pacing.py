@@ -1,4 +1,4 @@
-"""When a replica at the head waits for one that is behind, and when what was agreed on can be forgotten. Pure.
+"""When a replica at the head waits for one that is behind, and when agreements can be forgotten. Pure.
 
 Replicas never need each other, so nothing here is about being right: a replica that always waits a little
 less than it should costs another one some catching up, and one that forgets early costs it a copy.
