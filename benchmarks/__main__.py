@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    agreement_cost,
     backup_location,
     driver_memory,
     failover,
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "small_backups": small_backups.run,
     "k_safety": k_safety.run,
     "k_safety_throughput": k_safety_throughput.run,
+    "agreement_cost": agreement_cost.run,
 }
 
 
