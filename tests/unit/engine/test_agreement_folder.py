@@ -124,9 +124,9 @@ def test_the_first_plan_and_the_first_commit_count(tmp_path: Path) -> None:
 
 def test_who_wins_gets_what_the_others_read(tmp_path: Path) -> None:
     agreement = Agreement(founded(tmp_path))
-    own = agreement.propose(replace(plan(0), end={3: (1, 2)}))
+    own = agreement.propose(replace(plan(0), end={"lanes": {3: (1, 2)}}))
     assert own == agreement.plan(0)
-    assert own.end == {"3": [1, 2]}
+    assert own.end == {"lanes": {"3": [1, 2]}}
 
 
 @pytest.mark.parametrize("kind", ["plan", "commit"])

@@ -31,6 +31,7 @@ _CHARTER = "charter"
 _MEMBERS = "members"
 _PATIENCE = 2.0
 _PAUSE = 0.001
+_CHUNK = 65_536
 
 
 @dataclass(frozen=True)
@@ -260,15 +261,14 @@ class Agreement:
             try:
                 _write(staged, content)
                 os.link(staged, path)
+                found = _content(path, content) if _exists(path) else None
             except FileExistsError:
-                pass
+                found = _read(path)
             except FileNotFoundError:
-                self._folder = ""
-                continue
+                found = None
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(staged)  # noqa: PTH108 - the name is text
-            found = _read(path)
             if found is not None:
                 return found
             # The folder was renamed meanwhile. If the batch is history by now, what was made does not count.
@@ -318,10 +318,19 @@ def _exists(path: str) -> bool:
 
 def _read(path: str) -> dict[str, Any] | None:
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - asked every few milliseconds
-            content = file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    try:
+        content = b""
+        while chunk := os.read(descriptor, _CHUNK):
+            content += chunk
+    finally:
+        os.close(descriptor)
+    return _content(path, content)
+
+
+def _content(path: str, content: bytes) -> dict[str, Any]:
     checksum, _, body = content.partition(b" ")
     if checksum == b"%08x" % zlib.crc32(body):
         return dict(json.loads(body))
