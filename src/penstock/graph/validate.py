@@ -15,6 +15,7 @@ from penstock.graph.rules.names import names
 from penstock.graph.rules.operators import operators
 from penstock.graph.rules.ports import unconnected_ports, unknown_ports
 from penstock.graph.rules.reach import reach
+from penstock.graph.rules.recovery import recovery
 from penstock.graph.rules.replicas import replicas
 from penstock.graph.rules.schemas import schemas
 from penstock.graph.rules.settings import settings
@@ -41,6 +42,7 @@ RULES: tuple[Rule, ...] = (
     reach,
     cycle_limits,
     windows,
+    recovery,
     schemas,
     kinds,
 )

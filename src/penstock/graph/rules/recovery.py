@@ -1,0 +1,71 @@
+"""bad-recovery: jobs whose replicas can never be rebuilt from the next window on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.errors import Problem
+from penstock.graph.cycles import job_arcs
+from penstock.graph.kinds import NativeTask
+from penstock.graph.partitioning import SAME_KEY
+from penstock.graph.tasks import CombiningTask, StatefulTask
+from penstock.graph.traversal import reachable
+from penstock.graph.windows import EVENT_TIME, CountWindow, TimeWindow
+
+if TYPE_CHECKING:
+    from penstock.graph.job import Job
+    from penstock.graph.vertex import Vertex
+
+
+def recovery(job: Job) -> Iterator[Problem]:
+    """A replica that counts from the next window on must come to have what the others have."""
+    if job.recovery == "next-window":
+        for vertex, reason in _faults(job):
+            yield Problem("bad-recovery", f"{vertex.kind} {vertex.label!r}: {reason}", vertex.label)
+
+
+def next_window_faults(job: Job) -> list[str]:
+    """Return why a replica of a job that begins without state would never be like the others, by vertex.
+
+    All that a job remembers must be in windows of time: those that began before the replica did are
+    closed some day, and from then on it has everything.
+    """
+    return [f"{vertex.kind} {vertex.label!r}: {reason}" for vertex, reason in _faults(job)]
+
+
+def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
+    arcs = job_arcs(job)
+    keyed = [vertex for vertex in job.vertices if _is_keyed(job, vertex)]
+    behind = set(reachable(arcs, [target for vertex in keyed for target in arcs[vertex.index]]))
+    for vertex in job.vertices:
+        reason = _reason(vertex, in_loop=vertex.index in reachable(arcs, arcs[vertex.index]))
+        late = vertex.index in behind and (vertex in keyed or isinstance(vertex.operator, NativeTask))
+        if reason is None and late and getattr(vertex.window, "time", None) != EVENT_TIME:
+            reason = "results come to it a batch late, and it has no window of event time to keep them in"
+        if reason is not None:
+            yield vertex, f"recovery='next-window' is not possible: {reason}. Use recovery='snapshot'"
+
+
+def _reason(vertex: Vertex, *, in_loop: bool) -> str | None:
+    if in_loop:
+        return "records go round in a loop"
+    if vertex.sync:
+        return "records wait for their counterparts"
+    if isinstance(vertex.window, CountWindow):
+        return "a window of a number of records does not end with time"
+    if isinstance(vertex.operator, StatefulTask):
+        if not isinstance(vertex.window, TimeWindow):
+            return "its state is not in windows of time"
+        if not isinstance(vertex.operator, CombiningTask):
+            return "a StatefulTask keeps its state from window to window, only aggregations do not"
+    return None
+
+
+def _is_keyed(job: Job, vertex: Vertex) -> bool:
+    """Whether records come to a vertex through the shuffle."""
+    if vertex.windowed_source or vertex.sync:
+        return True
+    return vertex.kind == "task" and any(
+        edge.by is SAME_KEY for edge in job.edges if edge.target == vertex.index
+    )
