@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.alarms import JOB_FAILED, alarm_id
 from penstock.cluster.documents import JobSpec, Resources
 from penstock.coord.store import DisconnectedError
-from penstock.daemons.interface import NotLeaderError, RequestError, Submission
+from penstock.daemons.interface import NotLeaderError, RefusedError, RequestError, Submission
 from penstock.daemons.service import ClusterService
 from simulation.actors import CrashedError
 from simulation.worker import FAULTY, POISON
@@ -40,6 +41,8 @@ class Clients:
             self._migrate,
             self._migrate,
             self._scale,
+            self._replicate,
+            self._replicate,
             self._kill,
             self._resubmit,
             self._clear,
@@ -105,6 +108,23 @@ class Clients:
             job,
             lambda service: service.scale(job, changes, nodes),
             lambda spec: spec.resources == wanted and nodes in (None, spec.nodes),
+        )
+
+    def _replicate(self, job: str) -> None:
+        k, standby = self._world.random.choice(((0, ""), (1, ""), (1, ""), (2, ""), (0, "warm")))
+
+        def ask(service: ClusterService) -> None:
+            spec = service._active(job)
+            if spec.keep == "node":
+                raise RefusedError("its data is with its node")
+            changed = replace(spec, k=k, standby=standby, agreed=spec.agreed or k > 0 or standby != "")
+            service._change(changed, "its replicas were changed")
+
+        self._ask(
+            f"replicate {job}: k={k} {standby}",
+            job,
+            ask,
+            lambda spec: (spec.k, spec.standby) == (k, standby),
         )
 
     def _kill(self, job: str) -> None:

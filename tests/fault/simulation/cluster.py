@@ -5,12 +5,16 @@ from __future__ import annotations
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import decode
-from penstock.cluster.documents import Assignment, JobSpec, Kept, MasterInfo
+from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Kept, MasterInfo
+from penstock.cluster.group import is_safe
+from penstock.cluster.members import job_of
+from penstock.cluster.replicas import is_warm, member_specs
 from penstock.cluster.supervising import slot_role
 from penstock.cluster.view import Rules
 from penstock.coord import paths
 from penstock.daemons.master import Master, MasterSettings
 from penstock.daemons.service import ClusterService
+from penstock.schedule.keeping_apart import nodes_of_others
 from simulation.actors import Actor
 from simulation.clients import Clients
 from simulation.faults import Faults
@@ -139,7 +143,7 @@ class Cluster:
         return [machine for machine in self.machines.values() if machine.up] or list(self.machines.values())
 
     def workers(self, job: str = "") -> list[Worker]:
-        """Return the living workers of a job, or of all."""
+        """Return the living workers of a job or a replica, or of all."""
         names = [job] if job else sorted({name for name, _ in self.storage.folders})
         machines = list(self.machines.values())
         return [worker for name in names for machine in machines for worker in machine.workers(name)]
@@ -184,11 +188,12 @@ class Cluster:
             raise UnsettledError(f"there is not one leader: {[leader.name for leader in leaders]}")
         for name in sorted(self.witness.specs):
             self._check_job(self.witness.specs[name][-1])
+        for name in sorted({name for name, _ in self.storage.folders}):
             self._check_scratch(name)
 
     def _check_scratch(self, name: str) -> None:
         """See that a job that was to begin from scratch did so, and only once."""
-        begun = self.witness.begun.get(name, [])
+        begun = self.witness.begun.get(job_of(name), [])
         takeovers = self.storage.takeovers.get(name, [])
         due = False
         for (after, fresh), (until, _) in zip(begun, [*begun[1:], (1 << 30, False)], strict=True):
@@ -201,14 +206,13 @@ class Cluster:
 
     def _check_job(self, spec: JobSpec) -> None:
         name = spec.name
-        workers = self.workers(name)
-        told = [f"{worker.name} {worker.phase}" for worker in workers]
-        node = self.world.ensemble.tree.get(f"{paths.ASSIGNMENTS}/{name}")
-        assignment = decode(Assignment, node.data) if node is not None else None
+        group = [worker for worker in self.workers() if job_of(worker.info.job) == name]
+        told = [f"{worker.name} {worker.phase}" for worker in group]
+        assigned = {one for one in self.witness.current if job_of(one) == name}
         status = self.witness.statuses[name]
         if status.phase in ("ENDED", "FAILED"):
-            if workers or assignment is not None:
-                raise UnsettledError(f"{name} is {status.phase} and has {told}, {assignment}")
+            if group or assigned:
+                raise UnsettledError(f"{name} is {status.phase} and has {told}, {assigned}")
             if status.phase == "ENDED" and spec.wanted == "running" and spec.until is None:
                 raise UnsettledError(f"{name} has ended, and nobody has asked for it: {status}")
             return
@@ -218,14 +222,52 @@ class Cluster:
         able = [one for one in up if not spec.nodes or one in spec.nodes]
         if not able or (status.phase == "PENDING" and self._lacks_data(name)):
             return
-        if len(workers) != 1 or workers[0].phase != "running" or status.phase != "RUNNING":
+        members = member_specs(spec)
+        if not assigned <= {member.name for member in members}:
+            raise UnsettledError(f"{name} has {assigned}, and wanted is {spec}")
+        for member in members:
+            if not self._has_no_place(member, able):
+                self._check_member(member, able, status)
+        self._check_safety(spec, status, group)
+
+    def _has_no_place(self, member: JobSpec, able: list[str]) -> bool:
+        """Whether a replica is where it may not be, or nowhere, because others have all the nodes."""
+        assignment = self.witness.current.get(member.name)
+        if assignment is not None and assignment.node in able:
+            return False
+        return set(able) <= nodes_of_others(member.name, self.witness.current)
+
+    def _check_safety(self, spec: JobSpec, status: JobStatus, workers: list[Worker]) -> None:
+        if is_warm(spec):
+            waiting = [worker.node for worker in workers if worker.phase == "ready"]
+            wanted = f"standby ready on {waiting[0]}" if waiting else "no standby"
+            if len(workers) - len(waiting) != 1:
+                raise UnsettledError(f"of {spec.name}, one should run: {waiting} of {workers} wait")
+        elif spec.k:
+            wanted = "k-safe" if len(workers) == spec.k + 1 else f"degraded (k={len(workers) - 1})"
+        else:
+            wanted = ""
+        if status.safety != wanted:
+            raise UnsettledError(f"{spec.name} is said to be {status}, and is {wanted!r}")
+        if bool(status.unsafe_since) and is_safe(status.safety):
+            raise UnsettledError(f"{spec.name} is safe and not: {status}")
+
+    def _check_member(self, spec: JobSpec, able: list[str], status: JobStatus) -> None:
+        name = spec.name
+        workers = self.workers(name)
+        told = [f"{worker.name} {worker.phase}" for worker in workers]
+        node = self.world.ensemble.tree.get(f"{paths.ASSIGNMENTS}/{name}")
+        assignment = decode(Assignment, node.data) if node is not None else None
+        phases = ("running", "ready") if is_warm(spec) else ("running",)
+        if len(workers) != 1 or workers[0].phase not in phases or status.phase != "RUNNING":
             raise UnsettledError(f"{name} shall run, is {status}, and has {told} for {assignment}")
         worker = workers[0]
         if assignment is None or worker.assignment.revision != assignment.revision:
             raise UnsettledError(f"{name} has {told} for {assignment}")
         if (worker.assignment.bundle, worker.assignment.cores) != (spec.bundle, spec.resources.cores):
             raise UnsettledError(f"{name} runs {worker.assignment}, and {spec} is wanted")
-        if worker.node not in able or (spec.driver in able and worker.node != spec.driver):
+        wish = spec.driver in able and spec.driver not in nodes_of_others(name, self.witness.current)
+        if worker.node not in able or (wish and worker.node != spec.driver):
             raise UnsettledError(f"{name} runs on {worker.node}, not on {spec.driver or able}")
         self._check_executors(spec, assignment, worker)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.cluster.members import member_name
 from simulation.actors import SESSION, Actor
 from simulation.clients import JOBS
 from simulation.worker import Worker
@@ -69,7 +70,13 @@ class Faults:
                 worker.exit("failed", "its source has gone")
 
     def _crash_executor(self) -> None:
-        executors = [one for machine in self._cluster.up() for job in JOBS for one in machine.executors(job)]
+        executors = [
+            one
+            for machine in self._cluster.up()
+            for job in JOBS
+            for number in range(3)
+            for one in machine.executors(member_name(job, number))
+        ]
         if executors:
             self._world.random.choice(executors).crash()
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from penstock.cluster.codec import decode
 from penstock.cluster.documents import Assignment, Epoch, JobSpec, JobStatus, Kept
+from penstock.cluster.members import job_of, number_of
+from penstock.cluster.replicas import is_replicated, member_count
 from penstock.coord import paths
 from penstock.coord.store import Check, Delete, Operation
 from penstock.coord.tree import Change, Tree
@@ -45,6 +47,8 @@ class Witness:
     - A job is never deleted. One that has ended or failed is assigned to nobody, and stays so, until a client
       wants it to run again.
     - Work goes elsewhere only from a node that has been missed for its time of grace.
+    - Revisions are given out once for all replicas of a job. No two replicas are assigned to one node, and
+      none is assigned that the job is not to have.
     """
 
     def __init__(self, world: World, believed: Callable[[int], int | None]) -> None:
@@ -66,6 +70,10 @@ class Witness:
         """By job, how many batches its copy is said to have."""
         self.over: dict[str, str] = {}
         """The phase of jobs that are over."""
+        self.current: dict[str, Assignment] = {}
+        """What is assigned now, to replicas by their own names."""
+        self._given: dict[str, int] = {}
+        """By job, the largest revision that was given to any of its replicas."""
 
     def _saw(self, operations: Sequence[Operation], owner: int) -> None:
         for operation in operations:
@@ -84,6 +92,17 @@ class Witness:
                 self._leads(operation, owner)
                 self._leader_wrote(root, name, operation)
         self._began({operation.path for operation in operations})
+        if any(operation.path.startswith(paths.ASSIGNMENTS) for operation in operations):
+            self._apart()
+
+    def _apart(self) -> None:
+        """See that no two replicas of a job are assigned to one node."""
+        taken: dict[tuple[str, str], str] = {}
+        for name, assignment in self.current.items():
+            for node in {assignment.node, *(slot.node for slot in assignment.executors)}:
+                other = taken.setdefault((job_of(name), node), name)
+                if other != name:
+                    raise InvariantError(f"{name} and {other} are both on {node}: {self.current}")
 
     def _began(self, written: set[str]) -> None:
         for name, specs in self.specs.items():
@@ -120,6 +139,7 @@ class Witness:
                 raise InvariantError(f"job {name} was deleted")
             if root == paths.ASSIGNMENTS:
                 self.world.tell("leader", f"unassigns {name}")
+                self.current.pop(name, None)
             return
         assert not isinstance(operation, Check)
         if root == paths.JOBS:
@@ -136,6 +156,8 @@ class Witness:
             self.over.pop(spec.name, None)
 
     def _status(self, name: str, status: JobStatus) -> None:
+        if job_of(name) != name:
+            raise InvariantError(f"a replica has a status of its own: {name} is {status}")
         before = self.statuses.get(name)
         if before is None or before.phase != status.phase:
             self.world.tell("leader", f"says {name} is {status.phase}: {status.reason}")
@@ -153,17 +175,33 @@ class Witness:
         before = self.assigned.get(name)
         what = f"assigns {name} revision {assignment.revision} to {assignment.node}"
         self.world.tell("leader", f"{what}: {assignment.reason}")
-        if name in self.over:
-            raise InvariantError(f"{name} is {self.over[name]}, and assigned to {assignment.node}")
+        if job_of(name) in self.over:
+            raise InvariantError(f"{name} is {self.over[job_of(name)]}, and assigned to {assignment.node}")
+        self._member(assignment, before)
         if before is not None and assignment.revision > before.revision:
             self._moved(before, assignment)
         if before is not None and assignment.revision < before.revision:
             raise InvariantError(f"{name}: revision {assignment.revision} follows {before.revision}")
         if before is not None and assignment.revision == before.revision:
             same = replace(assignment, executors=before.executors, until=before.until, epoch=before.epoch)
+            if assignment.membership is not None and assignment.membership.runs:
+                same = replace(same, membership=before.membership)
             if same != before:
                 raise InvariantError(f"{name}: a revision is changed: {before} → {assignment}")
-        self.assigned[name] = assignment
+        self.assigned[name] = self.current[name] = assignment
+
+    def _member(self, assignment: Assignment, before: Assignment | None) -> None:
+        """See that a replica is wanted, and that no other ever had its revision."""
+        name, job = assignment.job, job_of(assignment.job)
+        spec = self.specs[job][-1]
+        if number_of(name) >= member_count(spec) or (assignment.membership is None) == is_replicated(spec):
+            raise InvariantError(
+                f"{name} is assigned as {assignment.membership}, and wanted is {_told(spec)}"
+            )
+        if before is None or before.revision != assignment.revision:
+            if assignment.revision <= self._given.get(job, 0):
+                raise InvariantError(f"revision {assignment.revision} of {name} was given out before")
+            self._given[job] = assignment.revision
 
     def _moved(self, before: Assignment, assignment: Assignment) -> None:
         since = self.gone_since.get(before.node, 0.0)
@@ -174,7 +212,8 @@ class Witness:
 def _told(spec: JobSpec) -> str:
     drain = ", drained" if spec.drain else ""
     return (
-        f"{spec.name} {spec.wanted}{drain}: generation {spec.generation}, {spec.bundle}, on "
+        f"{spec.name} {spec.wanted}{drain}: k={spec.k} {spec.standby}, generation {spec.generation}, "
+        f"{spec.bundle}, on "
         f"{spec.driver or 'any'} of {spec.nodes}, {spec.resources.cores} cores, after {spec.after}, "
         f"restarts {spec.restarts}{', fresh' if spec.fresh else ''}"
     )

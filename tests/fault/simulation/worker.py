@@ -11,6 +11,7 @@ from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.worker_link import Link
 from penstock.errors import PenstockError
 from simulation.actors import Actor
+from simulation.replica import Place
 from simulation.storage import Claim, InUseError, Storage, TakenError
 from simulation.worker_data import WorkerData
 from simulation.world import World
@@ -85,6 +86,7 @@ class Worker(Actor):
         self._exited = exited
         self._link = SteppedLink(self.connect, assignment, self.info)
         self._data = WorkerData(world, storage, self._link, assignment, node, self.claim) if kept else None
+        self._place = Place(storage, assignment, self.claim) if assignment.membership else None
         self._line: Store | None = None
         self._ready_at = world.now + world.random.uniform(*START_SECONDS)
         self._since = 0.0
@@ -148,7 +150,7 @@ class Worker(Actor):
         decision = decide(self._situation(), self._link.view, self.world.now)
         if decision.step is Step.STOP:
             self._leave(decision)
-        elif decision.step is Step.TAKE_OVER:
+        elif decision.step is Step.TAKE_OVER and self._is_told_to_run():
             self.interlude()
             try:
                 self.next_batch = self.folder.take_over(self.claim, forget=self._forget())
@@ -160,7 +162,15 @@ class Worker(Actor):
                 self.world.tell(self.name, f"takes over: {decision.reason}, batch {self.next_batch} is next")
                 if self._data is not None:
                     self._data.introduce(emptied=self.folder.takeovers[-1][1])
+                if self._place is not None:
+                    self.next_batch = self._place.come_in(self.folder)
+                    self.info = replace(self.info, joined=self._place.joined)
                 self._enter("running")
+
+    def _is_told_to_run(self) -> bool:
+        """Whether it is no warm standby, or one that was told not to wait any longer."""
+        assignment = self._link.view.assignment or self.assignment
+        return assignment.membership is None or assignment.membership.runs
 
     def _forget(self) -> int:
         assignment = self.assignment
@@ -172,11 +182,10 @@ class Worker(Actor):
         if self._data is not None and not self._introduced(self._data):
             return
         try:
-            self.folder.commit(self.claim, self.next_batch)
+            self._commit()
         except TakenError as error:
             self.exit("superseded", str(error))
             return
-        self.next_batch += 1
         if self._data is not None:
             self._data.copy(self.folder)
             self._data.forget_others()
@@ -184,6 +193,15 @@ class Worker(Actor):
             self._left -= 1
         if decision.step is Step.STOP:
             self._leave(decision)
+
+    def _commit(self) -> None:
+        """Commit a batch; a replica that is behind commits some."""
+        for _ in range(self._place.batches(self.folder) if self._place is not None else 1):
+            self.folder.commit(self.claim, self.next_batch)
+            self.next_batch += 1
+        if self._place is not None and self._place.committed(self.folder):
+            self.info = replace(self.info, joined=self._place.joined)
+            self._link.tell(self.info)
 
     def _introduced(self, data: WorkerData) -> bool:
         """Whether it may begin; it leaves if the data is elsewhere, or nobody wants it here any more."""
