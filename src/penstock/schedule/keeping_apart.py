@@ -61,15 +61,11 @@ def kept_apart(request: Request, requests: Iterable[Request], snapshot: Snapshot
 
 
 def _of_others(request: Request, requests: Iterable[Request], snapshot: Snapshot) -> frozenset[str]:
-    """Return the nodes of the other replicas, and those that they stay on though they are placed anew."""
+    """Return the nodes of the other replicas, also of those that are placed anew: they may find no node."""
     name = request.spec.name
-    standing = {task.current for task in snapshot.tasks if _is_other(task.job, name)}
-    staying = {
-        other.stay
-        for other in requests
-        if other.driver and other.stay not in other.avoid and _is_other(other.spec.name, name)
-    }
-    return frozenset(node for node in standing | staying if node)
+    standing = {task.current for task in snapshot.tasks if task.current and _is_other(task.job, name)}
+    before = {other.spec.name: other.before for other in requests if other.before is not None}
+    return nodes_of_others(name, before) | standing
 
 
 def nodes_of_others(member: str, assignments: Mapping[str, Assignment]) -> frozenset[str]:

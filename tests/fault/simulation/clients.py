@@ -43,6 +43,7 @@ class Clients:
             self._scale,
             self._replicate,
             self._replicate,
+            self._replicate,
             self._kill,
             self._resubmit,
             self._clear,
@@ -51,6 +52,7 @@ class Clients:
         self.refused = 0
         for job in JOBS:
             self._world.after(self._world.random.uniform(1, 15), partial(self._submit, job))
+            self._world.after(self._world.random.uniform(15, 30), partial(self._replicate, job))
         self._world.after(10.0, self._ask_something)
 
     def _ask_something(self) -> None:

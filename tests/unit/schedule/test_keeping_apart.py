@@ -74,6 +74,14 @@ def test_one_keeps_off_the_node_that_another_stays_on_while_both_are_placed() ->
     assert (found["job"].node, found["job~1"].node) == ("n2", "n1")
 
 
+def test_one_keeps_off_the_node_that_another_could_not_leave() -> None:
+    standing = {"job": _assignment("job", "n1"), "job~2": _assignment("job~2", "n2")}
+    first, second, _ = member_specs(_spec(k=2))
+    leaves = Request(first, standing["job"], avoid=frozenset({"n1"}))
+    found = JobPlacer().place([leaves, Request(second)], Actual(nodes=_nodes("aa"), assignments=standing))
+    assert (found["job"].node, found["job~1"].node) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("racks", "k", "racks_used"),
     [
