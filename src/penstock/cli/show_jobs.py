@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _ENDED = "ENDED"
+_NO_BATCH = -1
 
 
 @user_errors
@@ -152,7 +153,7 @@ def replicas_table(replicas: Sequence[Mapping[str, Any]], now: float) -> Table:
             replica["number"],
             replica["node"] or "-",
             replica["phase"] if replica["whole"] else f"{replica['phase']}, lacks state",
-            _number(replica["batch"]),
+            _number(replica["batch"] if replica["batch"] != _NO_BATCH else None),
             _number(replica["behind"]),
             replica["failures"],
             _difference(replica["differed"], now),

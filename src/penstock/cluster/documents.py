@@ -289,8 +289,12 @@ class Joined:
 
     @property
     def in_step(self) -> bool:
-        """Whether it could carry the job on alone, without a gap."""
-        return self.whole and self.batch >= 0 and self.head - self.batch <= 2
+        """Whether it could carry the job on alone, without a gap. Before the first batch none lacks anything.
+
+        >>> Joined().in_step, Joined(batch=-1, head=500).in_step, Joined(batch=499, head=500).in_step
+        (True, False, True)
+        """
+        return self.whole and self.head - self.batch <= 2
 
     @property
     def caught_up(self) -> float:
