@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.cluster.documents import Assignment, Membership
 from penstock.daemons import coming_in
 from penstock.daemons.coming_in import ComingIn, Group, Stray, group_of, note_stray, read_stray
-from penstock.engine.agreement.folder import Agreement, Charter, Plan
+from penstock.engine.agreement.folder import Agreement, Charter, Commit, Plan
 from penstock.engine.blueprint import Blueprint, draw
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.takeover import Claim, current, take_over
@@ -278,6 +278,17 @@ def test_a_blank_replica_takes_no_state(world: World) -> None:
     world.way_in("job~1", blank=True).go(_look)
     assert world.last("job~1") == 80
     assert world.drawn("job~1").folders.unwhole.exists()
+
+
+def test_a_replica_without_state_goes_on_after_the_last_commit(world: World) -> None:
+    world.agree(0, 90)
+    for batch in (87, 88):
+        end = {"batch": batch + 1, "sources": {}}
+        world.agreement.commit(Commit(batch, "id", "job", 1, end, {"out": ["receipt"]}))
+    world.has("job~1", 5)
+    world.way_in("job~1").go(_look)
+    entry = Ledger(world.has("job~1", -1) / "ledger").latest()
+    assert entry == Entry(88, {"batch": 89, "sources": {}}, {"out": ["receipt"]})
 
 
 def test_where_a_group_agrees() -> None:

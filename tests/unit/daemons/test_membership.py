@@ -111,6 +111,7 @@ def test_who_stands_by_keeps_up_and_then_comes_in_at_once(
     assert replica.stands_by
     replica.keep_up(_look)
     assert Ledger(place / "ledger").latest_batch() == 9
+    _agreement(tmp_path).propose(Plan(10, {"batch": 11}, "job", 0.0))
     _advance(first, 10)
     replica.keep_up(_look)
     assert replica.look().batch == 10

@@ -1,0 +1,266 @@
+"""What a worker that is a replica does from its start to its end, with queries that only pretend to run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import Assignment, Membership, WorkerInfo
+from penstock.coord import paths
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.daemons import membership, worker_run
+from penstock.daemons.following import Decision
+from penstock.daemons.instance import Instance
+from penstock.daemons.worker_run import Worker
+from penstock.engine.agreement.folder import Agreement, Charter, Plan
+from penstock.engine.agreement.member import Member
+from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.report import Report
+from penstock.engine.takeover import Claim, take_over
+from penstock.errors import JobFailedError, OutdatedError, StrayedError
+from penstock.keyring import open_keyring
+
+ASSIGNMENT = Assignment("job~1", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30, membership=Membership(1))
+PLACE = f"{paths.ASSIGNMENTS}/job~1"
+
+
+class Pretended:
+    """A handle of a query; ``ends`` is raised once it is looked at."""
+
+    def __init__(self, ends: Exception | None) -> None:
+        self.ends = ends
+        self.report = Report("job", {})
+        self.report.batches = 3
+        self.stopped = False
+        self.running = True
+        self.lag = None
+
+    def check(self) -> None:
+        if self.ends is not None:
+            raise self.ends
+
+    def doze(self, seconds: float) -> None:
+        time.sleep(min(seconds, 0.005))
+
+    def stop(self, *, let_out: bool = False) -> None:
+        self.stopped = True
+
+
+@dataclass
+class World:
+    """A store, a shared folder with the first replica in it, and what queries of the worker come to."""
+
+    folder: Path
+    worker: Worker
+    store: MemoryStore
+    ends: list[Exception | None] = field(default_factory=list)
+    started: list[tuple[Pretended, Member, int]] = field(default_factory=list)
+    """Each with the last batch that was in its folder when it started."""
+
+    def start(self, job: ps.Job, *, folder: Path, member: Member, **_: Any) -> Pretended:
+        """Stand for :func:`penstock.spark.run.start`."""
+        handle = Pretended(self.ends.pop(0) if self.ends else None)
+        self.started.append((handle, member, Ledger(folder / "ledger").latest_batch()))
+        return handle
+
+    def run(self) -> _Running:
+        """Run the worker in a thread."""
+        return _Running(self.worker)
+
+    def info(self) -> WorkerInfo | None:
+        """Return what the store knows of the worker."""
+        node = self.store.get(paths.worker("job~1", 2, 1))
+        return decode(WorkerInfo, node.data) if node is not None else None
+
+
+class _Running:
+    def __init__(self, worker: Worker) -> None:
+        self.decision: Decision | None = None
+        self.error: Exception | None = None
+        self._worker = worker
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        job = ps.Job("job")
+        source = job.source("in", ps.MemorySource(["a"]))
+        source >> job.task("count", ps.Count()) >> job.sink("out", ps.MemorySink())
+        try:
+            self._worker.begin()
+            self.decision = self._worker.run(job)
+        except Exception as error:
+            self.error = error
+
+    def end(self) -> Decision | None:
+        """Ask the worker to stop, and return why it did."""
+        self._worker.ask_to_stop(15, None)
+        self._thread.join(10.0)
+        assert not self._thread.is_alive()
+        return self.decision
+
+    def wait(self) -> None:
+        """Wait until it has ended by itself."""
+        self._thread.join(10.0)
+        assert not self._thread.is_alive()
+
+
+def _wait(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    first = take_over(tmp_path / "cluster-jobs" / "job", Claim(1, 1))
+    agreement = Agreement(tmp_path / "agreements" / "job" / "0")
+    agreement.found(Charter(0, {}))
+    for batch in range(10):
+        agreement.propose(Plan(batch, {"batch": batch + 1}, "job", 0.0))
+        Ledger(first / "ledger").commit(Entry(batch, {"batch": batch + 1, "sources": {}}))
+    world = _world(tmp_path, ASSIGNMENT)
+    monkeypatch.setattr("penstock.spark.run.start", world.start)
+    monkeypatch.setattr(Worker, "_start_spark", lambda *_: None)
+    monkeypatch.setattr(worker_run, "_BEAT", 0.01)
+    monkeypatch.setattr(worker_run, "_GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(membership, "_KEEP_UP", 0.0)
+    yield world
+    world.worker.ask_to_stop(15, None)
+    world.worker.close()
+
+
+def _world(folder: Path, assignment: Assignment) -> World:
+    ensemble = MemoryEnsemble()
+    store = MemoryStore(ensemble)
+    store.create(PLACE, encode(assignment))
+    instance_folder = folder / "instance"
+    instance_folder.mkdir(exist_ok=True)
+    instance = Instance("job~1", "n1", "h", 2, 1, "c", "/", "k", str(folder), "b", assignment)
+    ring = open_keyring(folder / "keys", create=True)
+    return World(folder, Worker(instance_folder, instance, ring, lambda: MemoryStore(ensemble)), store)
+
+
+def _stray(batch: int) -> StrayedError:
+    return StrayedError("job", batch, "out", "job", "it differs")
+
+
+def test_a_replica_that_strays_begins_again_from_the_other(world: World) -> None:
+    world.ends = [_stray(4)]
+    running = world.run()
+    _wait(lambda: len(world.started) == 2)
+    _wait(lambda: (info := world.info()) is not None and info.joined is not None and info.joined.differed)
+    info = world.info()
+    assert info is not None
+    assert info.joined is not None
+    assert info.joined.differed is not None
+    assert (info.phase, info.joined.batch, info.joined.differed.batch) == ("running", 9, 4)
+    assert info.progress.batches == 6, "what was done before counts"
+    assert [last for _, _, last in world.started] == [-1, 9]
+    assert world.started[0][0].stopped
+    assert running.end() is not None
+    assert running.error is None
+
+
+def test_a_replica_that_is_far_behind_begins_again_without_an_alarm(world: World) -> None:
+    world.ends = [OutdatedError("batch 3 is history")]
+    running = world.run()
+    _wait(lambda: len(world.started) == 2)
+    running.end()
+    info = world.worker._info
+    assert info.joined is not None
+    assert info.joined.differed is None
+
+
+def test_a_replica_that_strays_again_and_again_fails(world: World) -> None:
+    world.ends = [_stray(batch) for batch in range(10)]
+    running = world.run()
+    running.wait()
+    assert isinstance(running.error, JobFailedError)
+    assert "begin again" in str(running.error)
+    assert len(world.started) == membership.MOST_REBUILDS + 1
+
+
+def test_other_errors_end_it(world: World) -> None:
+    world.ends = [JobFailedError("user code")]
+    running = world.run()
+    running.wait()
+    assert str(running.error) == "user code"
+    assert len(world.started) == 1
+
+
+def test_a_replica_that_strays_while_it_is_stopped_leaves_word(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Pretended, *, let_out: bool = False) -> None:
+        raise _stray(9)
+
+    monkeypatch.setattr(Pretended, "stop", stop)
+    running = world.run()
+    _wait(lambda: world.started)
+    decision = running.end()
+    assert running.error is None
+    assert decision is not None
+    assert decision.outcome == "stopped"
+    assert world.worker.place is not None
+    assert (world.worker.place / "strayed").exists()
+
+
+def test_who_stands_by_is_ready_and_runs_when_it_is_told_to(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = replace(ASSIGNMENT, membership=Membership(1, runs=False))
+    standby = _world(tmp_path, waiting)
+    monkeypatch.setattr("penstock.spark.run.start", standby.start)
+    running = standby.run()
+    try:
+        _wait(lambda: (info := standby.info()) is not None and info.joined and info.joined.batch == 9)
+        info = standby.info()
+        assert info is not None
+        assert info.phase == "ready"
+        assert standby.started == []
+        standby.store.set(PLACE, encode(replace(waiting, membership=Membership(1, runs=True))))
+        _wait(lambda: standby.started)
+        assert [last for _, _, last in standby.started] == [9]
+        _wait(lambda: (info := standby.info()) is not None and info.phase == "running")
+    finally:
+        running.end()
+        standby.worker.close()
+    assert running.error is None
+
+
+def test_who_stands_by_leaves_when_the_job_is_ended(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby = _world(tmp_path, replace(ASSIGNMENT, membership=Membership(1, runs=False)))
+    monkeypatch.setattr("penstock.spark.run.start", standby.start)
+    running = standby.run()
+    _wait(lambda: (info := standby.info()) is not None and info.joined and info.joined.batch == 9)
+    standby.store.delete(PLACE)
+    running.wait()
+    standby.worker.close()
+    assert running.decision is not None
+    assert (running.decision.outcome, running.decision.final) == ("stopped", True)
+    assert standby.started == []
+
+
+def test_who_waits_for_the_first_leaves_when_it_is_asked_to(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = _world(tmp_path, replace(ASSIGNMENT, membership=Membership(1, lineage=1)))
+    monkeypatch.setattr("penstock.spark.run.start", other.start)
+    running = other.run()
+    _wait(lambda: other.worker.place is not None)
+    decision = running.end()
+    other.worker.close()
+    assert decision is not None
+    assert decision.outcome == "stopped"
+    assert other.started == []
