@@ -37,7 +37,7 @@ def _wait_in_step(lab: Lab, assignment: Assignment, attempt: int = 1, more: int 
         joined = _joined(lab, assignment, attempt)
         return joined.in_step and joined.batch >= goal
 
-    wait_for(f"{assignment.job} in step", there, 120.0)
+    wait_for(f"{assignment.job} in step", there, 180.0)
 
 
 def _head(lab: Lab) -> int:

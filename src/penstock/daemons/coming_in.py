@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.cluster.documents import Assignment
-from penstock.cluster.members import job_of, member_name, number_of
+from penstock.cluster.members import job_of, member_name, number_of, title_of
 from penstock.engine.agreement.core import Entrance, Shared, enter
 from penstock.engine.agreement.folder import Agreement, Charter
 from penstock.engine.agreement.joining import (
@@ -252,8 +252,8 @@ class ComingIn:
             )
 
     def _unable(self, shared: Shared) -> JobFailedError:
-        reasons = "".join(f"; {name}: {error}" for name, error in sorted(self._failed.items()))
+        reasons = "".join(f"; {title_of(name)}: {error}" for name, error in sorted(self._failed.items()))
         return JobFailedError(
-            f"job {self._group.job!r}: replica {self._group.name} needs a snapshot of a batch from"
+            f"job {self._group.job!r}: {title_of(self._group.name)} needs a snapshot of a batch from"
             f" {shared.floor - 1} on, and no other replica has one{reasons}"
         )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from penstock.cluster.documents import Assignment, Difference, Joined
+from penstock.cluster.members import title_of
 from penstock.daemons.coming_in import ComingIn, Look, Stray, group_of, note_stray, read_stray
 from penstock.daemons.instance import Instance
 from penstock.engine.agreement.folder import Agreement
@@ -14,12 +17,17 @@ from penstock.engine.agreement.joining import STRAYED, Copier, CopyError, copy_s
 from penstock.engine.agreement.member import Member
 from penstock.engine.blueprint import Blueprint, draw
 from penstock.engine.ledger import Ledger
-from penstock.errors import JobFailedError, PenstockError, StrayedError, SupersededError
+from penstock.errors import JobFailedError, OutdatedError, PenstockError, StrayedError, SupersededError
 from penstock.graph.job import Job
 from penstock.logs import get_logger
 
 MOST_REBUILDS = 5
 """How often, within a minute, a replica begins again before it leaves that to its supervisor."""
+FAR = 20
+"""A replica that is more batches behind copies another one if it does not catch up by itself."""
+CATCH_UP = 15.0
+"""Seconds in which one must have made up for a good part of that."""
+_PART = 0.3
 _MINUTE = 60.0
 _KEEP_UP = 2.0
 _ALIVE = 10.0
@@ -31,6 +39,18 @@ def refuse_if_agreed(storage: Path, assignment: Assignment) -> None:
     """Raise SupersededError when a worker that would decide alone comes to a job that has replicas by now."""
     if Agreement(group_of(storage, assignment).agreement).charter() is not None:
         raise SupersededError(f"the replicas of job {assignment.job!r} agree on its batches by now")
+
+
+def is_losing(gaps: Sequence[tuple[float, int]]) -> bool:
+    """Whether a replica will not catch up by itself, by how many batches it was behind when, oldest first.
+
+    >>> is_losing([(0.0, 40), (16.0, 39)]), is_losing([(0.0, 40), (16.0, 25)])
+    (True, False)
+    """
+    if not gaps:
+        return False
+    (since, before), (now, gap) = gaps[0], gaps[-1]
+    return now - since >= CATCH_UP and gap > max(FAR, before * (1 - _PART))
 
 
 class Replica:
@@ -48,6 +68,7 @@ class Replica:
         self._copier: Copier | None = None
         self._kept_up = 0.0
         self._rebuilds: list[float] = []
+        self._gaps: deque[tuple[float, int]] = deque()
         self._tolerates = -1
         self._since = -1
         self._differed: Difference | None = None
@@ -115,6 +136,23 @@ class Replica:
         self._copier = None
         self._tolerates = max(self._tolerates, way_in.tolerates)
         self._since = Ledger(self._drawn.folders.ledger).latest_batch()
+        self._gaps.clear()
+
+    def check_pace(self, now: float) -> None:
+        """Raise OutdatedError when it is better to copy another replica than to run after it any longer.
+
+        ``now`` counts seconds, from whenever.
+        """
+        gap = self.joined.head - self.joined.batch
+        if gap <= FAR:
+            self._gaps.clear()
+            return
+        self._gaps.append((now, gap))
+        while len(self._gaps) > 1 and now - self._gaps[1][0] >= CATCH_UP:
+            self._gaps.popleft()
+        if is_losing(self._gaps) and max(self._group.others().values(), default=-1) > self.joined.batch + FAR:
+            self._gaps.clear()
+            raise OutdatedError(f"the others are {gap} batches ahead, and that does not become less")
 
     def begin_again(self, error: PenstockError, now: float) -> None:
         """Note why the replica must not go on from what it has. Raises JobFailedError if it was so too often.
@@ -127,10 +165,11 @@ class Replica:
             if error.alarming:
                 self._differed = Difference(error.batch, error.vertex, error.by, error.reason, time.time())
         if len(self._rebuilds) > MOST_REBUILDS:
+            who = title_of(self._instance.job)
             raise JobFailedError(
-                f"replica {self._instance.job!r} had to begin again {len(self._rebuilds)} times within a"
-                f" minute: {error}. Tasks must give the same result in every replica: see what they take from"
-                " clocks, random numbers, files or services"
+                f"{who} had to begin again {len(self._rebuilds)} times within a minute:"
+                f" {error}. Tasks must give the same result in every replica: see what they take from clocks,"
+                " random numbers, files or services"
             ) from error
 
     def look(self) -> Joined:

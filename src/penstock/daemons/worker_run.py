@@ -186,8 +186,10 @@ class Worker:
             decision = decide(self._situation(), self._link.view, time.monotonic())
             if decision.step is not going:
                 return decision
-            if going is Step.STAND_BY and self._replica is not None:
+            if self._replica is not None and going is Step.STAND_BY:
                 self._replica.keep_up(self._look_up)
+            elif self._replica is not None and going is Step.RUN_ON:
+                self._replica.check_pace(time.monotonic())
             if self._handle is not None:
                 self._handle.doze(_LOOK)
             else:

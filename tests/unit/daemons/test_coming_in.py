@@ -178,7 +178,9 @@ def test_when_one_cannot_be_copied_another_is(world: World) -> None:
 def test_when_nobody_can_be_copied_the_reasons_are_told(world: World) -> None:
     world.agree(60, 90)
     (world.has("job", 85) / "ledger" / f"{85:012d}.json").write_text("{}")
-    with pytest.raises(JobFailedError, match=r"job 'job'.*from 59 on.*job: .*85.json is damaged"):
+    with pytest.raises(
+        JobFailedError, match=r"job 'job'.*replica 1.*from 59 on.*replica 0: .*85.json is damaged"
+    ):
         world.way_in("job~1").go(_look)
 
 

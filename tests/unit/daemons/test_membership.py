@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,15 @@ from penstock.cluster.documents import Assignment, Membership
 from penstock.daemons import membership
 from penstock.daemons.coming_in import Stray, note_stray, read_stray
 from penstock.daemons.instance import Instance
-from penstock.daemons.membership import MOST_REBUILDS, Replica, drawn_for, refuse_if_agreed
+from penstock.daemons.membership import (
+    CATCH_UP,
+    FAR,
+    MOST_REBUILDS,
+    Replica,
+    drawn_for,
+    is_losing,
+    refuse_if_agreed,
+)
 from penstock.engine.agreement.folder import Agreement, Charter, Plan, Standing
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.takeover import Claim, take_over
@@ -197,11 +205,54 @@ def test_who_begins_again_too_often_leaves_it_to_its_supervisor(
     for number in range(MOST_REBUILDS):
         replica.begin_again(_stray(number), pace(number))
     if fails:
-        with pytest.raises(JobFailedError, match=r"'job~1' had to begin again 6 times.*'out', batch 5"):
+        with pytest.raises(JobFailedError, match=r"^replica 1 had to begin again 6 times.*'out', batch 5"):
             replica.begin_again(_stray(5), pace(5))
     else:
         replica.begin_again(_stray(5), pace(5))
     assert read_stray(place) == Stray(5, "job"), "the next attempt begins again, too"
+
+
+@pytest.mark.parametrize(
+    ("gaps", "losing"),
+    [
+        ([], False),
+        ([(0.0, 500)], False),
+        ([(0.0, 500), (CATCH_UP - 1, 600)], False),
+        ([(0.0, 500), (CATCH_UP, 600)], True),
+        ([(0.0, 500), (CATCH_UP, 400)], True),
+        ([(0.0, 500), (CATCH_UP, 340)], False),
+        ([(0.0, FAR + 1), (CATCH_UP, FAR)], False),
+        ([(0.0, FAR + 1), (CATCH_UP, FAR + 1)], True),
+    ],
+)
+def test_who_will_not_catch_up(gaps: list[tuple[float, int]], losing: bool) -> None:
+    assert is_losing(gaps) == losing
+
+
+def _paced(replica: Replica, gaps: Iterable[int]) -> int:
+    """Let a replica be so many batches behind from second to second; return when it gave up."""
+    for second, gap in enumerate(gaps):
+        replica.joined = replace(replica.joined, batch=9, head=9 + gap)
+        try:
+            replica.check_pace(float(second))
+        except OutdatedError:
+            return second
+    return -1
+
+
+def test_who_does_not_catch_up_copies(tmp_path: Path, first: Path) -> None:
+    replica, _ = _settled(tmp_path)
+    _advance(first, 200)
+    assert _paced(replica, [0] * 30 + [100] * 30) == 30 + CATCH_UP
+    assert _paced(replica, [100] * 30) == CATCH_UP, "a copy has its time, too"
+
+
+def test_who_catches_up_or_could_copy_nobody_runs_on(tmp_path: Path, first: Path) -> None:
+    replica, _ = _settled(tmp_path)
+    assert _paced(replica, [100] * 60) == -1, "the other has not come as far as its plans"
+    _advance(first, 200)
+    assert _paced(replica, [0]) == -1
+    assert _paced(replica, range(200, 0, -4)) == -1
 
 
 def test_who_tolerates_says_so_to_the_engine(
