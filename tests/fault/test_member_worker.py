@@ -91,11 +91,13 @@ def test_a_replica_is_killed_and_comes_back_while_the_other_goes_on(tmp_path: Pa
 def test_a_replica_of_another_mind_is_rebuilt_in_its_process(tmp_path: Path) -> None:
     with Lab(tmp_path) as lab:
         shutil.copy(HERE / "odd_job.py", lab.bundle / "odd_job.py")
-        lab.keep_feeding(50, PAUSE)
         replicas = [_assignment(lab, number, entry="odd_job.py") for number in (0, 1)]
         for replica in replicas:
             lab.assign(replica)
             lab.start_worker(replica)
+        for replica in replicas:
+            lab.wait_phase("running", replica.revision, job=replica.job)
+        lab.keep_feeding(50, PAUSE)  # Not before: the first visits of each key are to be in several batches.
 
         def differed() -> list[Difference]:
             return [found for one in replicas if (found := _joined(lab, one).differed) is not None]
