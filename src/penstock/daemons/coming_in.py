@@ -244,7 +244,9 @@ class ComingIn:
 
     def _check_not_lost(self, own: int, others: Mapping[str, int]) -> None:
         """Never found anew what was there: batches would come out twice."""
-        known = [*others.values(), *([own] if self._number else [])]
+        # The first one may have run alone before there were others: what it has done says nothing.
+        known = [last for name, last in others.items() if number_of(name)]
+        known += [own] if self._number else []
         if max(known, default=-1) >= 0:
             raise JobFailedError(
                 f"job {self._group.job!r}: {self._group.agreement} is gone, and with it what replicas have"

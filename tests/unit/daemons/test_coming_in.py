@@ -101,8 +101,9 @@ def test_the_first_replica_of_a_job_that_has_run_alone_founds_after_its_last_bat
     assert world.agreement.charter() == Charter(42, {})
 
 
-def test_others_wait_for_the_first(world: World) -> None:
-    world.has("job", -1)
+@pytest.mark.parametrize("last", [-1, 41])
+def test_others_wait_for_the_first_also_if_that_has_run_alone(world: World, last: int) -> None:
+    world.has("job", last)
     looks = iter(range(10_000))
     done = threading.Event()
 
@@ -192,7 +193,7 @@ def test_when_nobody_has_what_is_needed_it_gives_up_in_time(world: World) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "histories"), [("job", {"job~1": 5}), ("job~1", {"job": 5}), ("job~1", {"job~1": 5})]
+    ("name", "histories"), [("job", {"job~1": 5}), ("job~1", {"job~2": 5}), ("job~1", {"job~1": 5})]
 )
 def test_an_agreement_that_is_gone_is_not_made_anew(
     world: World, name: str, histories: dict[str, int]
