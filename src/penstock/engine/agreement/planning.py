@@ -25,7 +25,8 @@ class AgreedPlans:
         self._agreement = Agreement(member.folder)
         self._planned_at = 0.0
         self._usual = 0.0
-        """How long lately it has been from one plan to the next."""
+        """How long lately it has been from one plan to the next, but for what others were waited for."""
+        self._waits_since = 0.0
 
     def begin(self) -> Offset | None:
         """Return where the first of all batches starts, if that was settled when the agreement was made."""
@@ -59,11 +60,15 @@ class AgreedPlans:
         """Whether another replica is behind and shall have time to catch up."""
         since = time.monotonic() - self._planned_at
         standings = self._agreement.standings()
-        return pause(batch, self._member.name, standings, time.time(), since, self._usual) > 0.0
+        waits = pause(batch, self._member.name, standings, time.time(), since, self._usual) > 0.0
+        if waits and not self._waits_since:
+            self._waits_since = time.monotonic()
+        return waits
 
     def _note_pace(self) -> None:
         now = time.monotonic()
         if self._planned_at:
-            interval = min(now - self._planned_at, 10.0)
+            # A wait that counted as usual would make the next one longer, and that the one after it.
+            interval = min((self._waits_since or now) - self._planned_at, 10.0)
             self._usual = interval if not self._usual else 0.8 * self._usual + 0.2 * interval
-        self._planned_at = now
+        self._planned_at, self._waits_since = now, 0.0
