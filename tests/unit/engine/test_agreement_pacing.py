@@ -13,8 +13,8 @@ from penstock.engine.agreement.pacing import KEPT_BATCHES, KEPT_SECONDS, forgett
 NOW = 1_000.0
 
 
-def stands(batch: int, ago: float = 0.0, name: str = "count~1") -> dict[str, Standing]:
-    return {name: Standing(name, batch, NOW - ago)}
+def stands(batch: int, ago: float = 0.0, name: str = "count~1", seconds: float = 0.0) -> dict[str, Standing]:
+    return {name: Standing(name, batch, NOW - ago, seconds)}
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,8 @@ def stands(batch: int, ago: float = 0.0, name: str = "count~1") -> dict[str, Sta
         pytest.param(stands(-1), 2.0, 1.0, id="nothing-done"),
         pytest.param(stands(7, ago=5.0), 2.0, 1.0, id="just-heard-of"),
         pytest.param(stands(7, ago=5.1), 2.0, 0.0, id="dead"),
+        pytest.param(stands(7, ago=9.0, seconds=4.0), 2.0, 1.0, id="slow"),
+        pytest.param(stands(7, ago=9.1, seconds=4.0), 2.0, 0.0, id="slow-and-dead"),
         pytest.param(stands(7, name="count"), 2.0, 0.0, id="itself"),
         pytest.param({**stands(9), **stands(3, name="count~2")}, 2.0, 1.0, id="one-of-two"),
     ],

@@ -31,7 +31,8 @@ def pause(
 
     ``usual`` is how long a batch takes usually. While one that lives is more than one batch behind, batches
     are planned half of that further apart, so that it gains on the others; one that has not been heard of for
-    two batches and a second is taken for dead. So nobody who reads the output waits for two batches.
+    two batches, by its pace or ours, and a second is taken for dead. So nobody who reads the output waits for
+    two batches.
 
     >>> behind = {"count~1": Standing("count~1", batch=5, at=99.5)}
     >>> pause(9, "count", behind, now=100.0, since_last_plan=1.25, usual=1.0)
@@ -39,9 +40,8 @@ def pause(
     >>> pause(9, "count", behind, now=110.0, since_last_plan=1.25, usual=1.0)
     0.0
     """
-    heard = 2 * usual + _SLACK_SECONDS
     behind = any(
-        standing.batch < batch - 2 and now - standing.at <= heard
+        standing.batch < batch - 2 and now - standing.at <= 2 * max(usual, standing.seconds) + _SLACK_SECONDS
         for name, standing in standings.items()
         if name != me
     )
