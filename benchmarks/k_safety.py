@@ -61,7 +61,7 @@ def told(found: Found) -> str:
 def _rows(case: Case, found: Found, alone: Found) -> list[Row]:
     wrong = found.missing + found.doubled + found.misnumbered
     ratio = found.gap / found.interval
-    bound = f"at most {MOST_INTERVALS:g}" if case.k else ""
+    bound = f"at most {MOST_INTERVALS:g}" if case.seamless else ""
     name = f"k-safety, {case.name}"
     lost = "the node" if case.killed == 1 else f"{case.killed} nodes"
     return [
@@ -73,7 +73,7 @@ def _rows(case: Case, found: Found, alone: Found) -> list[Row]:
             other=found.interval,
             ratio=ratio,
             target=bound,
-            met=ratio <= MOST_INTERVALS if case.k else None,
+            met=ratio <= MOST_INTERVALS if case.seamless else None,
             note=f"{RATE} records a second; the longest before was {found.longest_before:.3f} s",
         ),
         Row(

@@ -60,6 +60,11 @@ class Case:
     nodes: int = 3
 
     @property
+    def seamless(self) -> bool:
+        """Whether the loss shall not be noticed: a backup that holds its output waits for a batch first."""
+        return self.k > 0 and "--replication" not in self.options
+
+    @property
     def members(self) -> int:
         """How many replicas there are, one that waits included."""
         return self.k + 1 + ("--standby" in self.options)

@@ -24,7 +24,7 @@ from penstock.daemons.processes_os import OsProcesses
 from penstock.log import Log, log_folder
 from penstock.record import Record
 
-SAFE_SECONDS = 150.0
+SAFE_SECONDS = 240.0
 """How long a job may take to be k-safe again: a node is missed, a Spark session starts on a busy machine."""
 _CLONE_NEWNET = 0x40000000
 
