@@ -1,0 +1,53 @@
+"""Lets a worker that nobody waits for give way to others on its machine, until it is needed itself.
+
+Starting Spark takes all the processor there is for some seconds. A replica that comes in while others run is
+in no hurry, and on a machine with other workers it would take that from those who are.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+
+import psutil
+
+_STEP = 10
+"""So much nicer: about a ninth of the processor that others on the same core get."""
+_NICEST = 19
+_RANGE = 20
+
+
+class GivingWay:
+    """How nice the processes of a worker are to others.
+
+    Only where that can be taken back: without the right to, they would be nice for ever.
+    """
+
+    def __init__(self) -> None:
+        self._usual = os.getpriority(os.PRIO_PROCESS, 0)
+        self._gives_way = False
+
+    def begin(self) -> None:
+        """Have this thread, and whatever it starts from now on, give way."""
+        if may_be_less_nice(self._usual):
+            os.setpriority(os.PRIO_PROCESS, 0, min(self._usual + _STEP, _NICEST))
+            self._gives_way = True
+
+    def end(self) -> None:
+        """Have this process, and all that were started by it, be as they were. Priorities are by thread."""
+        if not self._gives_way:
+            return
+        self._gives_way = False
+        own = psutil.Process()
+        for process in (own, *own.children(recursive=True)):
+            with suppress(psutil.Error):
+                for thread in process.threads():
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.setpriority(os.PRIO_PROCESS, thread.id, self._usual)
+
+
+def may_be_less_nice(usual: int) -> bool:
+    """Whether a process that has become nicer may go back."""
+    limit = resource.getrlimit(resource.RLIMIT_NICE)[0]
+    return os.geteuid() == 0 or limit == resource.RLIM_INFINITY or _RANGE - limit <= usual

@@ -1,0 +1,50 @@
+"""A worker that gives way, with what it has started, and is as before afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from penstock.daemons.giving_way import GivingWay, may_be_less_nice
+
+CHILD = """
+import threading, time
+thread = threading.Thread(target=input)
+thread.start()
+print("up", flush=True)
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not may_be_less_nice(os.getpriority(os.PRIO_PROCESS, 0)), reason="not allowed to here")
+def test_what_is_started_meanwhile_gives_way_and_is_as_usual_afterwards() -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    giving = GivingWay()
+    giving.begin()
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        assert all(nice > usual for nice in _priorities(child.pid))
+        giving.end()
+        assert _priorities(child.pid) == [usual, usual]
+        assert os.getpriority(os.PRIO_PROCESS, 0) == usual
+    finally:
+        giving.end()
+        child.communicate(b"\n")
+
+
+def _priorities(pid: int) -> list[int]:
+    return [os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir(f"/proc/{pid}/task")]
+
+
+def test_who_could_not_go_back_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.daemons.giving_way.may_be_less_nice", lambda usual: False)
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    giving = GivingWay()
+    giving.begin()
+    assert os.getpriority(os.PRIO_PROCESS, 0) == usual
+    giving.end()
