@@ -95,8 +95,8 @@ def test_killed_and_paused_replicas_put_each_batch_out_once(
     assert [int(name.partition(".")[0]) for name in outputs] == list(range(batches))
     state = 0
     for name in outputs:
-        number, after = (sink / name).read_text().split()
-        state = state_after(state, int(number))
+        drawn, after = (sink / name).read_text().split()
+        state = state_after(state, int(drawn))
         assert int(after) == state, f"{name} is not the run of the plans in order"
     place = Agreement(tmp_path / "agreed" / "0").shared()
     assert place is not None
