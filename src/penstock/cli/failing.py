@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from io import UnsupportedOperation
-from typing import NoReturn, ParamSpec
+from typing import NoReturn, ParamSpec, TextIO
 
 import typer
 
 from penstock.cli.exit_codes import FAILED, INTERRUPTED, code_of
-from penstock.errors import PenstockError
+from penstock.errors import DeliveryWarning, PenstockError
 
 P = ParamSpec("P")
 
@@ -24,7 +25,8 @@ def user_errors(command: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            with _warnings_told():
+                command(*args, **kwargs)
         except PenstockError as error:
             fail(str(error), code_of(error))
         except BrokenPipeError:
@@ -38,6 +40,31 @@ def user_errors(command: Callable[P, None]) -> Callable[P, None]:
             fail(f"{error.strerror}: {error.filename}" if error.filename else str(error))
 
     return run
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Say what Penstock warns of in one line, once; how others warn stays as it is."""
+    said: set[str] = set()
+    others = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if not issubclass(category, DeliveryWarning):
+            others(message, category, filename, lineno, file, line)
+        elif str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:
