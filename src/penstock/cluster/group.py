@@ -147,8 +147,8 @@ def _is_down(replica: Replica, has_run: bool, nodes: Mapping[str, NodeInfo]) -> 
 def safety_of(spec: JobSpec, replicas: Sequence[Replica]) -> str:
     """Say how safe a job is. One without replicas has nothing to say."""
     if is_warm(spec):
-        waiting = [one for one in replicas if one.can_run and one.leading is None]
-        ready = [one.assignment.node for one in waiting if one.assignment is not None]
+        waiting = [one.assignment for one in replicas if one.can_run and one.leading is None]
+        ready = [one.node for one in waiting if one is not None and not _is_told(one)]
         return f"{_STANDBY_READY}{ready[0]}" if ready else NO_STANDBY
     if spec.k == 0:
         return ""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.alarms import JOB_FAILED, alarm_id
 from penstock.cluster.documents import JobSpec, Resources
 from penstock.coord.store import DisconnectedError
-from penstock.daemons.interface import NotLeaderError, RefusedError, RequestError, Submission
+from penstock.daemons.interface import NotLeaderError, RequestError, Submission
 from penstock.daemons.service import ClusterService
 from simulation.actors import CrashedError
 from simulation.worker import FAULTY, POISON
@@ -43,7 +42,6 @@ class Clients:
             self._scale,
             self._replicate,
             self._replicate,
-            self._replicate,
             self._kill,
             self._resubmit,
             self._clear,
@@ -52,7 +50,6 @@ class Clients:
         self.refused = 0
         for job in JOBS:
             self._world.after(self._world.random.uniform(1, 15), partial(self._submit, job))
-            self._world.after(self._world.random.uniform(15, 30), partial(self._replicate, job))
         self._world.after(10.0, self._ask_something)
 
     def _ask_something(self) -> None:
@@ -65,6 +62,8 @@ class Clients:
 
     def _submit(self, job: str) -> None:
         random = self._world.random
+        keep = random.choice(("shared", "shared", "node"))
+        k, standby = self._replicas() if keep == "shared" else (0, "")
         submission = Submission(
             f"{job}.py",
             {"name": job, "vertices": [], "edges": []},
@@ -72,7 +71,9 @@ class Clients:
             nodes=self._nodes(),
             until=random.choice((None, None, None, "drained")),
             fresh=random.random() < 0.3,
-            keep=random.choice(("shared", "shared", "node")),
+            keep=keep,
+            k=k,
+            standby=standby,
         )
         bundle = self._bundle()
         self._ask(
@@ -113,19 +114,11 @@ class Clients:
         )
 
     def _replicate(self, job: str) -> None:
-        k, standby = self._world.random.choice(((0, ""), (1, ""), (1, ""), (2, ""), (0, "warm")))
-
-        def ask(service: ClusterService) -> None:
-            spec = service._active(job)
-            if spec.keep == "node":
-                raise RefusedError("its data is with its node")
-            changed = replace(spec, k=k, standby=standby, agreed=spec.agreed or k > 0 or standby != "")
-            service._change(changed, "its replicas were changed")
-
+        k, standby = self._replicas()
         self._ask(
             f"replicate {job}: k={k} {standby}",
             job,
-            ask,
+            lambda service: service.replicate(job, {"k": k, "standby": standby}),
             lambda spec: (spec.k, spec.standby) == (k, standby),
         )
 
@@ -195,6 +188,9 @@ class Clients:
     def _resources(self) -> Resources:
         random = self._world.random
         return Resources(cores=random.choice((1, 2)), executors=random.choice((0, 0, 1, 2)))
+
+    def _replicas(self) -> tuple[int, str]:
+        return self._world.random.choice(((0, ""), (1, ""), (1, ""), (2, ""), (0, "warm")))
 
     def _nodes(self) -> tuple[str, ...]:
         random = self._world.random

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, Result, WorkerInfo
 from penstock.coord.store import Store
-from penstock.daemons.following import Decision, Situation, Step, decide, drains
+from penstock.daemons.following import Decision, Situation, Step, decide, drains, runs
 from penstock.daemons.worker_link import Link
 from penstock.errors import PenstockError
 from simulation.actors import Actor
@@ -91,6 +91,7 @@ class Worker(Actor):
         self._ready_at = world.now + world.random.uniform(*START_SECONDS)
         self._since = 0.0
         self._left = BACKLOG
+        self._stands_by = False
         self._leaving: Decision | None = None
         self._leave_by = 0.0
         self._result_by = 0.0
@@ -150,27 +151,37 @@ class Worker(Actor):
         decision = decide(self._situation(), self._link.view, self.world.now)
         if decision.step is Step.STOP:
             self._leave(decision)
-        elif decision.step is Step.TAKE_OVER and self._is_told_to_run():
-            self.interlude()
-            try:
-                self.next_batch = self.folder.take_over(self.claim, forget=self._forget())
-            except TakenError as error:
-                self.exit("superseded", str(error))
-            except InUseError as error:
-                self.exit("failed", str(error))
-            else:
-                self.world.tell(self.name, f"takes over: {decision.reason}, batch {self.next_batch} is next")
-                if self._data is not None:
-                    self._data.introduce(emptied=self.folder.takeovers[-1][1])
-                if self._place is not None:
-                    self.next_batch = self._place.come_in(self.folder)
-                    self.info = replace(self.info, joined=self._place.joined)
-                self._enter("running")
+        elif decision.step is Step.TAKE_OVER:
+            self._take_over(decision.reason)
+        elif decision.step is Step.COME_IN:
+            self._come_in()
 
-    def _is_told_to_run(self) -> bool:
-        """Whether it is no warm standby, or one that was told not to wait any longer."""
-        assignment = self._link.view.assignment or self.assignment
-        return assignment.membership is None or assignment.membership.runs
+    def _take_over(self, reason: str) -> None:
+        self.interlude()
+        try:
+            self.next_batch = self.folder.take_over(self.claim, forget=self._forget())
+        except TakenError as error:
+            self.exit("superseded", str(error))
+        except InUseError as error:
+            self.exit("failed", str(error))
+        else:
+            self.world.tell(self.name, f"takes over: {reason}, batch {self.next_batch} is next")
+            if self._data is not None:
+                self._data.introduce(emptied=self.folder.takeovers[-1][1])
+            self._stands_by = not runs(self._link.view)
+            if not self._stands_by:
+                self._come_in()
+
+    def _come_in(self) -> None:
+        """Go where the other replicas are, if there are any, and run."""
+        if self.folder.holder != self.claim:
+            self.exit("superseded", "a later worker has the folder")
+            return
+        self._stands_by = False
+        if self._place is not None:
+            self.next_batch = self._place.come_in(self.folder)
+            self.info = replace(self.info, joined=self._place.joined)
+        self._enter("running")
 
     def _forget(self) -> int:
         assignment = self.assignment
@@ -224,6 +235,7 @@ class Worker(Actor):
             since=self._since,
             asked_to_stop=self.asked_to_stop,
             drained=self._left <= 0,
+            stands_by=self._stands_by,
         )
 
     def _leave(self, decision: Decision) -> None:
