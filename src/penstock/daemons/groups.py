@@ -82,14 +82,15 @@ def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]
     assignment = documents.assignments().get(name)
     worker = newest(documents.workers().get(name, ()))
     joined = worker.joined if worker else None
+    knows = joined is not None and joined.head >= 0  # Before that nothing is agreed on, or it has not looked.
     return {
         "number": number,
         "node": worker.node if worker else assignment.node if assignment else "",
         "phase": worker.phase if worker else "assigned" if assignment else "missing",
         "revision": assignment.revision if assignment else 0,
         "generation": assignment.generation if assignment else 0,
-        "batch": joined.batch if joined else None,
-        "behind": max(0, joined.head - joined.batch) if joined else None,
+        "batch": joined.batch if joined and knows else None,
+        "behind": max(0, joined.head - joined.batch) if joined and knows else None,
         "in_step": worker is not None and worker.phase == "running" and joined is not None and joined.in_step,
         "caught_up": joined.caught_up if joined else 0.0,
         "whole": joined is None or joined.whole,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from replicated_cluster import Cluster, code, joined, submission
 
-from penstock.cluster.documents import Alarm, JobStatus
+from penstock.cluster.documents import Alarm, JobStatus, Joined
 from penstock.coord import paths
 from penstock.daemons.interface import InvalidError, RefusedError, UnknownError
 
@@ -325,6 +325,8 @@ def test_a_replica_that_shall_be_started_is_assigned_and_one_may_lack_state() ->
     first, second = cluster.service.job("job")["replicas"]
     assert (first["phase"], first["node"], first["whole"]) == ("assigned", "n0", True)
     assert (second["in_step"], second["whole"]) == (False, False)
+    cluster.member(0, phase="starting", joined=Joined())
+    assert cluster.service.job("job")["replicas"][0]["behind"] is None, "nobody knows yet"
 
 
 def test_the_replica_that_was_through_says_how_the_job_ended() -> None:
