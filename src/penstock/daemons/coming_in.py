@@ -192,6 +192,10 @@ class ComingIn:
             return self._skip(shared)
         if entrance is not Entrance.WAIT and stray is not None:
             self._put_up_with(stray)
+        if entrance is Entrance.BEGIN:
+            empty(
+                self._folders
+            )  # Of a copy that was cut short: who begins with the first batch lacks nothing.
         if entrance is Entrance.WAIT and (self._failed or waited >= GIVE_UP_AFTER):
             raise self._unable(shared)
         return entrance is not Entrance.WAIT

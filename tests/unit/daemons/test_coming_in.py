@@ -283,6 +283,15 @@ def test_a_blank_replica_takes_no_state(world: World) -> None:
     assert world.drawn("job~1").folders.unwhole.exists()
 
 
+def test_who_begins_with_the_first_batch_lacks_nothing(world: World) -> None:
+    """What it began to copy before a crash is of no use to it."""
+    world.agree(0, 5)
+    folders = world.drawn("job~1").folders
+    folders.unwhole.write_text("{}")
+    world.way_in("job~1").go(_look)
+    assert not folders.unwhole.exists()
+
+
 def test_a_replica_without_state_goes_on_after_the_last_commit(world: World) -> None:
     world.agree(0, 90)
     for batch in (87, 88):
