@@ -122,6 +122,22 @@ def test_what_only_one_may_deliver_is_left_to_the_winner_and_then_to_the_next(
     assert told[1:] == [("commit", (0, "a")), ("commit", (1, "c"))]
 
 
+def test_what_was_left_by_several_is_delivered_in_order(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The winner of a batch dies, and that of the next one before it comes to what was left to it."""
+    monkeypatch.setattr(output, "_DELIVERY_SECONDS", 0.01)
+    told: list[tuple[str, Any]] = []
+    with monkeypatch.context() as dying:
+        dying.setattr(output, "publish", _die)
+        for number, receipt in enumerate("ab"):
+            with pytest.raises(KeyboardInterrupt):
+                replica(place, number, Alone(told))[0].settle(offer(receipt, batch=number))
+    third, _ = replica(place, 2, Alone(told))
+    third.settle(offer("c", batch=0))
+    third.settle(offer("d", batch=1))
+    third.settle(offer("e", batch=2))
+    assert told[2:] == [("commit", (0, "a")), ("commit", (1, "b")), ("commit", (2, "e"))]
+
+
 def test_a_replica_that_starts_again_brings_out_what_it_had_left(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

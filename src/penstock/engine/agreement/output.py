@@ -67,8 +67,8 @@ class AgreedOutput:
         if not mine:
             discard(self._blueprint, transactional)
             self._compare(offer, stood)
-        elif batch > 0 and not self._agreement.is_out(batch - 1):
-            self._deliver_what_was_left(batch - 1)
+        else:
+            self._deliver_what_was_left(batch)
         self._bring_out(stood, sure=mine)
         if mine or self._standby is None:
             # These can neither take over what another has staged nor be told twice: readers tell by the ids.
@@ -166,7 +166,18 @@ class AgreedOutput:
         return len(self._shared(receipts)) == len(receipts)
 
     def _deliver_what_was_left(self, batch: int) -> None:
-        """Bring out what the winner of the batch before did not say that it has.
+        """Bring out, in order, all before a batch of which nobody has said that it is out.
+
+        Who gave the batch before may have died before it came to what was left to it.
+        """
+        first = batch
+        while first > 0 and not self._agreement.is_out(first - 1):
+            first -= 1
+        for left in range(first, batch):
+            self._deliver(left)
+
+    def _deliver(self, batch: int) -> None:
+        """Bring out what the winner of a batch did not say that it has.
 
         Where that must not happen twice at the same time, the winner gets time to end it.
         """
