@@ -66,7 +66,7 @@ def test_a_table_has_each_row_once_after_the_database_was_away(
         assert sum(rows().values()) == COUNT - COUNT // 100
         database.away = True
         log.append([ps.Record(None, n) for n in range(COUNT, 2 * COUNT)])
-        with pytest.raises(ps.ConnectorError, match="job 'table', vertex 'table': batch .*is away"):
+        with pytest.raises(ps.ConnectorError, match=r"job 'table', vertex 'table': batch .*is away"):
             handle.follow("drained")
     database.away = False
     report = ps.run(job_of(database), master=MASTER)
