@@ -26,7 +26,7 @@ from penstock.cluster.group import (
 )
 from penstock.cluster.members import job_of, number_of, title_of
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
-from penstock.cluster.replicas import is_warm, member_specs
+from penstock.cluster.replicas import is_warm, may_use, member_specs, nodes_of_others
 from penstock.cluster.view import Actual, Rules
 
 
@@ -79,9 +79,20 @@ class GroupDeciding(JobDeciding):
         most = self.rules.most_failures
         troubled = [one for one in self._replicas if one.trouble(most)]
         for one in self._replicas:
-            if one not in troubled and (one.runs_as_wanted or one.may_still_run(most)):
+            if one.runs_as_wanted and one not in troubled:
+                return None
+            if one.may_still_run(most) and not self._is_stranded(one):
                 return None
         return troubled[0] if troubled else None
+
+    def _is_stranded(self, replica: Replica) -> bool:
+        """Whether a replica has lost its node, and others have all the nodes that it may use."""
+        if replica.assignment is not None and not self._is_lost(replica.assignment):
+            return False
+        others = nodes_of_others(replica.name, self._assigned)
+        return not any(
+            may_use(replica.spec, node) for node in self.actual.nodes.values() if node.name not in others
+        )
 
     def _given_up(self, replica: Replica) -> Sequence[Intent]:
         reason = replica.trouble(self.rules.most_failures)
@@ -147,10 +158,8 @@ class GroupDeciding(JobDeciding):
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
         """A node with another replica is none that it can be moved to."""
-        for name, other in self._assigned.items():
-            nodes = {other.node, *(slot.node for slot in other.executors)}
-            if name != spec.name and spec.driver in nodes:
-                return None
+        if spec.driver in nodes_of_others(spec.name, self._assigned):
+            return None
         return super()._moved(spec, assignment)
 
     def concluded(self, actions: list[Action]) -> list[Action]:

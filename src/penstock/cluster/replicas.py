@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.cluster.documents import JobSpec, NodeInfo
-from penstock.cluster.members import member_name
+from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
+from penstock.cluster.members import job_of, member_name
 
 WARM = "warm"
 
@@ -78,14 +78,32 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
     return ""
 
 
+def is_other(one: str, other: str) -> bool:
+    """Whether two names are those of different replicas of one job."""
+    return one != other and job_of(one) == job_of(other)
+
+
+def nodes_used(assignment: Assignment) -> set[str]:
+    """Return the nodes that a driver and its executors are assigned to."""
+    return {assignment.node, *(slot.node for slot in assignment.executors)}
+
+
+def nodes_of_others(member: str, assignments: Mapping[str, Assignment]) -> frozenset[str]:
+    """Return the nodes that the other replicas of a job are assigned to."""
+    others = [nodes_used(one) for name, one in assignments.items() if is_other(name, member)]
+    return frozenset().union(*others)
+
+
+def may_use(spec: JobSpec, node: NodeInfo) -> bool:
+    """Whether a job may run on a node at all, whatever runs there."""
+    labels = all(node.labels.get(label) == value for label, value in spec.labels.items())
+    return labels and (not spec.nodes or node.name in spec.nodes)
+
+
 def _can_use(spec: JobSpec, node: NodeInfo) -> bool:
     """Whether a driver of the job could be there if nothing else were."""
-    return (
-        (not spec.nodes or node.name in spec.nodes)
-        and all(node.labels.get(label) == value for label, value in spec.labels.items())
-        and node.cores >= spec.resources.cores
-        and node.memory >= spec.resources.memory
-    )
+    large = node.cores >= spec.resources.cores and node.memory >= spec.resources.memory
+    return large and may_use(spec, node)
 
 
 def _named(names: list[str]) -> str:

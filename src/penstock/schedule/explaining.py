@@ -8,13 +8,12 @@ from typing import Any
 
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.members import job_of
-from penstock.cluster.replicas import member_specs
+from penstock.cluster.replicas import member_specs, nodes_of_others
 from penstock.cluster.view import Actual
 from penstock.schedule.constraints import usages
 from penstock.schedule.cost import DEFAULT, Weights, cost
 from penstock.schedule.demands import standing
 from penstock.schedule.job_placer import standing_snapshot
-from penstock.schedule.keeping_apart import nodes_of_others
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.reading import tasks_of

@@ -6,14 +6,14 @@ executors of a replica have a fair share of the nodes to go to, so that there is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
-from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
+from penstock.cluster.documents import JobSpec, NodeInfo
 from penstock.cluster.members import job_of
 from penstock.cluster.placing import Request
-from penstock.cluster.replicas import is_replicated, member_count
+from penstock.cluster.replicas import is_other, is_replicated, member_count, nodes_of_others
 from penstock.schedule.constraints import Usage, allowed_nodes, obstacle
 from penstock.schedule.model import Node, Snapshot, Task
 from penstock.schedule.reading import driver_task
@@ -63,22 +63,9 @@ def kept_apart(request: Request, requests: Iterable[Request], snapshot: Snapshot
 def _of_others(request: Request, requests: Iterable[Request], snapshot: Snapshot) -> frozenset[str]:
     """Return the nodes of the other replicas, also of those that are placed anew: they may find no node."""
     name = request.spec.name
-    standing = {task.current for task in snapshot.tasks if task.current and _is_other(task.job, name)}
+    standing = {task.current for task in snapshot.tasks if task.current and is_other(task.job, name)}
     before = {other.spec.name: other.before for other in requests if other.before is not None}
     return nodes_of_others(name, before) | standing
-
-
-def nodes_of_others(member: str, assignments: Mapping[str, Assignment]) -> frozenset[str]:
-    """Return the nodes that the other replicas of a job are assigned to."""
-    taken: set[str] = set()
-    for name, assignment in assignments.items():
-        if _is_other(name, member):
-            taken |= {assignment.node, *(slot.node for slot in assignment.executors)}
-    return frozenset(taken)
-
-
-def _is_other(one: str, other: str) -> bool:
-    return one != other and job_of(one) == job_of(other)
 
 
 def nearby(names: frozenset[str], nodes: Iterable[Node | NodeInfo]) -> frozenset[str]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.cluster.documents import JobSpec
+from penstock.cluster.replicas import nodes_of_others
 from penstock.cluster.view import Actual
 from penstock.schedule.constraints import usages
 from penstock.schedule.cost import cost
 from penstock.schedule.deciding import decide
 from penstock.schedule.demands import standing
 from penstock.schedule.job_placer import DEFAULT, standing_snapshot
-from penstock.schedule.keeping_apart import nearby, nodes_of_others
+from penstock.schedule.keeping_apart import nearby
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.reading import DRIVER, task_id

@@ -8,13 +8,12 @@ from penstock.cluster.codec import decode
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Kept, MasterInfo
 from penstock.cluster.group import is_safe
 from penstock.cluster.members import job_of
-from penstock.cluster.replicas import is_warm, member_specs
+from penstock.cluster.replicas import is_warm, member_specs, nodes_of_others
 from penstock.cluster.supervising import slot_role
 from penstock.cluster.view import Rules
 from penstock.coord import paths
 from penstock.daemons.master import Master, MasterSettings
 from penstock.daemons.service import ClusterService
-from penstock.schedule.keeping_apart import nodes_of_others
 from simulation.actors import Actor
 from simulation.clients import Clients
 from simulation.faults import Faults

@@ -400,6 +400,20 @@ def test_a_job_whose_replicas_all_keep_dying_fails() -> None:
     assert _only(Raise, actions).alarm.evidence["count"] == 5
 
 
+@pytest.mark.parametrize(("nodes", "fails"), [(("n2",), True), (("n2", "n3"), False)])
+def test_a_replica_without_a_node_is_no_hope_and_one_that_finds_another_is(
+    nodes: tuple[str, ...], fails: bool
+) -> None:
+    lost = _actual(
+        nodes=_nodes(*nodes),
+        workers={},
+        absent_since={"n1": NOW - 9},
+        failures={"job~1": _died("job~1", 2, "n2")},
+    )
+    status = _only(SetStatus, _decide(_spec(), lost)).status
+    assert (status.phase == "FAILED") == fails
+
+
 def test_new_code_of_which_all_replicas_die_goes_back_while_the_old_runs() -> None:
     spec = _spec(**NEW_CODE)
     failures = {"job": _died("job", 3, "n1"), "job~1": _died("job~1", 4, "n2")}
