@@ -152,11 +152,15 @@ class JobDeciding:
         elsewhere = self._try_elsewhere(spec, assignment)
         if elsewhere:
             return elsewhere
-        staying, missing = executors(spec, assignment.executors, self.lost)
+        staying, missing = executors(spec, assignment.executors, self._left_by_executors(spec))
         request = Request(spec, assignment, driver=False, slots=staying, missing=missing)
         if missing:
             return [ToPlace(request, "its executors are placed anew")]
         return self._adjusted(request, Placed())
+
+    def _left_by_executors(self, spec: JobSpec) -> frozenset[str]:  # noqa: ARG002
+        """Return the nodes on which executors of a job do not stay."""
+        return self.lost
 
     def _why_new(self, spec: JobSpec) -> str:
         return "it runs again" if self._revision(spec) else "it was submitted"
@@ -206,7 +210,7 @@ class JobDeciding:
         reason = f"its worker has died {failures.count} times on {assignment.node}"
         # Where it is pinned to, it would be moved back at once.
         elsewhere = replace(spec, driver="") if spec.driver == assignment.node else spec
-        staying, missing = executors(elsewhere, assignment.executors, self.lost)
+        staying, missing = executors(elsewhere, assignment.executors, self._left_by_executors(spec))
         request = Request(
             elsewhere,
             assignment,
@@ -247,7 +251,7 @@ class JobDeciding:
         if home.waits:
             running = before is not None and not self._is_lost(before)
             return self._status(spec, RUNNING if running else PENDING, f"{reason}: {home.waits}")
-        staying, missing = executors(spec, before.executors if before else (), self.lost)
+        staying, missing = executors(spec, before.executors if before else (), self._left_by_executors(spec))
         there = before.node if before is not None and before.node not in self.lost else ""
         request = Request(
             spec,

@@ -26,7 +26,7 @@ from penstock.cluster.group import (
 )
 from penstock.cluster.members import job_of, number_of, title_of
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
-from penstock.cluster.replicas import is_warm, may_use, member_specs, nodes_of_others
+from penstock.cluster.replicas import is_warm, may_use, member_specs, nodes_of_others, nodes_used
 from penstock.cluster.view import Actual, Rules
 
 
@@ -46,6 +46,7 @@ class GroupDeciding(JobDeciding):
         numbers = [assignment.revision for assignment in self._assigned.values()]
         self._given = max([*numbers, self._before.revision if self._before else 0])
         self._runner = self._chosen()
+        self._yielded = self._yields()
         self._parts = False
         """Whether something is done about each replica by itself."""
 
@@ -67,6 +68,34 @@ class GroupDeciding(JobDeciding):
             intents += self._running(one.spec, one.assignment)
         others = set(self._assigned) - {one.name for one in self._replicas}
         return [*intents, *(Unassign(name, "it has fewer replicas") for name in sorted(others))]
+
+    def _yields(self) -> dict[str, frozenset[str]]:
+        """Return the nodes that the executors of one replica leave to another, which finds none.
+
+        Nodes may have been lost since they got there. All of them have the same share of what is left.
+        """
+        nodes = self.actual.nodes
+        able = {name for name, node in nodes.items() if may_use(self._spec, node)}
+        used = {one.name: nodes_used(one.assignment) & able for one in self._replicas if one.assignment}
+        if not any(self._has_no_node(one, able) for one in self._replicas) or able - set().union(
+            *used.values()
+        ):
+            return {}
+        share = max(len(able) // len(self._replicas), 1)
+        for name in sorted(used, key=lambda name: (-len(used[name]), number_of(name))):
+            spare = sorted(used[name] - {self._assigned[name].node})
+            if spare and len(used[name]) > share:
+                return {name: frozenset(spare[share - len(used[name]) :])}
+        return {}
+
+    def _has_no_node(self, replica: Replica, able: set[str]) -> bool:
+        assignment = replica.assignment
+        if assignment is None or self._is_lost(assignment):
+            return True
+        return assignment.node in self.actual.nodes and assignment.node not in able
+
+    def _left_by_executors(self, spec: JobSpec) -> frozenset[str]:
+        return self.lost | self._yielded.get(spec.name, frozenset())
 
     def _chosen(self) -> str:
         if not is_warm(self._spec):

@@ -8,7 +8,7 @@ from penstock.cluster.codec import decode
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Kept, MasterInfo
 from penstock.cluster.group import is_safe
 from penstock.cluster.members import job_of
-from penstock.cluster.replicas import is_warm, member_specs, nodes_of_others
+from penstock.cluster.replicas import is_warm, member_count, member_specs, nodes_of_others
 from penstock.cluster.supervising import slot_role
 from penstock.cluster.view import Rules
 from penstock.coord import paths
@@ -230,11 +230,11 @@ class Cluster:
         self._check_safety(spec, status, group)
 
     def _has_no_place(self, member: JobSpec, able: list[str]) -> bool:
-        """Whether a replica is where it may not be, or nowhere, because others have all the nodes."""
+        """Whether a replica is where it may not be, or nowhere, because there are too few nodes for all."""
         assignment = self.witness.current.get(member.name)
         if assignment is not None and assignment.node in able:
             return False
-        return set(able) <= nodes_of_others(member.name, self.witness.current)
+        return len(able) < member_count(member)
 
     def _check_safety(self, spec: JobSpec, status: JobStatus, workers: list[Worker]) -> None:
         if is_warm(spec):

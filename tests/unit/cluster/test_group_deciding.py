@@ -13,6 +13,7 @@ from penstock.cluster.documents import (
     Assignment,
     Code,
     Difference,
+    ExecutorSlot,
     Failures,
     JobSpec,
     JobStatus,
@@ -245,6 +246,28 @@ def test_a_lost_node_in_a_cluster_that_is_too_small_leaves_the_job_degraded() ->
     assert "replica 0: node n1 is gone, and no node can take it" in _only(SetStatus, actions).status.reason
     back = _after(replace(gone, nodes=_nodes("n2", "n4")), actions)
     assert _only(Assign, _decide(_spec(), back)).assignment.node == "n4"
+
+
+def test_executors_make_room_for_a_replica_that_has_no_node() -> None:
+    asked = Resources(cores=1, memory=GIB, executors=2, executor_cores=1, executor_memory=GIB)
+    spec = _spec(resources=asked)
+    slots = (ExecutorSlot(1, "n2", 1, GIB), ExecutorSlot(2, "n3", 1, GIB))
+    actual = _actual(
+        nodes=_nodes("n2", "n3"),
+        assignments={
+            "job": _assignment("job", "n1", 1, spec, executors=(ExecutorSlot(1, "n1", 1, GIB),)),
+            "job~1": _assignment("job~1", "n2", 2, spec, executors=slots),
+        },
+        workers={"job~1": _actual().workers["job~1"]},
+        absent_since={"n1": NOW - 9},
+    )
+    first = _decide(spec, actual)
+    moved = _only(Assign, first).assignment
+    assert (moved.job, moved.revision) == ("job~1", 2)
+    assert [slot.node for slot in moved.executors] == ["n2", "n2"]
+    second = _only(Assign, _decide(spec, _after(actual, first))).assignment
+    assert (second.job, second.node) == ("job", "n3")
+    assert {slot.node for slot in second.executors} == {"n3"}
 
 
 @pytest.mark.parametrize(
