@@ -161,11 +161,13 @@ def test_a_cluster_in_the_foreground(home: Home, how: str) -> None:
 def test_what_is_wiped_is_gone_and_logs_stay(home: Home) -> None:
     home.run("log", "create", "lines")
     home.up("--detach", *SMALL)
-    home.folder.joinpath("cluster-jobs", "old").mkdir(parents=True)
+    for folder in ("cluster-jobs", "agreements"):
+        home.folder.joinpath(folder, "old").mkdir(parents=True)
     home.run("down")
     assert "--zk 1" in home.up("--detach", "--zk", "3", expect=1).stderr
     home.run("down", "--wipe")
     assert not home.folder.joinpath("cluster-jobs").exists()
+    assert not home.folder.joinpath("agreements").exists()
     assert home.folder.joinpath("logs", "lines").is_dir()
     assert [path.name for path in home.cluster.iterdir()] == ["up.lock"]
 

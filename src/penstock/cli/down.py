@@ -89,7 +89,9 @@ def _wipe(layout: Layout | None, cluster: Path) -> list[str]:
     names = ["masters", "nodes", "up", UP_FILE]
     if not external:
         names += ["zookeeper", KEY_FILE, TOKEN_FILE]
-    places = [cluster / name for name in names] + ([] if external else [storage / "cluster-jobs"])
+    # A job that is submitted anew must not find what replicas before it have agreed on.
+    jobs = [] if external else [storage / "cluster-jobs", storage / "agreements"]
+    places = [*(cluster / name for name in names), *jobs]
     found = [place for place in places if place.exists()]
     for place in found:
         if place.is_dir():
