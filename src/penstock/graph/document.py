@@ -88,11 +88,7 @@ def _vertex(vertex: Vertex) -> dict[str, Any]:
         "on_error": plain(vertex.on_error),
         "schema": _schema(vertex.schema),
         "options": plain(operator.describe()) if isinstance(operator, Source | Sink) else {},
-        **(
-            {"replicable": bool(getattr(operator, "replicable", True))}
-            if isinstance(operator, Source)
-            else {}
-        ),
+        **({"replicable": bool(operator.replicable)} if isinstance(operator, Source) else {}),
     }
 
 
