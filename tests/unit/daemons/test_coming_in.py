@@ -47,16 +47,19 @@ class World:
         for batch in range(begin, head + 1):
             self.agreement.propose(Plan(batch, {"batch": batch + 1}, "job", 0.0))
         if floor > begin:
+            self.agreement.commit(Commit(floor - 1, "id", "job", 1, {"batch": floor}))
             self.agreement.forget(floor)
 
-    def way_in(self, name: str, *, blank: bool = False) -> ComingIn:
+    def way_in(self, name: str, *, blank: bool = False, stateless: bool = False) -> ComingIn:
         """Have a replica come in that has its folder."""
-        return ComingIn(Group(self.storage, name, LINEAGE), self.drawn(name), blank=blank)
+        group = Group(self.storage, name, LINEAGE)
+        return ComingIn(group, self.drawn(name, stateless=stateless), blank=blank)
 
-    def drawn(self, name: str) -> Blueprint:
+    def drawn(self, name: str, *, stateless: bool = False) -> Blueprint:
         """Draw the job for a replica."""
         job = ps.Job("job")
-        job.source("in", ps.MemorySource(["a"])) >> job.sink("out", ps.MemorySink())
+        task = job.task("pass", lambda record: record) if stateless else job.task("count", ps.Count())
+        job.source("in", ps.MemorySource(["a"])) >> task >> job.sink("out", ps.MemorySink())
         base = self.storage / "cluster-jobs" / name
         place = base / _held(base) if base.exists() else self.has(name, -1)
         blueprint = draw(job, folder=place, buckets=1, sides={})
@@ -292,15 +295,19 @@ def test_who_begins_with_the_first_batch_lacks_nothing(world: World) -> None:
     assert not folders.unwhole.exists()
 
 
-def test_a_replica_without_state_goes_on_after_the_last_commit(world: World) -> None:
+@pytest.mark.parametrize(("stateless", "last"), [(True, 88), (False, 5)])
+def test_a_replica_without_state_goes_on_after_the_last_commit(
+    world: World, stateless: bool, last: int
+) -> None:
     world.agree(0, 90)
     for batch in (87, 88):
         end = {"batch": batch + 1, "sources": {}}
         world.agreement.commit(Commit(batch, "id", "job", 1, end, {"out": ["receipt"]}))
-    world.has("job~1", 5)
-    world.way_in("job~1").go(_look)
-    entry = Ledger(world.has("job~1", -1) / "ledger").latest()
-    assert entry == Entry(88, {"batch": 89, "sources": {}}, {"out": ["receipt"]})
+    folder = world.has("job~1", 5)
+    world.way_in("job~1", stateless=stateless).go(_look)
+    entry = Ledger(folder / "ledger").latest()
+    receipts: dict[str, list[object]] = {"out": ["receipt"]} if stateless else {}
+    assert entry == Entry(last, {"batch": last + 1, "sources": {}}, receipts)
 
 
 def test_where_a_group_agrees() -> None:
