@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.documents import Progress, Result, WorkerInfo
 from penstock.coord.store import Store
 from penstock.daemons.following import Decision, Situation, Step, decide, drains
+from penstock.daemons.giving_way import GivingWay
 from penstock.daemons.instance import Instance, write_heartbeat
 from penstock.daemons.membership import Replica, drawn_for, refuse_if_agreed
 from penstock.daemons.worker_data import WorkerData
@@ -74,6 +75,7 @@ class Worker:
         self._data = WorkerData(instance, self._link, ring.node_token) if kept else None
         member = instance.assignment.membership is not None
         self._replica = Replica(instance, folder / "scratch") if member else None
+        self._giving_way = GivingWay()
         self._done = Progress()
         """What was done before the query was started anew."""
         self._stop = threading.Event()
@@ -96,6 +98,8 @@ class Worker:
         options = _options(self._instance)
         if self._data is not None:
             self._data.begin()
+        if self._replica is not None and self._replica.others_run(time.time()):
+            self._giving_way.begin()
         self._start_spark(job, options)
         if (given_up := self._wait_for_data(job)) is not None:
             return self._leave(given_up)
@@ -233,6 +237,7 @@ class Worker:
             decision = self._until(Step.STAND_BY)
             if decision.step is Step.STOP:
                 raise _LeavingError(decision)
+        self._giving_way.end()
         self._start(job, options)
         self._enter("running")
 

@@ -18,9 +18,10 @@ from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons import membership, worker_run
 from penstock.daemons.following import Decision
+from penstock.daemons.giving_way import GivingWay
 from penstock.daemons.instance import Instance
 from penstock.daemons.worker_run import Worker
-from penstock.engine.agreement.folder import Agreement, Charter, Plan
+from penstock.engine.agreement.folder import Agreement, Charter, Plan, Standing
 from penstock.engine.agreement.member import Member
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.report import Report
@@ -168,6 +169,23 @@ def test_a_replica_that_strays_begins_again_from_the_other(world: World) -> None
     assert world.started[0][0].stopped
     assert running.end() is not None
     assert running.error is None
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_replica_gives_way_to_others_until_it_comes_in(
+    world: World, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr(GivingWay, "begin", lambda _: happened.append("gives way"))
+    monkeypatch.setattr(Worker, "_start_spark", lambda *_: happened.append("starts Spark"))
+    monkeypatch.setattr(GivingWay, "end", lambda _: happened.append("does not"))
+    if running:
+        agreement = Agreement(world.folder / "agreements" / "job" / "0")
+        agreement.stand(Standing("job", 9, time.time()))
+    worker = world.run()
+    _wait(lambda: world.started)
+    worker.end()
+    assert happened == [*(["gives way"] if running else []), "starts Spark", "does not"]
 
 
 def test_a_replica_that_is_far_behind_begins_again_without_an_alarm(world: World) -> None:
