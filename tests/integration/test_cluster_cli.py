@@ -208,7 +208,10 @@ def test_update(shell: Shell) -> None:
 
 
 def test_replicas_are_asked_for_and_shown(shell: Shell) -> None:
-    shell.run("submit", str(shell.file), "--k", "1", "--recovery", "next-window", "--replication", "standby")
+    asked = ("submit", str(shell.file), "--k", "1", "--recovery", "next-window", "--replication", "standby")
+    assert "its state is not in windows of time" in shell.run(*asked, code=1).stderr
+    shell.file.write_text(JOB.replace("ps.Count()", 'ps.Count(), window=ps.TimeWindow("1m")'))
+    shell.run(*asked)
     spec = shell.master.specs["counting"]
     assert (spec.k, spec.recovery, spec.replication, spec.standby) == (1, "next-window", "standby", "")
     assert "k-safe" in shell.run("list").stdout

@@ -152,7 +152,7 @@ def _faulty(which: str) -> ps.Job:
     "which",
     ["state", "count", "windowed state", "count window", "sync", "loop", "behind", "processing", "query"],
 )
-def test_what_no_window_of_time_ends_is_refused(which: str) -> None:
+def test_what_no_window_of_time_ends_is_refused(which: str, tmp_path: Path) -> None:
     job = _faulty(which)
 
     assert [fault.partition("'")[2].partition("'")[0] for fault in next_window_faults(job)] == ["vertex"]
@@ -162,6 +162,8 @@ def test_what_no_window_of_time_ends_is_refused(which: str) -> None:
     assert (problem.code, problem.vertex) == ("bad-recovery", "vertex")
     job.recovery = "snapshot"
     job.validate()
+    # Whoever asks for it all the same gets a replica that never takes part.
+    assert not is_whole(_drawn(job, tmp_path), Times(), Times(marks={"vertex": inf, "count": inf}))
 
 
 def test_a_source_with_a_window_is_allowed() -> None:

@@ -11,7 +11,8 @@ from math import inf
 
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.clock import Times
-from penstock.graph.windows import PROCESSING_TIME, TimeWindow, result_time
+from penstock.graph.rules.recovery import lasting_state
+from penstock.graph.windows import EVENT_TIME, PROCESSING_TIME, TimeWindow, result_time
 
 
 def whole_from(blueprint: Blueprint, joined: Times) -> dict[str, float]:
@@ -35,9 +36,22 @@ def is_whole(blueprint: Blueprint, joined: Times, now: Times) -> bool:
     """Whether a replica that has joined without state gives, from the next batch on, what the others give.
 
     ``now`` is what it knows of time after its last batch. In that batch, windows may have been closed that
-    were not whole.
+    were not whole. A job that remembers what no window of time ends never is.
     """
+    if not _ends_with_time(blueprint):
+        return False
     return all(now.marks.get(name, -inf) >= mark for name, mark in whole_from(blueprint, joined).items())
+
+
+def _ends_with_time(blueprint: Blueprint) -> bool:
+    """Whether all that a job remembers is forgotten with the end of a window of time."""
+    plan = blueprint.plan
+    if plan.loops or plan.native.feedback:
+        return False
+    behind = [blueprint.vertices[exchange.target] for exchange in plan.exchanges if exchange.feedback]
+    return all(getattr(spec.window, "time", None) == EVENT_TIME for spec in behind) and all(
+        lasting_state(spec.operator, spec.window, sync=spec.sync) is None for spec in blueprint.vertices
+    )
 
 
 def _last_seen(blueprint: Blueprint, joined: Times, vertex: int, seen: dict[int, float]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem
 from penstock.graph.cycles import job_arcs
@@ -39,7 +39,10 @@ def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
     keyed = [vertex for vertex in job.vertices if _is_keyed(job, vertex)]
     behind = set(reachable(arcs, [target for vertex in keyed for target in arcs[vertex.index]]))
     for vertex in job.vertices:
-        reason = _reason(vertex, in_loop=vertex.index in reachable(arcs, arcs[vertex.index]))
+        if vertex.index in reachable(arcs, arcs[vertex.index]):
+            reason: str | None = "records go round in a loop"
+        else:
+            reason = lasting_state(vertex.operator, vertex.window, sync=vertex.sync)
         late = vertex.index in behind and (vertex in keyed or isinstance(vertex.operator, NativeTask))
         if reason is None and late and getattr(vertex.window, "time", None) != EVENT_TIME:
             reason = "results come to it a batch late, and it has no window of event time to keep them in"
@@ -47,17 +50,16 @@ def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
             yield vertex, f"recovery='next-window' is not possible: {reason}. Use recovery='snapshot'"
 
 
-def _reason(vertex: Vertex, *, in_loop: bool) -> str | None:
-    if in_loop:
-        return "records go round in a loop"
-    if vertex.sync:
+def lasting_state(operator: Any, window: Any, *, sync: bool) -> str | None:
+    """Return what a vertex remembers for longer than a window of time; None where it does not."""
+    if sync:
         return "records wait for their counterparts"
-    if isinstance(vertex.window, CountWindow):
+    if isinstance(window, CountWindow):
         return "a window of a number of records does not end with time"
-    if isinstance(vertex.operator, StatefulTask):
-        if not isinstance(vertex.window, TimeWindow):
+    if isinstance(operator, StatefulTask):
+        if not isinstance(window, TimeWindow):
             return "its state is not in windows of time"
-        if not isinstance(vertex.operator, CombiningTask):
+        if not isinstance(operator, CombiningTask):
             return "a StatefulTask keeps its state from window to window, only aggregations do not"
     return None
 
