@@ -74,8 +74,9 @@ class Rules:
     batches: int
     most: int
     """Replicas at a time."""
-    margin: int = 0
-    """Batches that are kept before the last of the one that forgets."""
+    margin: int = 1
+    """How many of the batches that it has settled a replica leaves when it forgets; it does so before the
+    last of them is in its ledger."""
     far: int = 1
     stateless: bool = False
     new: bool = False
@@ -96,8 +97,8 @@ class Rules:
     """Whether the receipts of the output that counts are kept, not the own ones."""
     leaves_publishing: bool = False
     """Whether the output that counts is left to who made it."""
-    counts_rebuilding: bool = False
-    """Whether a replica may leave because of one that gives up what it has."""
+    copies_over: bool = False
+    """Whether a replica says that it has what it had until it has what it copies."""
     marks_first: bool = False
     """Whether an output is said to be out before it is."""
 
@@ -146,7 +147,8 @@ def own_step(
 
 def _enter(rules: Rules, place: Place, me: Replica, others: Sequence[Replica], number: int) -> Replica | None:
     found = shared(place)
-    lasts = {str(other): len(it.done) - 1 for other, it in enumerate(others)}
+    # One that has gone stray says so before it looks at the others: so no two copy each other.
+    lasts = {str(other): -1 if it.phase == STRAY else len(it.done) - 1 for other, it in enumerate(others)}
     entrance, whom = rules.enter(
         number,
         len(me.done) - 1,
@@ -162,14 +164,16 @@ def _enter(rules: Rules, place: Place, me: Replica, others: Sequence[Replica], n
     if entrance is Entrance.FOUND:
         return me.at(FOUND)
     if entrance is Entrance.COPY:
-        return me.at(INSTALL)._replace(taken=(others[int(whom)].done, others[int(whom)].receipt))
+        # What it has goes first: if it dies over the copy, it has nothing.
+        gone = me if rules.copies_over else Replica(INSTALL)
+        return gone._replace(phase=INSTALL, taken=(others[int(whom)].done, others[int(whom)].receipt))
     if entrance is Entrance.SKIP:
         assert found is not None
         commit = place.commits[found.done]
         skipped = commit[1][len(me.done) :]
         # Where there is a state, it lacks what was skipped.
         state = commit[1] if rules.stateless else me.done + (LACKING,) * len(skipped)
-        return me.at(INSTALL)._replace(taken=(state, commit))
+        return Replica(INSTALL, taken=(state, commit))
     return me.at(PUBLISH if me.done else SEE)
 
 
@@ -244,38 +248,47 @@ def _read_commit(rules: Rules, place: Place, me: Replica) -> tuple[Place, Replic
         return place, me._replace(phase=RAN)
     if not rules.keeps_winner and place.sink[batch]:
         winner = (winner[0] + 1, (*me.done, me.plan))
-    return place, me._replace(phase=KEEP, taken=(me.taken[0], winner))
-
-
-def _keep(_: Rules, place: Place, me: Replica) -> tuple[Place, Replica]:
-    after = SEE if me.taken[0] == (ANOTHERS,) else PUBLISH
-    return place, Replica(after, (*me.done, me.plan), me.taken[1])
+    after = KEEP if me.taken[0] == (ANOTHERS,) else PUBLISH
+    return place, me._replace(phase=after, taken=((), winner))
 
 
 def _publish(rules: Rules, place: Place, me: Replica) -> tuple[Place, Replica]:
-    batch = len(me.done) - 1
+    batch, output = _at_hand(me)
     if batch < place.floor or place.outs[batch]:
-        return place, me.at(SEE)
+        return place, _published(me)
     if rules.marks_first:
         place = place._replace(outs=_put(place.outs, batch, True))
     else:
-        place = place._replace(sink=_put(place.sink, batch, place.sink[batch] | {me.receipt}))
-    return place, me.at(MARK)
+        place = place._replace(sink=_put(place.sink, batch, place.sink[batch] | {output}))
+    return place, me._replace(phase=MARK)
 
 
 def _mark(rules: Rules, place: Place, me: Replica) -> tuple[Place, Replica]:
-    batch = len(me.done) - 1
+    batch, output = _at_hand(me)
     if rules.marks_first:
-        return place._replace(sink=_put(place.sink, batch, place.sink[batch] | {me.receipt})), me.at(SEE)
+        return place._replace(sink=_put(place.sink, batch, place.sink[batch] | {output})), _published(me)
     if batch >= place.floor:
         place = place._replace(outs=_put(place.outs, batch, True))
-    return place, me.at(SEE)
+    return place, _published(me)
+
+
+def _at_hand(me: Replica) -> tuple[int, Output]:
+    """Return what is published: the batch that was run, or the last one of a replica that has come in."""
+    return (len(me.done), me.taken[1]) if me.plan >= 0 else (len(me.done) - 1, me.receipt)
+
+
+def _published(me: Replica) -> Replica:
+    return me._replace(phase=KEEP) if me.plan >= 0 else me.at(SEE)
+
+
+def _keep(_: Rules, place: Place, me: Replica) -> tuple[Place, Replica]:
+    return place, Replica(SEE, (*me.done, me.plan), me.taken[1])
 
 
 def floors(rules: Rules, place: Place, me: Replica) -> Iterator[Place]:
     """Yield the shared place as a replica can leave it that forgets."""
-    if me.phase == SEE and place.begin >= 0:
-        for floor in range(place.floor + 1, len(me.done) + 1 - rules.margin):
+    if me.phase == KEEP:
+        for floor in range(place.floor + 1, len(me.done) + 2 - rules.margin):
             yield _forget(rules, place, floor)
 
 
@@ -286,9 +299,8 @@ def strays(rules: Rules, me: Replica) -> bool:
 
 def may_leave(rules: Rules, place: Place, me: Replica, others: Sequence[Replica]) -> bool:
     """Whether a replica that does not run any more may be removed."""
-    counted = others if rules.counts_rebuilding else [it for it in others if it.phase not in (STRAY, INSTALL)]
-    staying = {str(other): len(it.done) - 1 for other, it in enumerate(counted)}
-    return bool(others) and rules.may_leave(len(me.done) - 1, shared(place), staying)
+    staying = {str(other): len(it.done) - 1 for other, it in enumerate(others)}
+    return bool(staying) and rules.may_leave(len(me.done) - 1, shared(place), staying)
 
 
 def wrong_place(place: Place) -> str:

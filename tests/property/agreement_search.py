@@ -167,7 +167,7 @@ class Search:
         """Check that each replica that lives would finish if the others did nothing any more.
 
         Unless a job is new, before there is a shared place only the first can go on: it alone may know of
-        earlier batches.
+        earlier batches. And one that has nothing waits for one that has gone stray, which does not wait.
         """
         unfounded = self._places.all[state[0]].begin < 0 and not self._rules.new
         for index, replica in enumerate(state[1:]):
@@ -183,6 +183,9 @@ class Search:
                     break
                 way[at] = None
                 at = self._alone.get(at)
+            others = [*state[1 : index + 1], *state[index + 2 :]]
+            if at is None and any(self._replicas.all[other].phase == STRAY for other in others):
+                continue
             if at is None:
                 raise FoundWrongError(f"replica {index} does not finish alone\n{self._way(state)}")
             self._finishes.update(way)

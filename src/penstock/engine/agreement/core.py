@@ -172,9 +172,8 @@ def can_go_on(own: int, shared: Shared) -> bool:
 def may_leave(own: int, shared: Shared | None, staying: Mapping[str, int]) -> bool:
     """Whether what a replica keeps may be removed: one that stays must be able to go on without it.
 
-    All are given by their last batches. One that has gone stray or is about to copy does not count among
-    those that stay: it gives up what it has. Of several that leave, one has to be gone before the next is
-    asked about.
+    All are given by their last batches. One that copies another has none until it is done, for it gives up
+    what it has. Of several that leave, one has to be gone before the next is asked about.
 
     >>> place = Shared(begin=0, floor=30, head=90)
     >>> may_leave(90, place, {"count": 88}), may_leave(90, place, {"count": -1})
