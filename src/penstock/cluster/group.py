@@ -17,7 +17,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.members import number_of, title_of
 from penstock.cluster.replicas import is_warm
-from penstock.cluster.view import Actual, newest
+from penstock.cluster.view import Actual, Rules, newest
 
 K_SAFE = "k-safe"
 NO_STANDBY = "no standby"
@@ -35,9 +35,9 @@ class Replica:
     assignment: Assignment | None
     workers: tuple[WorkerInfo, ...]
     failures: Failures | None = None
-    """Of code that is still wanted,"""
+    """Of code that is still wanted, and since it last ran well,"""
     result: Result | None = None
-    """likewise, and not of a worker that has a successor."""
+    """and how it has ended, likewise."""
 
     @property
     def name(self) -> str:
@@ -91,13 +91,18 @@ class Replica:
         return tried and not self.runs_as_wanted and not self.trouble(most_failures)
 
 
-def replica_of(member: JobSpec, actual: Actual) -> Replica:
-    """Return what is known of a replica."""
+def replica_of(member: JobSpec, actual: Actual, now: float, rules: Rules) -> Replica:
+    """Return what is known of a replica. Its failures are counted until it dies again after a good while."""
     assignment = actual.assignments.get(member.name)
     history = max(member.after, assignment.after if assignment is not None else 0)
     tried = assignment is not None and not other_code(member, assignment)
     failures = actual.failures.get(member.name)
-    if failures is not None and (not tried or failures.revision <= history):
+    workers = actual.workers.get(member.name, ())
+    if failures is not None and (
+        not tried
+        or failures.revision <= history
+        or any(_is_well(worker, assignment, now, rules) for worker in workers)
+    ):
         failures = None
     result = actual.results.get(member.name)
     if result is not None and (
@@ -106,7 +111,13 @@ def replica_of(member: JobSpec, actual: Actual) -> Replica:
         or (result.outcome == "refused" and not tried)
     ):
         result = None
-    return Replica(member, assignment, actual.workers.get(member.name, ()), failures, result)
+    return Replica(member, assignment, workers, failures, result)
+
+
+def _is_well(worker: WorkerInfo, assignment: Assignment | None, now: float, rules: Rules) -> bool:
+    """Whether a worker that is assigned has been up for long enough to forget how often it had died."""
+    assigned = assignment is not None and worker.revision == assignment.revision
+    return assigned and worker.phase in ("ready", "running") and now - worker.since >= rules.well_after
 
 
 def chosen_runner(replicas: Sequence[Replica], *, has_run: bool, nodes: Mapping[str, NodeInfo]) -> str:

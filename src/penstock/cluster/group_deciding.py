@@ -38,7 +38,7 @@ class GroupDeciding(JobDeciding):
         self._spec = spec
         # That the code before is given up is decided for all of them.
         members = [replace(member, before=None) for member in member_specs(spec)]
-        self._replicas = [replica_of(member, actual) for member in members]
+        self._replicas = [replica_of(member, actual, now, rules) for member in members]
         self._before = actual.statuses.get(spec.name)
         self._assigned = {
             name: assignment for name, assignment in actual.assignments.items() if job_of(name) == spec.name
@@ -77,9 +77,8 @@ class GroupDeciding(JobDeciding):
         nodes = self.actual.nodes
         able = {name for name, node in nodes.items() if may_use(self._spec, node)}
         used = {one.name: nodes_used(one.assignment) & able for one in self._replicas if one.assignment}
-        if not any(self._has_no_node(one, able) for one in self._replicas) or able - set().union(
-            *used.values()
-        ):
+        free = able - set().union(*used.values())
+        if free or not any(self._has_no_node(one, able) for one in self._replicas):
             return {}
         share = max(len(able) // len(self._replicas), 1)
         for name in sorted(used, key=lambda name: (-len(used[name]), number_of(name))):

@@ -49,6 +49,8 @@ class Rules:
     """A worker that has died this often on one node is tried on another, if one can take it."""
     most_failures: int = 5
     """A worker that has died this often without running well in between is not started any more."""
+    well_after: float = 60.0
+    """Seconds after which a replica that had died often, and is up again, is taken to run well."""
     unsafe_grace: float = 5.0
     """Seconds that a job may be less safe than it was before people are told."""
 

@@ -17,7 +17,7 @@ from penstock.daemons.service import ClusterService
 from simulation.actors import Actor
 from simulation.clients import Clients
 from simulation.faults import Faults
-from simulation.nodes import Machine
+from simulation.nodes import PATIENCE, Machine
 from simulation.storage import Storage
 from simulation.watching import GRACE, Witness
 from simulation.worker import Worker
@@ -66,7 +66,7 @@ class MasterActor(Actor):
             return self.world.now
 
         info = MasterInfo(self.name, self.name, 1, self.world.now, "simulated")
-        rules = Rules(node_grace=GRACE)
+        rules = Rules(node_grace=GRACE, well_after=PATIENCE.stable)
         self.master = Master(self.connect(), info, settings=MasterSettings(rules=rules), clock=clock)
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), clock)
 

@@ -415,6 +415,13 @@ def test_a_replica_that_keeps_dying_does_not_end_the_job() -> None:
     assert _only(Clear, _decide(_spec(), well)).id == "replica-failing.job"
 
 
+def test_a_replica_that_is_up_for_a_while_runs_well_though_its_failures_are_not_forgotten() -> None:
+    failures = {"job": _died("job", 1, "n1"), "job~1": _died("job~1", 2, "n2")}
+    up = _actual(failures=failures)
+    assert [one.alarm.kind for one in _all(Raise, _decide(_spec(), up, NOW + 59))] == ["job-failed"]
+    assert _decide(_spec(), up, NOW + 60) == []
+
+
 def test_a_job_whose_replicas_all_keep_dying_fails() -> None:
     failures = {"job": _died("job", 1, "n1"), "job~1": _died("job~1", 2, "n2")}
     actions = _decide(_spec(), _actual(failures=failures, workers={}))
