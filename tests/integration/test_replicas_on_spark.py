@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,29 @@ def test_a_replica_that_comes_late_follows_and_doubles_nothing(tmp_path: Path, a
     assert commit is not None
     assert commit.by == "tally"
     assert staged() == []
+
+
+def test_replicas_that_have_nothing_to_do_yet_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    log = Log.create(log_folder("numbers"))
+    Agreement(tmp_path / "agreement").found(Charter(0, {}))
+    with begin(tmp_path, 0) as one:
+        # Spark runs a batch even so.
+        wait_for(lambda: list((tmp_path / "member-0" / "checkpoint" / "commits").glob("0")), one)
+        log.append([ps.Record(None, n) for n in range(100)])
+        wait_for(lambda: Ledger(tmp_path / "member-0" / "ledger").latest_batch() >= 0, one)
+        assert one.wait(timeout=60)
+    assert written() == expected(100)
+
+
+def wait_for(condition: Callable[[], object], handle: Handle) -> None:
+    deadline = time.monotonic() + 60.0
+    while not condition():
+        handle.check()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class _Odd(Tally):

@@ -174,6 +174,8 @@ class JobQuery:
 
         The output comes before the entry: it is agreed on already, and nobody has to wait for it.
         """
+        if batch < 0:
+            return  # Spark begins with a batch of nothing when there is nothing to read yet.
         before = self.last
         entry = self._entry(batch, summary, {})
         found = self._ledger.read(batch)
