@@ -12,18 +12,18 @@ from counted_keys import key_of
 
 import penstock as ps
 
-ODD_VISITS = 30
-"""Only the first visits of each key are odd: a replica that is rebuilt after them stays with the others."""
+ODD_BATCHES = 3
+"""Only the first batches of each key are odd: a replica that is rebuilt after them stays with the others."""
 
 
 class Tally(ps.StatefulTask):
     """Numbers the visits of each key."""
 
     def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
-        seen, odd = state or (0, 0.0)
-        now = seen + len(values)
-        odd = random.random() if now <= ODD_VISITS else odd
-        return (now, odd), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
+        seen, batches, odd = state or (0, 0, 0.0)
+        odd = random.random() if batches < ODD_BATCHES else odd
+        items = [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
+        return (seen + len(values), batches + 1, odd), items
 
 
 job = ps.Job("counted", parallelism=2)

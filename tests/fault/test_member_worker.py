@@ -95,9 +95,7 @@ def test_a_replica_of_another_mind_is_rebuilt_in_its_process(tmp_path: Path) -> 
         for replica in replicas:
             lab.assign(replica)
             lab.start_worker(replica)
-        for replica in replicas:
-            lab.wait_phase("running", replica.revision, job=replica.job)
-        lab.keep_feeding(50, PAUSE)  # Not before: the first visits of each key are to be in several batches.
+        lab.keep_feeding(50, PAUSE)
 
         def differed() -> list[Difference]:
             return [found for one in replicas if (found := _joined(lab, one).differed) is not None]
