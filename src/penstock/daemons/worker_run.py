@@ -318,7 +318,10 @@ class Worker:
         return isinstance(error, SupersededError) or (self.place is not None and not holds(self.place))
 
     def _enter(self, phase: str) -> None:
-        self._tell(replace(self._info, phase=phase, since=time.time(), progress=self._progress()))
+        # At once with where a replica is: who runs and is in step counts.
+        joined = self._replica.look() if self._replica is not None else None
+        info = replace(self._info, phase=phase, since=time.time(), joined=joined)
+        self._tell(replace(info, progress=self._progress()))
         self._beat(at_once=True)
 
     def _tell(self, info: WorkerInfo) -> None:

@@ -20,6 +20,7 @@ from penstock.daemons import membership, worker_run
 from penstock.daemons.following import Decision
 from penstock.daemons.giving_way import GivingWay
 from penstock.daemons.instance import Instance
+from penstock.daemons.worker_link import Link
 from penstock.daemons.worker_run import Worker
 from penstock.engine.agreement.folder import Agreement, Charter, Plan, Standing
 from penstock.engine.agreement.member import Member
@@ -169,6 +170,17 @@ def test_a_replica_that_strays_begins_again_from_the_other(world: World) -> None
     assert world.started[0][0].stopped
     assert running.end() is not None
     assert running.error is None
+
+
+def test_a_replica_never_says_that_it_runs_without_saying_where(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[WorkerInfo] = []
+    monkeypatch.setattr(Link, "tell", lambda _, info: told.append(info))
+    running = world.run()
+    _wait(lambda: any(info.phase == "running" for info in told))
+    running.end()
+    assert {info.joined.head for info in told if info.phase == "running" and info.joined} == {9}
 
 
 @pytest.mark.parametrize("running", [False, True])
