@@ -172,6 +172,7 @@ def test_it_begins_again_from_who_is_right_and_tells(tmp_path: Path, first: Path
     before = time.time()
     replica.begin_again(_stray(1), 0.0)
     assert read_stray(place) == Stray(1, "job")
+    assert not replica.look().in_step, "until it has begun again"
     replica.come_in(_look)
     joined = replica.look()
     assert (joined.batch, joined.since) == (9, 9)
