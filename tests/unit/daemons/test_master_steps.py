@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, MasterInfo, NodeInfo, Result
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Create, Put, Watcher
+from penstock.coord.store import Create, Operation, Put, Watcher
 from penstock.daemons.master import Master, MasterSettings
 
 DRAINED = JobSpec("job", "a" * 64, "job.py", wanted="ended", drain=True)
@@ -124,3 +125,32 @@ def test_what_was_written_can_be_read_at_once_by_whoever_asks_next() -> None:
         stop.set()
         master.wake()
         thread.join()
+
+
+def test_replicas_are_assigned_with_the_status_of_their_job_in_one_transaction_or_not_at_all() -> None:
+    ensemble = MemoryEnsemble()
+    transactions: list[list[str]] = []
+
+    class Watched(MemoryStore):
+        """A store that notes what is written together, and in which the job changes before it is."""
+
+        def transact(self, operations: Sequence[Operation]) -> None:
+            if any(one.path.startswith(paths.ASSIGNMENTS) for one in operations):
+                transactions.append([one.path for one in operations])
+                if len(transactions) == 1:
+                    other.set(f"{paths.JOBS}/job", encode(replace(wanted, wanted="ended")))
+            super().transact(operations)
+
+    wanted = JobSpec("job", "a" * 64, "job.py", k=1, agreed=True)
+    master = Master(Watched(ensemble), MasterInfo("m1", "", 1, 0.0, ""))
+    other = MemoryStore(ensemble)
+    master.step(0.0)
+    for name in ("n1", "n2"):
+        other.create(f"{paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
+    other.create(f"{paths.JOBS}/job", encode(wanted))
+    for moment in range(1, 4):
+        master.step(float(moment))
+    [paths_written] = transactions
+    assert paths_written[-3:] == ["/assignments/job", "/assignments/job~1", "/status/job"]
+    assert "/jobs/job" in paths_written, "it is checked that the job is still wanted like this"
+    assert other.children(paths.ASSIGNMENTS) == []
