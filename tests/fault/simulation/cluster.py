@@ -191,16 +191,20 @@ class Cluster:
             self._check_scratch(name)
 
     def _check_scratch(self, name: str) -> None:
-        """See that a job that was to begin from scratch did so, and only once."""
+        """See that a job that was to begin from scratch did so, and only once.
+
+        One that was lost with its node before it had begun leaves nothing, and the next begins again.
+        """
         begun = self.witness.begun.get(job_of(name), [])
         takeovers = self.storage.takeovers.get(name, [])
-        due = False
+        due = again = False
         for (after, fresh), (until, _) in zip(begun, [*begun[1:], (1 << 30, False)], strict=True):
             due = due or fresh
             for revision, emptied in takeovers:
                 if after < revision <= until:
-                    if emptied != due:
+                    if emptied != due and not (emptied and again):
                         raise InvariantError(f"{name} from scratch: {begun}, {takeovers}")
+                    again = (emptied or again) and (name, revision) not in self.storage.begun
                     due = False
 
     def _check_job(self, spec: JobSpec) -> None:

@@ -89,6 +89,8 @@ class Storage(Generic[T]):
     copies: dict[tuple[str, str], Copy] = field(default_factory=dict)
     """By job and store, the newest."""
     takeovers: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
+    begun: set[tuple[str, int]] = field(default_factory=set)
+    """The jobs and revisions that have begun to work on their data."""
     heads: dict[tuple[str, int], int] = field(default_factory=dict)
     """By job and lineage, how many batches its replicas have agreed on."""
     promised: dict[str, int] = field(default_factory=dict)

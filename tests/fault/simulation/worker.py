@@ -168,9 +168,15 @@ class Worker(Actor):
             self.world.tell(self.name, f"takes over: {reason}, batch {self.next_batch} is next")
             if self._data is not None:
                 self._data.introduce(emptied=self.folder.takeovers[-1][1])
+            else:
+                self._note_begun()
             self._stands_by = not runs(self._link.view)
             if not self._stands_by:
                 self._come_in()
+
+    def _note_begun(self) -> None:
+        self.begun = True
+        self._storage.begun.add((self.assignment.job, self.assignment.revision))
 
     def _come_in(self) -> None:
         """Go where the other replicas are, if there are any, and run."""
@@ -219,7 +225,7 @@ class Worker(Actor):
         if self.begun or data.introduced():
             if not self.begun:
                 self._storage.check_promise(self.folder)
-            self.begun = True
+            self._note_begun()
         elif data.outdated:
             data.not_restored()
             self.exit("failed", "its data is newer on another node")
