@@ -273,7 +273,7 @@ class JobDeciding:
             return self._adjusted(request, placed)
         if placed.node is None:
             if intent.optional and before is not None:
-                return self._progress(spec, before)
+                return self._adjusted(replace(request, driver=False), placed)
             running = before is not None and not self._is_lost(before)
             return self._status(spec, RUNNING if running else PENDING, f"{intent.reason}, and {placed.told}")
         revision = self._next_revision(spec)

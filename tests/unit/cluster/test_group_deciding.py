@@ -573,6 +573,15 @@ def test_a_warm_standby_takes_over_from_one_that_starts_again() -> None:
     assert _runs(_decide(_spec(**WARM), again)) == {"job": (3, False), "job~1": (2, True)}
 
 
+def test_a_standby_that_had_died_often_and_can_go_nowhere_else_takes_over_too() -> None:
+    gone = _warm(
+        nodes=_nodes("n2"),
+        workers={"job~1": _warm().workers["job~1"]},
+        failures={"job~1": _died("job~1", 2, "n2", count=3)},
+    )
+    assert _runs(_decide(_spec(**WARM), gone)) == {"job~1": (2, True)}
+
+
 @pytest.mark.parametrize("phase", ["starting", "stopped"])
 def test_a_standby_that_is_not_ready_does_not_take_over(phase: str) -> None:
     gone = _warm(workers={"job~1": _warm(phase=phase).workers["job~1"]})

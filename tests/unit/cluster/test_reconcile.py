@@ -88,6 +88,13 @@ def test_what_is_as_wanted_is_left_alone() -> None:
     assert _decide(_spec(), _actual()) == []
 
 
+def test_a_job_that_cannot_be_tried_elsewhere_is_adjusted_where_it_is() -> None:
+    failures = {"job": Failures("job", 1, 3, "it died", "n1", NOW)}
+    alone = _actual(nodes={"n1": NODES["n1"]}, failures=failures)
+    assigned = _only(Assign, _decide(_spec(wanted="ended", drain=True), alone)).assignment
+    assert (assigned.revision, assigned.until) == (1, "drained")
+
+
 def test_a_new_job_goes_to_the_node_with_the_most_room() -> None:
     nodes = {"n1": _node("n1", 2), "n2": _node("n2", 8), "n3": _node("n3", 4)}
     actions = _decide(_spec(), Actual(nodes=nodes))
