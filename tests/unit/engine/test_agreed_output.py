@@ -82,14 +82,17 @@ def test_a_winner_that_dies_before_it_publishes_leaves_that_to_the_loser(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, Any]] = []
-    one, _ = replica(place, 0, Noted(told))
-    with monkeypatch.context() as dying:
-        dying.setattr(output, "publish", _die)
-        with pytest.raises(KeyboardInterrupt):
-            one.settle(offer("a"))
+    _dies_before_it_publishes(replica(place, 0, Noted(told))[0], monkeypatch)
     other, _ = replica(place, 1, Noted(told))
     other.settle(offer("b"))
     assert told == [("discard", ("b",)), ("commit", (0, "a"))]
+
+
+def _dies_before_it_publishes(winner: AgreedOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as dying:
+        dying.setattr(output, "publish", _die)
+        with pytest.raises(KeyboardInterrupt):
+            winner.settle(offer("a"))
 
 
 def _die(*_: Any) -> None:
@@ -110,11 +113,7 @@ def test_what_only_one_may_deliver_is_left_to_the_winner_and_then_to_the_next(
 ) -> None:
     monkeypatch.setattr(output, "_DELIVERY_SECONDS", 0.05)
     told: list[tuple[str, Any]] = []
-    one, _ = replica(place, 0, Alone(told))
-    with monkeypatch.context() as dying:
-        dying.setattr(output, "publish", _die)
-        with pytest.raises(KeyboardInterrupt):
-            one.settle(offer("a"))
+    _dies_before_it_publishes(replica(place, 0, Alone(told))[0], monkeypatch)
     other, _ = replica(place, 1, Alone(told))
     other.settle(offer("b"))
     assert told == [("discard", ("b",))]
@@ -142,11 +141,7 @@ def test_a_replica_that_starts_again_brings_out_what_it_had_left(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, Any]] = []
-    one, _ = replica(place, 0, Alone(told))
-    with monkeypatch.context() as dying:
-        dying.setattr(output, "publish", _die)
-        with pytest.raises(KeyboardInterrupt):
-            one.settle(offer("a"))
+    _dies_before_it_publishes(replica(place, 0, Alone(told))[0], monkeypatch)
     replica(place, 1, Alone(told))[0].resume(Entry(0, END))
     assert told == [], "that is another's to deliver"
     for _ in range(2):
