@@ -7,6 +7,7 @@ the store or the master: replicas that see the same storage get along without ei
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -80,6 +81,12 @@ class Group:
             for name in names
             if job_of(name) == self.job and name != self.name
         }
+
+    def forget_earlier(self) -> None:
+        """Remove what replicas have agreed on that start from scratch since."""
+        for path in sorted(self.agreement.parent.iterdir()):
+            if path.name.isdigit() and int(path.name) < self.lineage:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def group_of(storage: Path, assignment: Assignment) -> Group:
@@ -215,6 +222,7 @@ class ComingIn:
         sources = Positions(self._blueprint).begin() if own < 0 else {}
         self._agreement.found(Charter(own + 1, sources))
         _log.info("agreement founded", folder=str(self._group.agreement), begin=own + 1)
+        self._group.forget_earlier()
 
     def _copy(self, whom: str, last: int, look: Look) -> bool:
         source = self._group.base(whom)

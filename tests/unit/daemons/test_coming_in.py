@@ -119,6 +119,14 @@ def test_others_wait_for_the_first_also_if_that_has_run_alone(world: World, last
     assert done.is_set(), "it has waited for longer than it waits for one that never began"
 
 
+def test_who_founds_removes_what_was_agreed_on_before_the_job_started_from_scratch(world: World) -> None:
+    lineages = world.storage / "agreements" / "job"
+    for lineage in (0, LINEAGE - 1, LINEAGE + 1):
+        Agreement(lineages / str(lineage)).found(Charter(0, {}))
+    world.way_in("job").go(_look)
+    assert sorted(path.name for path in lineages.iterdir()) == [str(LINEAGE), str(LINEAGE + 1)]
+
+
 def test_another_founds_when_the_first_has_never_begun(world: World) -> None:
     began = time.monotonic()
     world.way_in("job~2").go(_look)
