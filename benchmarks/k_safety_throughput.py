@@ -30,7 +30,7 @@ import penstock as ps
 
 job = ps.Job("{name}", parallelism={parallelism})
 source = job.source("in", ps.LogSource("{name}-in", max_records_per_batch={batch}))
-source >> job.task("forward", lambda r: r.value) >> job.task("last", lambda r: r.value[0]) \\
+source >> job.task("forward", lambda r: r) >> job.task("last", lambda r: r.value[0]) \\
     >> job.sink("out", ps.LogSink("{name}-out"))
 """
 STATEFUL = """
@@ -172,7 +172,9 @@ def _rows(shape: Shape, found: dict[Shape, tuple[float, float, float]]) -> list[
     alone = found[Shape(shape.kind, 0, shape.parallelism)]
     name = f"{shape.kind} records of 256 bytes, k={shape.k}, parallelism {shape.parallelism}"
     seed = SEED[shape.kind, shape.parallelism] if shape.k == 1 else None
-    note = f"{shape.k + 1} replicas share the cores of this machine" if shape.k else ""
+    note = ""
+    if shape.k:
+        note = f"{shape.k + 1} replicas share the cores of this machine, {rate / alone[0]:.2f} of k=0"
     if (shape.kind, shape.k, shape.parallelism) == ("stateless", 1, 1):
         note += f"; on one machine with 16 cores the seed had {SEED_ONE_MACHINE:,}"
     return [
