@@ -40,7 +40,7 @@ class Tally(ps.StatefulTask):
         return seen + len(values), [(key, (seen + n, *value)) for n, value in enumerate(values, start=1)]
 
 
-job = ps.Job("steady", parallelism=1)
+job = ps.Job("steady", parallelism=1, interval="500ms")
 source = job.source("in", ps.LogSource("steady-in"))
 by_key = job.task("by_key", lambda r: (r.value[0] % {keys}, r.value))
 source >> by_key >> job.task("tally", Tally()) >> job.sink("out", ps.LogSink("steady-out"))

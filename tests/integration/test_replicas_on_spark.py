@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,15 @@ def test_a_replica_that_differs_is_told_so_and_its_output_dropped(
     assert (caught.value.batch, caught.value.vertex, caught.value.by) == (0, "out", "tally")
     assert written() == expected(1000)
     assert staged() == []
+
+
+def test_batches_begin_no_sooner_than_the_interval_says(tmp_path: Path, agreement: Agreement) -> None:
+    job = tally()
+    job.interval = "700ms"
+    with begin(tmp_path, 0, job) as one, begin(tmp_path, 1, job) as other:
+        assert one.wait(timeout=60)
+        assert other.wait(timeout=60)
+    plans = [plan.at for batch in range(5) if (plan := agreement.plan(batch)) is not None]
+    assert len(plans) == 5
+    assert min(after - before for before, after in pairwise(plans)) > 0.6
+    assert written() == expected(1000)

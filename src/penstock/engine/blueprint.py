@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.durations import read_duration
 from penstock.engine.agreement.held import HeldSink
 from penstock.engine.agreement.member import Member
 from penstock.engine.side import SIDES
@@ -150,6 +151,8 @@ class Blueprint:
     sides: Mapping[str, Sink]
     """By side stream, where it is written."""
     guarantee: str = "exactly-once"
+    interval: float = 0.0
+    """Seconds from the beginning of one batch to that of the next, at least."""
     lasting: bool = False
     """Whether the job's folder outlives the run, so that another process will read its state."""
     member: Member | None = None
@@ -249,7 +252,14 @@ def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> 
         for vertex in job.vertices
     )
     return Blueprint(
-        job.name, vertices, plan, buckets, Folders(str(folder)), dict(sides), guarantee=job.guarantee
+        job.name,
+        vertices,
+        plan,
+        buckets,
+        Folders(str(folder)),
+        dict(sides),
+        guarantee=job.guarantee,
+        interval=read_duration(job.interval) if job.interval else 0.0,
     )
 
 

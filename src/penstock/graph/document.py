@@ -50,6 +50,7 @@ def to_dict(job: Job) -> dict[str, Any]:
         "qos": plain(job.qos),
         "max_iterations": plain(job.max_iterations),
         "parallelism": plain(job.parallelism),
+        "interval": plain(job.interval),
         "on_error": plain(job.on_error),
         "spark": _without_secrets(plain(job.spark)),
         "vertices": [_vertex(vertex) for vertex in job.vertices],

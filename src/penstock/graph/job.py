@@ -50,6 +50,7 @@ class Job:
         qos: QoS | Mapping[str, Any] | None = None,
         max_iterations: int | None = None,
         parallelism: int | None = None,
+        interval: str | None = None,
         on_error: str | Retry = "fail",
         spark: Mapping[str, SparkValue] | None = None,
     ) -> None:
@@ -74,6 +75,8 @@ class Job:
         """How often a record may come back into the entry of a loop, unless the entry says otherwise."""
         self.parallelism = parallelism
         """Into how many parts the keyed work is divided; None leaves it to Spark."""
+        self.interval = interval
+        """How long it is at least from the beginning of one batch to that of the next, such as "500ms"."""
         self.on_error = on_error
         """What happens when user code raises: "fail" ends the job, "discard" puts the record into the
         ``errors`` stream and goes on, "retry" tries again first."""

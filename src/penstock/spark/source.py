@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,8 @@ class Planner:
         self._agreed = AgreedPlans(member, blueprint.folders) if member is not None else None
         self._last: Entry | None = None
         self._ready = False
+        self._began = -inf
+        """When the last batch was planned."""
 
     def begin(self) -> dict[str, Any]:
         """Return the offset before Spark's first batch: after the last one that has happened."""
@@ -145,14 +148,20 @@ class Planner:
                 # Spark has forgotten a batch that has happened. It ends where it ended.
                 return done.end
             if self._agreed is not None:
-                return self._agreed.next(start, lambda: self._wanted(start))
-            return self._wanted(start)
+                end = self._agreed.next(start, lambda: self._wanted(start))
+            else:
+                end = self._wanted(start)
+        if end != start:
+            self._began = time.monotonic()
+        return end
 
     def _wanted(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset after the next batch, as far as this job alone is concerned."""
         before = self._before(start["batch"])
         # Nothing new is read while records are let out.
         stopping = self._folders.stop_request.exists()
+        if not stopping and time.monotonic() - self._began < self._blueprint.interval:
+            return start
         positions = start["sources"] if stopping else self._positions.latest(start["sources"])
         times = Times.of(before.times if before is not None else None)
         now = max(time.time(), times.now)

@@ -15,7 +15,7 @@ KEPT_SECONDS = 600.0
 _SLACK_SECONDS = 1.0
 """Of a replica's word about itself, on top of two batches: it says it after each."""
 
-_APART = 1.5
+_APART = 1.25
 """Batches from one plan to the next while another replica catches up."""
 
 
@@ -30,12 +30,12 @@ def pause(
     """Return how many seconds a replica should wait still before it plans a batch.
 
     ``usual`` is how long a batch takes usually. While one that lives is more than one batch behind, batches
-    are planned half of that further apart, so that it gains on the others; one that has not been heard of for
-    two batches, by its pace or ours, and a second is taken for dead. So nobody who reads the output waits for
-    two batches.
+    are planned a quarter of that further apart, so that it gains on others; one that has not been heard of
+    for two batches, by its pace or ours, and a second is taken for dead. So nobody who reads the output waits
+    for two batches.
 
     >>> behind = {"count~1": Standing("count~1", batch=5, at=99.5)}
-    >>> pause(9, "count", behind, now=100.0, since_last_plan=1.25, usual=1.0)
+    >>> pause(9, "count", behind, now=100.0, since_last_plan=1.0, usual=1.0)
     0.25
     >>> pause(9, "count", behind, now=110.0, since_last_plan=1.25, usual=1.0)
     0.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import Problem
+from penstock.durations import read_duration
+from penstock.errors import Problem, SettingError
 from penstock.graph.on_error import on_error_fault
 from penstock.graph.wording import choices, shown
 
@@ -34,6 +35,7 @@ def settings(job: Job) -> Iterator[Problem]:
         yield Problem("bad-k", f"k must be a whole number from 0 on, not {shown(k)}")
     else:
         yield from _replicas(job)
+    yield from _interval(job.interval)
     yield from _spark(job.spark)
 
 
@@ -45,6 +47,17 @@ def _replicas(job: Job) -> Iterator[Problem]:
         yield Problem("bad-standby", "standby is for k=0: with k > 0 the other replicas run already")
     if not job.k and job.replication == "standby":
         yield Problem("bad-replication", "replication='standby' needs backups: set k to 1 or more")
+
+
+def _interval(given: Any) -> Iterator[Problem]:
+    try:
+        sound = given is None or (isinstance(given, str) and read_duration(given) > 0)
+    except SettingError:
+        sound = False
+    if not sound:
+        yield Problem(
+            "bad-interval", f'interval must be a duration above 0 such as "500ms", not {shown(given)}'
+        )
 
 
 def _choice(
