@@ -176,7 +176,8 @@ class ComingIn:
         others: Mapping[str, int] = self._group.others()
         if shared is None:
             self._check_not_lost(own, others)
-            if self._number == 0 or (waited >= FOUND_AFTER and not self._begun()):
+            new = waited >= FOUND_AFTER and not self._begun()
+            if enter(self._number, own, None, others, new=new)[0] is Entrance.FOUND:
                 self._found()
             return False
         stray = read_stray(self._folder)

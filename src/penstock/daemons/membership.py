@@ -172,6 +172,11 @@ class Replica:
                 " random numbers, files or services"
             ) from error
 
+    def leave(self) -> None:
+        """Have nobody wait for this replica any more."""
+        with suppress(OSError):
+            self._agreement.leave(self._instance.job)
+
     def look(self) -> Joined:
         """See how the replica stands among the others."""
         if self._blueprint is None:

@@ -278,6 +278,8 @@ class Worker:
         _log.info("stopping", outcome=decision.outcome, reason=decision.reason)
         if self._handle is not None:
             self._stop_query(self._handle, let_out=decision.let_out)
+        if self._replica is not None:
+            self._replica.leave()
         if self._data is not None and decision.outcome != "superseded":
             self._data.finish()
         elif self._data is not None:

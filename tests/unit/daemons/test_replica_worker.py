@@ -172,6 +172,16 @@ def test_a_replica_that_strays_begins_again_from_the_other(world: World) -> None
     assert running.error is None
 
 
+def test_nobody_waits_for_a_replica_that_has_left(world: World) -> None:
+    agreement = Agreement(world.folder / "agreements" / "job" / "0")
+    agreement.stand(Standing("job~1", 7, 0.0))
+    running = world.run()
+    _wait(lambda: len(world.started) == 1)
+    assert "job~1" in agreement.standings()
+    running.end()
+    assert "job~1" not in agreement.standings()
+
+
 def test_a_replica_never_says_that_it_runs_without_saying_where(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
