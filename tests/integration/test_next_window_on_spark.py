@@ -1,0 +1,96 @@
+"""A replica that comes in without state, on real Spark: it runs along, and counts from the next window on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.engine.agreement.folder import Agreement, Charter
+from penstock.engine.agreement.joining import join_blank
+from penstock.engine.agreement.member import Member
+from penstock.engine.blueprint import Folders
+from penstock.engine.takeover import Claim, take_over
+from penstock.log import Log, log_folder
+from penstock.spark.handle import Handle
+from penstock.spark.run import start
+
+
+def counting() -> ps.Job:
+    job = ps.Job("minutes", k=1, parallelism=2, recovery="next-window")
+    count = job.task("count", ps.Count(), window=ps.TimeWindow("10s"))
+    job.source("in", ps.LogSource("seconds")) >> job.task("key", lambda r: (r.value % 3, r.value)) >> count
+    count >> job.sink("out", ps.LogSink("counted"))
+    return job
+
+
+class Group:
+    """Two replicas, each with a folder that it has taken over."""
+
+    def __init__(self, storage: Path) -> None:
+        self.storage = storage
+        self.agreement = Agreement(storage / "agreement")
+        self.agreement.found(Charter(0, {}))
+        self.folders = [take_over(self.base(number), Claim(1, 1)) for number in (0, 1)]
+
+    def base(self, number: int) -> Path:
+        return self.storage / "cluster-jobs" / f"member-{number}"
+
+    def begin(self, number: int) -> Handle:
+        member = Member(f"minutes~{number}", number, str(self.storage / "agreement"))
+        folder = self.folders[number]
+        return start(counting(), master="local[2]", folder=folder, taken=True, member=member)
+
+
+@pytest.fixture
+def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    Log.create(log_folder("seconds"))
+    return Group(tmp_path)
+
+
+def _append(first: int, last: int) -> None:
+    log = Log.open(log_folder("seconds"))
+    log.append([ps.Record(None, second, float(second)) for second in range(first, last)])
+
+
+def _counted() -> Counter[tuple[int, float, int]]:
+    log = Log.open(log_folder("counted"))
+    records = [r for p in range(log.partitions) for chunk in log.read(p, 0) for r in chunk]
+    return Counter((r.key, r.ts // 10 * 10, r.value) for r in records)
+
+
+def _expected(closed: int) -> Counter[tuple[int, float, int]]:
+    """Return the counts by key of all windows that end at a time or before."""
+    found = Counter((second % 3, float(second // 10 * 10)) for second in range(closed))
+    return Counter((key, begin, count) for (key, begin), count in found.items())
+
+
+def test_a_replica_without_state_counts_from_the_next_window_on(group: Group) -> None:
+    with group.begin(0) as first:
+        _append(0, 26)
+        assert first.wait(timeout=60)
+        into = Folders(str(group.folders[1]), taken=True)
+        into.create()
+        join_blank(group.base(0), into)
+        with group.begin(1) as second:
+            # The window from 20 on closes, of which the second has seen a part only.
+            _append(26, 36)
+            assert first.wait(timeout=60)
+            assert second.wait(timeout=60)
+            assert _counted() == _expected(30)
+            _append(36, 47)
+            assert first.wait(timeout=60)
+            assert second.wait(timeout=60)
+            assert not into.unwhole.exists()
+            first.stop()
+            _append(47, 72)
+            assert second.wait(timeout=60)
+    assert _counted() == _expected(70)
+    shared = group.agreement.shared()
+    assert shared is not None
+    newest = group.agreement.committed(shared.done)
+    assert newest is not None
+    assert newest.by == "minutes~1"
