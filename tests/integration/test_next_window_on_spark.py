@@ -59,7 +59,7 @@ def _append(first: int, last: int) -> None:
 def _counted() -> Counter[tuple[int, float, int]]:
     log = Log.open(log_folder("counted"))
     records = [r for p in range(log.partitions) for chunk in log.read(p, 0) for r in chunk]
-    return Counter((r.key, r.ts // 10 * 10, r.value) for r in records)
+    return Counter((r.key, (r.ts or 0.0) // 10 * 10, r.value) for r in records)
 
 
 def _expected(closed: int) -> Counter[tuple[int, float, int]]:
