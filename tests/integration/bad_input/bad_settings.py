@@ -86,6 +86,18 @@ SETTINGS = [
         "bad-replication",
     ),
     Row(
+        "recovery",
+        line(options='k=1, recovery="never"'),
+        ("recovery must be one of 'snapshot', 'next-window', not 'never'",),
+        "bad-recovery",
+    ),
+    Row(
+        "interval",
+        line(options='interval="soon"'),
+        ("interval must be a duration above 0 such as \"500ms\", not 'soon'",),
+        "bad-interval",
+    ),
+    Row(
         "on-error-of-the-job",
         line(options='on_error="explode"'),
         ("on_error must be one of 'fail', 'discard', 'retry' or a ps.Retry, not 'explode'",),
