@@ -9,6 +9,7 @@ from penstock.errors import Problem
 from penstock.graph.cycles import job_arcs
 from penstock.graph.kinds import NativeTask
 from penstock.graph.partitioning import SAME_KEY
+from penstock.graph.replication import replication_of
 from penstock.graph.tasks import CombiningTask, StatefulTask
 from penstock.graph.traversal import reachable
 from penstock.graph.windows import EVENT_TIME, CountWindow, TimeWindow
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def recovery(job: Job) -> Iterator[Problem]:
     """A replica that counts from the next window on must come to have what the others have."""
-    if job.recovery == "next-window":
+    if replication_of(job).next_window:
         for vertex, reason in _faults(job):
             yield Problem("bad-recovery", f"{vertex.kind} {vertex.label!r}: {reason}", vertex.label)
 

@@ -9,6 +9,7 @@ from penstock.errors import Problem
 from penstock.graph.ends import Sink, Source
 from penstock.graph.kinds import NativeTask
 from penstock.graph.partitioning import SAME_KEY
+from penstock.graph.replication import replication_of
 
 if TYPE_CHECKING:
     from penstock.graph.job import Job
@@ -20,10 +21,11 @@ _UNSAID = "another process that asks for the same positions gets other records"
 
 def replicas(job: Job) -> Iterator[Problem]:
     """Replicas run the same batches: all must be able to read them, and to tell what came of them."""
-    if not (job.k or job.standby):
+    said = replication_of(job)
+    if not said.any:
         return
     yield from _unreadable(job)
-    if job.k and job.replication != "standby":
+    if said.k and not said.held:
         yield from _without_ids(job)
 
 

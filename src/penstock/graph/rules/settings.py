@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.durations import read_duration
 from penstock.errors import Problem, SettingError
 from penstock.graph.on_error import on_error_fault
+from penstock.graph.replication import replication_of
 from penstock.graph.wording import choices, shown
 
 if TYPE_CHECKING:
@@ -41,11 +42,13 @@ def settings(job: Job) -> Iterator[Problem]:
 
 def _replicas(job: Job) -> Iterator[Problem]:
     """Replicas agree on what each batch has given, once: that is more than the weaker guarantees promise."""
-    if (job.k or job.standby) and job.guarantee != "exactly-once":
+    said = replication_of(job)
+    weaker = isinstance(job.guarantee, str) and job.guarantee in ("at-least-once", "at-most-once")
+    if said.any and weaker:
         yield Problem("bad-k", f"replicas are exactly-once: leave out guarantee={shown(job.guarantee)}")
-    if job.k and job.standby:
+    if said.k and said.warm:
         yield Problem("bad-standby", "standby is for k=0: with k > 0 the other replicas run already")
-    if not job.k and job.replication == "standby":
+    if not said.k and said.held:
         yield Problem("bad-replication", "replication='standby' needs backups: set k to 1 or more")
 
 
