@@ -65,6 +65,7 @@ class Daemon:
         self._cluster = cluster
         self._output = cluster.home / f"{name}.txt"
         self.process: subprocess.Popen[bytes] | None = None
+        self.paused = False
 
     @property
     def pid(self) -> int:
@@ -92,10 +93,12 @@ class Daemon:
         self.process.wait()
 
     def pause(self) -> None:
+        self.paused = True
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+        self.paused = False
 
 
 class Cluster:
@@ -181,12 +184,15 @@ class Cluster:
         return done.stdout if expect == 0 else done.stderr
 
     def urls(self) -> list[str]:
-        """Return where the masters that live answer."""
+        """Return where the masters that live answer, or would if they were not paused."""
         return [self._urls[master.name] for master in self.masters if master.alive]
 
     def get(self, path: str) -> Any:
-        """Ask the masters, whichever answers."""
-        for url in self.urls():
+        """Ask the masters, whichever answers.
+
+        None is asked that the test has paused: to wait in vain for it takes longer than a new one to lead.
+        """
+        for url in (self._urls[master.name] for master in self.masters if master.alive and not master.paused):
             try:
                 answer = httpx.get(
                     f"{url}/api/v1{path}",
