@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from counting_process import CountingProcess
 
 from penstock.log import Log
 from penstock.record import Record
@@ -20,34 +19,13 @@ PARTITIONS = 2
 DEADLINE = 60.0
 
 
-class Worker:
-    """A process that is to be killed, and the last batch that it said was in the log."""
+class Worker(CountingProcess):
+    """A process that is to be killed; what it says is the last batch that is in the log."""
 
     def __init__(self, role: str, path: Path, name: str) -> None:
+        super().__init__(str(WORKER), role, str(path), name)
         self.role = role
         self.name = name
-        self.said = -1
-        self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), role, str(path), name], stdout=subprocess.PIPE, text=True
-        )
-        self._thread = threading.Thread(target=self._listen)
-        self._thread.start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            # The last line before the kill may be cut short, and then says a smaller number.
-            if line.endswith("\n"):
-                self.said = int(line)
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def wait(self) -> None:
-        self.process.wait()
-        self._thread.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 class Follower(threading.Thread):

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +16,7 @@ from typing import Any
 
 import pytest
 from committing import sink_of
+from counting_process import CountingProcess
 
 from penstock.connect.log_ends import LogSink
 from penstock.graph.ends import Sink, WriteContext
@@ -58,37 +55,11 @@ while True:
 """
 
 
-class Process:
-    """A process of the test, and the last number that it has printed."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.said = -1
-        self.process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
-        self._thread = threading.Thread(target=self._listen)
-        self._thread.start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith("\n"):
-                self.said = int(line)
-
-    def send(self, number: int) -> None:
-        os.kill(self.process.pid, number)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._thread.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
 class Committers:
     """Processes that commit the same plan; chance stops, continues and kills them."""
 
     def __init__(self, kind: str, place: Path, plan: Path, chance: random.Random) -> None:
-        self._start: Callable[[int], Process] = lambda start: Process(
+        self._start: Callable[[int], CountingProcess] = lambda start: CountingProcess(
             str(HERE / "committing.py"), kind, str(place), str(plan), str(start)
         )
         self._chance = chance
@@ -187,7 +158,7 @@ def test_each_segment_is_in_a_log_once(tmp_path: Path, seed: int) -> None:
                     reached[partition] += len(chunk)
             log.note_reader("test", dict(enumerate(reached)))
 
-        others = [Process("-c", code, str(log.path)) for code in (NOISE, UPKEEP)]
+        others = [CountingProcess("-c", code, str(log.path)) for code in (NOISE, UPKEEP)]
         try:
             run(sink, committers, plan, chance, read_on)
         finally:
