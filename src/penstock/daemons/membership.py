@@ -94,8 +94,6 @@ class Replica:
         """Whether another replica is at work, so that nobody waits for this one."""
         if not self._membership.runs:
             return True
-        if self._agreement.shared() is None:
-            return False
         standings = self._agreement.standings().values()
         return any(one.name != self._instance.job and now - one.at < _ALIVE for one in standings)
 
@@ -185,11 +183,8 @@ class Replica:
         # What keeps it from looking is the query's trouble, which says so.
         with suppress(PenstockError, OSError):
             batch = Ledger(folders.ledger).latest_batch()
-            shared = self._agreement.shared()
-            head = shared.head if shared is not None else -1
-            self.joined = Joined(
-                batch, max(head, batch), self._since, not folders.unwhole.exists(), self._differed
-            )
+            head = self._agreement.head(after=max(batch, self.joined.head))
+            self.joined = Joined(batch, head, self._since, not folders.unwhole.exists(), self._differed)
         return self.joined
 
     @property

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,6 +190,7 @@ def _paused(place: Path) -> Agreement:
         pytest.param(lambda paused: paused.is_out(5), True, id="is-out"),
         pytest.param(lambda paused: paused.is_out(6), False, id="is-not-out"),
         pytest.param(lambda paused: paused.shared(), Shared(0, 4, 5, 5), id="shared"),
+        pytest.param(lambda paused: paused.head(after=-1), 5, id="head"),
     ],
 )
 def test_one_who_was_paused_sees_what_is(
@@ -201,6 +204,62 @@ def test_one_who_was_paused_marks_by_the_new_name(tmp_path: Path) -> None:
     paused = _paused(place)
     paused.mark_out(6)
     assert Agreement(place).is_out(6)
+
+
+def test_the_head_is_the_last_batch_that_is_planned(tmp_path: Path) -> None:
+    place = founded(tmp_path)
+    agreement = Agreement(place)
+    assert agreement.head(after=-1) == -1
+    run(agreement, range(4))
+    agreement.propose(plan(4))
+    assert [agreement.head(after) for after in (-1, 2, 4)] == [4, 4, 4]
+    agreement.forget(4)
+    assert [Agreement(place).head(after) for after in (-1, 4)] == [4, 4]
+
+
+def test_before_there_is_a_place_the_head_is_what_one_knows(tmp_path: Path) -> None:
+    assert Agreement(tmp_path / "nowhere").head(after=6) == 6
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file can have more than a few bytes."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_where_there_is_no_room_to_found_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(JobFailedError, match=r"charter cannot be written: .+: see to the disk"):
+        founded(tmp_path)
+    assert not list(tmp_path.glob("agreements/count/*"))
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        pytest.param(lambda agreement: agreement.propose(plan(1)), id="plan"),
+        pytest.param(lambda agreement: agreement.commit(commit(0)), id="commit"),
+        pytest.param(lambda agreement: agreement.stand(Standing("count", 0, 0.0)), id="stand"),
+    ],
+)
+def test_where_there_is_no_room_nothing_is_agreed_on(
+    tmp_path: Path, say: Callable[[Agreement], Any], request: pytest.FixtureRequest
+) -> None:
+    place = founded(tmp_path)
+    agreement = Agreement(place)
+    agreement.propose(plan(0))
+    before = sorted(place.rglob("*"))
+    request.getfixturevalue("full_disk")
+    with pytest.raises(JobFailedError, match=r"cannot be written: .+: see to the disk"):
+        say(agreement)
+    assert sorted(place.rglob("*")) == before
 
 
 def test_of_two_that_forget_the_faster_one_does(tmp_path: Path) -> None:

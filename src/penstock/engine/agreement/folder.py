@@ -99,10 +99,10 @@ class Agreement:
         parent = self._place.parent
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         staged = parent / f".{self._place.name}.{uuid4().hex}"
-        for folder in (staged, staged / _MEMBERS, staged / f"agreed-{charter.begin:012d}"):
-            folder.mkdir(mode=0o700)
-        _write(str(staged / _CHARTER), _framed(vars(charter)))
         try:
+            for folder in (staged, staged / _MEMBERS, staged / f"agreed-{charter.begin:012d}"):
+                folder.mkdir(mode=0o700)
+            _write(str(staged / _CHARTER), _framed(vars(charter)))
             staged.rename(self._place)  # fails if there is one that is not empty
         except OSError:
             if not (self._place / _CHARTER).exists():
@@ -136,6 +136,22 @@ class Agreement:
         }
         below = self._floor - 1  # What was not removed of what is forgotten does not count.
         return Shared(charter.begin, self._floor, max(last[".plan"], below), max(last[".done"], below))
+
+    def head(self, after: int) -> int:
+        """Return the last batch that is planned, for one who knows of all up to ``after``.
+
+        Plans are made one after the other, so that there is only to look for the next: this is done often.
+        """
+        if self.charter() is None:
+            return after
+        while True:
+            folder = self._current()
+            head = max(after, self._floor - 1)
+            while _exists(f"{folder}/{head + 1:012d}.plan"):
+                head += 1
+            if _exists(folder):
+                return head
+            self._folder = ""
 
     def see(self, batch: int) -> Seen:
         """Return what is agreed on about a batch."""
@@ -307,9 +323,18 @@ def _framed(fields: Mapping[str, Any]) -> bytes:
 
 
 def _write(path: str, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    """Write a new file. Raises JobFailedError when there is no room for it, and leaves nothing then."""
+    descriptor = -1
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        if descriptor >= 0:
+            Path(path).unlink(missing_ok=True)
+        raise JobFailedError(f"{path} cannot be written: {error.strerror}: see to the disk") from error
 
 
 def _exists(path: str) -> bool:
