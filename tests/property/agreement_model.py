@@ -85,7 +85,8 @@ class Rules:
     before: Callable[..., Move] = core.before_batch
     after: Callable[..., Move] = core.after_batch
     enter: Callable[..., tuple[Entrance, str]] = core.enter
-    may_leave: Callable[..., bool] = core.may_leave
+    leaves_alone: bool = False
+    """Whether what a replica keeps is removed though none that stays can go on without it."""
     plan_once: bool = True
     commit_once: bool = True
     renames: bool = True
@@ -298,9 +299,14 @@ def strays(rules: Rules, me: Replica) -> bool:
 
 
 def may_leave(rules: Rules, place: Place, me: Replica, others: Sequence[Replica]) -> bool:
-    """Whether a replica that does not run any more may be removed."""
-    staying = {str(other): len(it.done) - 1 for other, it in enumerate(others)}
-    return bool(staying) and rules.may_leave(len(me.done) - 1, shared(place), staying)
+    """Whether a replica that does not run any more may be removed, with what it keeps.
+
+    That is done by hand, with the rule that is documented: one that stays must be able to go on without it.
+    One that copies another has nothing until it is done, for it gives up what it has.
+    """
+    known = shared(place)
+    able = known is not None and any(core.can_go_on(len(other.done) - 1, known) for other in others)
+    return bool(others) and (not me.done or able or rules.leaves_alone)
 
 
 def wrong_place(place: Place) -> str:

@@ -152,9 +152,7 @@ def _skip_with_state(*args: Any, **more: Any) -> tuple[Entrance, str]:
         ),
         pytest.param(Rules(2, 2, before=_only_follow), 0, "not finish", id="only-follow"),
         pytest.param(Rules(2, 2, after=_only_accept), 0, "not finish", id="only-accept"),
-        pytest.param(
-            Rules(3, 2, may_leave=lambda *_: True), 0, "not finish", id="leave-with-all-that-is-known"
-        ),
+        pytest.param(Rules(3, 2, leaves_alone=True), 0, "not finish", id="leave-with-all-that-is-known"),
     ],
 )
 def test_a_broken_rule_is_found_out(rules: Rules, history: int, reason: str) -> None:

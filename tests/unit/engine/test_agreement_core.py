@@ -15,7 +15,6 @@ from penstock.engine.agreement.core import (
     before_batch,
     can_go_on,
     enter,
-    may_leave,
 )
 from penstock.errors import JobFailedError
 
@@ -120,11 +119,3 @@ def test_who_can_go_on() -> None:
     assert not can_go_on(-1, OLD)
     assert not can_go_on(-1, LATE)
     assert can_go_on(6, LATE)
-
-
-def test_who_may_leave() -> None:
-    assert may_leave(499, OLD, {"a": 99})
-    assert not may_leave(499, OLD, {"a": 98, "b": -1})
-    assert not may_leave(499, OLD, {})
-    assert may_leave(-1, OLD, {"a": 98})
-    assert not may_leave(6, None, {"a": -1})

@@ -167,16 +167,3 @@ def can_go_on(own: int, shared: Shared) -> bool:
     (True, False)
     """
     return own + 1 >= shared.floor if own >= 0 else shared.begin == shared.floor == 0
-
-
-def may_leave(own: int, shared: Shared | None, staying: Mapping[str, int]) -> bool:
-    """Whether what a replica keeps may be removed: one that stays must be able to go on without it.
-
-    All are given by their last batches. One that copies another has none until it is done, for it gives up
-    what it has. Of several that leave, one has to be gone before the next is asked about.
-
-    >>> place = Shared(begin=0, floor=30, head=90)
-    >>> may_leave(90, place, {"count": 88}), may_leave(90, place, {"count": -1})
-    (True, False)
-    """
-    return own < 0 or (shared is not None and any(can_go_on(last, shared) for last in staying.values()))
