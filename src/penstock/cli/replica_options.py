@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.graph.replication import CHOICES
+
 K = Annotated[
     int | None,
     typer.Option("--k", min=0, max=100, metavar="N", help="How many nodes may be lost without a gap."),
@@ -25,11 +27,7 @@ Standby = Annotated[
     typer.Option("--standby", metavar="warm|none", help="With k=0: keep a second replica ready."),
 ]
 
-_CHOICES = {
-    "recovery": {"snapshot": "snapshot", "next-window": "next-window"},
-    "replication": {"active": "active", "standby": "standby"},
-    "standby": {"warm": "warm", "none": ""},
-}
+_CHOICES = {setting: {value or "none": value for value in values} for setting, values in CHOICES.items()}
 
 
 def read_replication(

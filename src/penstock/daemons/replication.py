@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from penstock.cluster.documents import JobSpec
 from penstock.daemons.interface import InvalidError, Submission
-
-CHOICES = {
-    "recovery": ("snapshot", "next-window"),
-    "replication": ("active", "standby"),
-    "standby": ("", "warm"),
-}
-
-
-@dataclass(frozen=True)
-class Replication:
-    """What a user can say of a job's replicas; see :class:`penstock.cluster.documents.JobSpec`."""
-
-    k: int = 0
-    recovery: str = "snapshot"
-    replication: str = "active"
-    standby: str = ""
-
-    @property
-    def needs_agreement(self) -> bool:
-        """Whether more than one replica runs or waits."""
-        return self.k > 0 or bool(self.standby)
+from penstock.graph.replication import CHOICES, Replication, is_choice, is_number_of_losses
 
 
 def said_by_code(structure: Mapping[str, Any]) -> Replication:
@@ -50,11 +30,11 @@ def changed(before: Replication, changes: Mapping[str, Any]) -> Replication:
     """Return a replication with some of it changed. Raises InvalidError for what is no such value."""
     for name, value in changes.items():
         if name == "k":
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            if not is_number_of_losses(value):
                 raise InvalidError(f"k is a whole number from 0 on, not {value!r}")
         elif name not in CHOICES:
             raise InvalidError(f"there is no {name} of replicas: it is k, recovery, replication or standby")
-        elif not isinstance(value, str) or value not in CHOICES[name]:
+        elif not is_choice(name, value):
             known = " or ".join(repr(choice) for choice in CHOICES[name])
             raise InvalidError(f"{name} is {known}, not {value!r}")
     return replace(before, **changes)
@@ -82,22 +62,20 @@ def with_replication(spec: JobSpec, wanted: Replication) -> JobSpec:
 
     A job whose batches were once agreed on goes on so: ``agreed`` is never taken back here.
     """
-    made = replace(spec, **asdict(wanted), agreed=spec.agreed or wanted.needs_agreement)
+    made = replace(spec, **asdict(wanted), agreed=spec.agreed or wanted.any)
     guarantee = spec.structure.get("guarantee", "exactly-once")
     if made.agreed and guarantee != "exactly-once":
-        had = "" if wanted.needs_agreement else " and it has had some: start from scratch (--fresh)"
+        had = "" if wanted.any else " and it has had some: start from scratch (--fresh)"
         raise InvalidError(f"replicas are exactly-once, and job {spec.name!r} is {guarantee}{had}")
-    if wanted.needs_agreement and spec.keep == "node":
+    if wanted.any and spec.keep == "node":
         raise InvalidError(
             f"replicas need data that all nodes share, and job {spec.name!r} keeps its data with its node"
         )
-    if wanted.k and wanted.standby:
-        raise InvalidError("a warm standby is for k=0: with k > 0 the other replicas run already")
-    if not wanted.k and wanted.replication == "standby":
-        raise InvalidError(
-            "replication='standby' needs backups: k must be 1 or more, or replication 'active'"
-        )
-    if wanted.needs_agreement:
+    contradiction = wanted.contradiction()
+    if contradiction is not None:
+        _, reason = contradiction
+        raise InvalidError(reason)
+    if wanted.any:
         for vertex in _vertices(spec.structure):
             fault = _fault(vertex, wanted)
             if fault:
@@ -118,7 +96,7 @@ def _fault(vertex: Mapping[str, Any], wanted: Replication) -> str:
     """
     if vertex.get("replicable") is False:
         return "several replicas cannot read this source"
-    if wanted.recovery != "next-window":
+    if not wanted.next_window:
         return ""
     window = vertex.get("window")
     timed = isinstance(window, Mapping) and window.get("type") == "TimeWindow"

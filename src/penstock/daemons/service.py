@@ -349,7 +349,7 @@ class ClusterService:
             again = replace(spec, wanted="running", drain=False, after=given_out)
             # What was to be forgotten the last time, and perhaps was not yet, still is.
             if fresh:
-                agreed = said_by_spec(spec).needs_agreement
+                agreed = said_by_spec(spec).any
                 again = replace(again, fresh=True, forget=given_out, agreed=agreed)
             return self._change(again, "it was submitted again", again=True)
         if spec.wanted == "ended":

@@ -1,45 +1,80 @@
-"""What a job says of its replicas, as far as it makes sense: validation reports the rest."""
+"""How a job is replicated: what can be said of it, and what cannot be said together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.graph.job import Job
 
+CHOICES = {
+    "recovery": ("snapshot", "next-window"),
+    "replication": ("active", "standby"),
+    "standby": ("", "warm"),
+}
+"""The values of each setting of replicas, beside k. The first is what is so unless something is said."""
 
-class Replication(NamedTuple):
-    """What a job says of its replicas."""
 
-    k: int
-    warm: bool
-    """Whether another one waits."""
-    held: bool
-    """Whether backups hold their output."""
-    next_window: bool
-    """Whether a new one comes in without state."""
+@dataclass(frozen=True)
+class Replication:
+    """What is said of the replicas of a job."""
+
+    k: int = 0
+    recovery: str = "snapshot"
+    replication: str = "active"
+    standby: str = ""
 
     @property
     def any(self) -> bool:
         """Whether there is more than one, be it one that waits."""
         return self.k > 0 or self.warm
 
+    @property
+    def warm(self) -> bool:
+        """Whether another one waits."""
+        return self.standby == "warm"
+
+    @property
+    def held(self) -> bool:
+        """Whether backups hold their output."""
+        return self.replication == "standby"
+
+    @property
+    def next_window(self) -> bool:
+        """Whether a new one comes in without state."""
+        return self.recovery == "next-window"
+
+    def contradiction(self) -> tuple[str, str] | None:
+        """Return which setting goes against k, and why; None if none does.
+
+        >>> Replication(k=1).contradiction(), Replication(replication="standby").contradiction()
+        (None, ('replication', "replication='standby' needs backups: set k to 1 or more, or use 'active'"))
+        """
+        if self.k and self.warm:
+            return "standby", "standby is for k=0: with k > 0 the other replicas run already"
+        if not self.k and self.held:
+            return "replication", "replication='standby' needs backups: set k to 1 or more, or use 'active'"
+        return None
+
 
 def replication_of(job: Job) -> Replication:
-    """Read what a job says, whatever it is.
+    """Read what a job says, as far as it makes sense: validation reports the rest.
 
     >>> from penstock.graph.job import Job
     >>> replication_of(Job("count", k=1)).any, replication_of(Job("count", k="many")).any
     (True, False)
     """
-    k: Any = job.k
-    return Replication(
-        k if isinstance(k, int) and not isinstance(k, bool) and k > 0 else 0,
-        _is(job.standby, "warm"),
-        _is(job.replication, "standby"),
-        _is(job.recovery, "next-window"),
-    )
+    words = {name: getattr(job, name) for name in CHOICES}
+    sound = {name: word for name, word in words.items() if is_choice(name, word)}
+    return Replication(job.k if is_number_of_losses(job.k) else 0, **sound)
 
 
-def _is(given: Any, word: str) -> bool:
-    return isinstance(given, str) and given == word
+def is_number_of_losses(k: Any) -> bool:
+    """Whether a job can be k-safe with this k."""
+    return isinstance(k, int) and not isinstance(k, bool) and k >= 0
+
+
+def is_choice(setting: str, value: Any) -> bool:
+    """Whether a setting of replicas can have a value."""
+    return isinstance(value, str) and value in CHOICES[setting]

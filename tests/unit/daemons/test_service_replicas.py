@@ -68,7 +68,7 @@ def test_what_the_user_says_goes_over_what_the_code_says(
             "replicas are exactly-once, and job 'job' is at-least-once",
         ),
         (code(guarantee="at-most-once"), {"standby": "warm"}, "replicas are exactly-once"),
-        (code(), {"k": 1, "standby": "warm"}, "a warm standby is for k=0"),
+        (code(), {"k": 1, "standby": "warm"}, "standby is for k=0"),
         (code(), {"replication": "standby"}, "needs backups"),
         (code(vertices=[SOCKET]), {"k": 1}, "vertex 'in': several replicas cannot read this source"),
         (code(vertices=[PLAIN]), {"k": 1, "recovery": "next-window"}, "vertex 'sum': .* windows of time"),
@@ -179,7 +179,7 @@ def test_more_replicas_than_nodes_are_refused_and_fewer_always_granted() -> None
     [
         ({"keep": "node"}, {"k": 1}, "keeps its data with its node"),
         ({"structure": code(guarantee="at-most-once")}, {"k": 1}, "is at-most-once"),
-        ({"k": 1, "agreed": True}, {"standby": "warm"}, "a warm standby is for k=0"),
+        ({"k": 1, "agreed": True}, {"standby": "warm"}, "standby is for k=0"),
         ({"k": 1, "agreed": True, "replication": "standby"}, {"k": 0}, "needs backups"),
         ({}, {"colour": "red"}, "there is no colour"),
         ({"structure": code(vertices=[SOCKET])}, {"k": 1}, "several replicas cannot read"),

@@ -497,7 +497,8 @@ def test_the_reference_lists_every_code() -> None:
     rules = [*(root / "src/penstock/graph/rules").glob("*.py"), root / "src/penstock/graph/operators.py"]
     source = "\n".join(path.read_text(encoding="utf-8") for path in rules)
     used = set(re.findall(r'(?:Problem|Fault)\(\s*"([a-z-]+)"', source)) | {"bad-source", "bad-sink"}
-    used |= {"bad-mode", "bad-guarantee", "bad-recovery", "bad-on-error", "bad-sql"}
+    used |= {"bad-mode", "bad-guarantee", "bad-recovery", "bad-replication", "bad-standby"}
+    used |= {"bad-on-error", "bad-sql"}
     assert sorted(documented) == sorted(used)
 
 

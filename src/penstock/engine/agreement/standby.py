@@ -15,7 +15,6 @@ from penstock.engine.agreement.held import drop, is_held, release
 from penstock.engine.blueprint import Blueprint
 
 _SHORTEST = 0.2
-_FACTOR = 1.0
 
 
 class Standby:
@@ -32,7 +31,7 @@ class Standby:
 
     def begin(self, seconds: float) -> None:
         """Begin to give the primary its time: as long as the batch has taken here."""
-        self._until = time.monotonic() + max(_SHORTEST, _FACTOR * seconds)
+        self._until = time.monotonic() + max(_SHORTEST, seconds)
 
     def holds(self) -> bool:
         """Whether this is a backup, and the primary still has time."""

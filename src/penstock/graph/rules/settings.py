@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.durations import read_duration
 from penstock.errors import Problem, SettingError
 from penstock.graph.on_error import on_error_fault
-from penstock.graph.replication import replication_of
+from penstock.graph.replication import CHOICES, is_number_of_losses, replication_of
 from penstock.graph.wording import choices, shown
 
 if TYPE_CHECKING:
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 _CHOICES = {
     "mode": (("throughput",), ("latency",)),
     "guarantee": (("exactly-once", "at-least-once", "at-most-once"), ()),
-    "recovery": (("snapshot", "next-window"), ()),
-    "replication": (("active", "standby"), ()),
-    "standby": (("", "warm"), ()),
+    **{setting: (known, ()) for setting, known in CHOICES.items()},
 }
 """For each setting of a job the values it may have, and those that are known but not supported yet."""
 
@@ -31,9 +29,8 @@ def settings(job: Job) -> Iterator[Problem]:
     fault = on_error_fault(job.on_error)
     if fault:
         yield Problem("bad-on-error", fault)
-    k: Any = job.k
-    if not isinstance(k, int) or isinstance(k, bool) or k < 0:
-        yield Problem("bad-k", f"k must be a whole number from 0 on, not {shown(k)}")
+    if not is_number_of_losses(job.k):
+        yield Problem("bad-k", f"k must be a whole number from 0 on, not {shown(job.k)}")
     else:
         yield from _replicas(job)
     yield from _interval(job.interval)
@@ -46,10 +43,10 @@ def _replicas(job: Job) -> Iterator[Problem]:
     weaker = isinstance(job.guarantee, str) and job.guarantee in ("at-least-once", "at-most-once")
     if said.any and weaker:
         yield Problem("bad-k", f"replicas are exactly-once: leave out guarantee={shown(job.guarantee)}")
-    if said.k and said.warm:
-        yield Problem("bad-standby", "standby is for k=0: with k > 0 the other replicas run already")
-    if not said.k and said.held:
-        yield Problem("bad-replication", "replication='standby' needs backups: set k to 1 or more")
+    contradiction = said.contradiction()
+    if contradiction is not None:
+        setting, reason = contradiction
+        yield Problem(f"bad-{setting}", reason)
 
 
 def _interval(given: Any) -> Iterator[Problem]:
