@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from noting import END, Alone, Clock, Noted, Plain, Told, offer, replica
 
-import penstock as ps
 from penstock.engine.agreement import output
-from penstock.engine.agreement.folder import Agreement, Charter, Commit
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.folder import Agreement, Charter, Commit, Standing
 from penstock.engine.agreement.output import AgreedOutput, Offer
-from penstock.engine.blueprint import Blueprint, draw
 from penstock.engine.ledger import Entry
 from penstock.errors import OutdatedError, StrayedError, SupersededError
-from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
-
-END = {"batch": 1, "sources": {"in": {"0": 5}}}
-
-
-class Noted(Sink):
-    """Notes what it is told, in one list for all copies of it."""
-
-    transactional = True
-    shared = True
-
-    def __init__(self, told: list[tuple[str, Any]]) -> None:
-        self.told = told
-
-    def writer(self, context: WriteContext) -> SinkWriter:
-        raise NotImplementedError
-
-    def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
-        self.told.append(("commit", (batch, *receipts)))
-
-    def discard(self, receipts: Sequence[Receipt]) -> None:
-        self.told.append(("discard", tuple(receipts)))
-
-
-class Alone(Noted):
-    shared = False
-
-
-class Plain(Noted):
-    transactional = shared = False
 
 
 @pytest.fixture
@@ -55,22 +21,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def replica(place: Path, number: int, sink: Sink, **options: Any) -> tuple[AgreedOutput, Blueprint]:
-    job = ps.Job("count", k=1)
-    job.source("in", ps.MemorySource([1])) >> job.sink("out", sink)
-    folder = place / f"member-{number}"
-    folder.mkdir(exist_ok=True)
-    member = Member(f"count~{number}", number, str(place / "agreement"), **options)
-    blueprint = replace(draw(job, folder=folder, buckets=1, sides={}), member=member)
-    return AgreedOutput(blueprint), blueprint
-
-
-def offer(receipt: str, digest: int = 1, batch: int = 0, **more: Any) -> Offer:
-    return Offer(batch, END, {"out": [receipt]}, {"out": digest}, more.pop("state", {}), **more)
-
-
 def test_the_first_output_counts_and_the_second_is_discarded(place: Path) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     one, _ = replica(place, 0, Noted(told))
     other, _ = replica(place, 1, Noted(told))
     assert one.settle(offer("a")).by == "count~0"
@@ -81,7 +33,7 @@ def test_the_first_output_counts_and_the_second_is_discarded(place: Path) -> Non
 def test_a_winner_that_dies_before_it_publishes_leaves_that_to_the_loser(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     _dies_before_it_publishes(replica(place, 0, Noted(told))[0], monkeypatch)
     other, _ = replica(place, 1, Noted(told))
     other.settle(offer("b"))
@@ -100,7 +52,7 @@ def _die(*_: Any) -> None:
 
 
 def test_a_replica_that_runs_its_own_batch_again_does_not_double_it(place: Path) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     one, _ = replica(place, 0, Noted(told))
     one.settle(offer("a"))
     again, _ = replica(place, 0, Noted(told))
@@ -112,7 +64,7 @@ def test_what_only_one_may_deliver_is_left_to_the_winner_and_then_to_the_next(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "_DELIVERY_SECONDS", 0.05)
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     _dies_before_it_publishes(replica(place, 0, Alone(told))[0], monkeypatch)
     other, _ = replica(place, 1, Alone(told))
     other.settle(offer("b"))
@@ -124,7 +76,7 @@ def test_what_only_one_may_deliver_is_left_to_the_winner_and_then_to_the_next(
 def test_what_was_left_by_several_is_delivered_in_order(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The winner of a batch dies, and that of the next one before it comes to what was left to it."""
     monkeypatch.setattr(output, "_DELIVERY_SECONDS", 0.01)
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     with monkeypatch.context() as dying:
         dying.setattr(output, "publish", _die)
         for number, receipt in enumerate("ab"):
@@ -137,10 +89,46 @@ def test_what_was_left_by_several_is_delivered_in_order(place: Path, monkeypatch
     assert told[2:] == [("commit", (0, "a")), ("commit", (1, "b")), ("commit", (2, "e"))]
 
 
+def test_a_winner_that_is_slow_gets_time_to_deliver_what_only_one_may(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: Told = []
+    _dies_before_it_publishes(replica(place, 0, Alone(told))[0], monkeypatch)
+    clock = Clock(monkeypatch)
+    clock.calls.append((clock.now + 9.0, lambda: Agreement(place / "agreement").mark_out(0)))
+    replica(place, 1, Alone(told))[0].settle(offer("b", batch=1))
+    assert told == [("commit", (1, "b"))], "the winner has delivered its batch in the end"
+    assert clock.now >= 1009.0
+
+
+def test_what_all_may_deliver_waits_for_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: Told = []
+    _dies_before_it_publishes(replica(place, 0, Noted(told))[0], monkeypatch)
+    clock = Clock(monkeypatch)
+    replica(place, 1, Noted(told))[0].settle(offer("b", batch=1))
+    assert told == [("commit", (0, "a")), ("commit", (1, "b"))]
+    assert clock.now == 1000.0
+    assert Agreement(place / "agreement").is_out(0)
+
+
+def test_a_replica_says_how_far_it_has_come(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    one, _ = replica(place, 0, Noted([]))
+    for batch in range(2):
+        one.settle(offer("a", batch=batch, seconds=0.5))
+    assert Agreement(place / "agreement").standings() == {"count~0": Standing("count~0", 1, 1000.0, 0.5)}
+
+
+def test_state_is_compared_every_sixteen_batches(place: Path) -> None:
+    one, _ = replica(place, 0, Noted([]))
+    given = [one.settle(offer("a", batch=batch, state={"tally": 7})).state for batch in range(17)]
+    assert given == [{"tally": 7}, *[{}] * 15, {"tally": 7}]
+
+
 def test_a_replica_that_starts_again_brings_out_what_it_had_left(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     _dies_before_it_publishes(replica(place, 0, Alone(told))[0], monkeypatch)
     replica(place, 1, Alone(told))[0].resume(Entry(0, END))
     assert told == [], "that is another's to deliver"
@@ -157,13 +145,13 @@ def test_the_last_batch_before_there_were_replicas_is_brought_out_too(
 ) -> None:
     """Who ran alone may have died between its entry and its output."""
     Agreement(tmp_path / "agreement").found(Charter(8, {}))
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     replica(tmp_path, number, kind(told))[0].resume(Entry(7, END, {"out": ["a"]}))
     assert told == ([("commit", (7, "a"))] if brings else [])
 
 
 def test_a_replica_differs_where_nobody_has_the_state_that_counts(place: Path) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     replica(place, 0, Noted(told))[0].settle(offer("a", 1))
     other, _ = replica(place, 1, Noted(told), tolerates=0)
     assert other.settle(offer("b", 2)).receipts == {"out": ["a"]}
@@ -172,8 +160,9 @@ def test_a_replica_differs_where_nobody_has_the_state_that_counts(place: Path) -
         replica(place, 2, Noted(told), tolerates=0)[0].settle(offer("d", 3, batch=1))
 
 
+@pytest.mark.filterwarnings("ignore::penstock.errors.DeliveryWarning")
 def test_a_sink_that_can_do_neither_gets_the_output_of_every_replica(place: Path) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     one, _ = replica(place, 0, Plain(told))
     other, _ = replica(place, 1, Plain(told))
     one.settle(offer("a"))
@@ -182,7 +171,7 @@ def test_a_sink_that_can_do_neither_gets_the_output_of_every_replica(place: Path
 
 
 def test_a_difference_names_batch_and_vertex_and_keeps_the_first_output(place: Path) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     one, _ = replica(place, 0, Noted(told))
     other, _ = replica(place, 1, Noted(told))
     one.settle(offer("a", state={"tally": 7}))
@@ -221,8 +210,31 @@ def test_other_code_may_differ_and_what_it_leaves_raises_no_alarm(place: Path) -
     assert not caught.value.alarming
 
 
+@pytest.mark.parametrize(("last", "alarming"), [(16, False), (17, True)])
+def test_after_other_code_a_difference_alarms_once_all_state_was_the_same(
+    place: Path, last: int, alarming: bool
+) -> None:
+    one, _ = replica(place, 0, Noted([]), generation=2)
+    other, _ = replica(place, 1, Noted([]), generation=1)
+    one.settle(offer("a"))
+    other.settle(offer("b", digest=2))
+    updated, _ = replica(place, 0, Noted([]), generation=1)
+    for batch in range(1, last):
+        for each in (updated, other):
+            each.settle(offer("c", batch=batch, state={"tally": batch}))
+    updated.settle(offer("c", batch=last, state={"tally": last}))
+    with pytest.raises(StrayedError) as caught:
+        other.settle(offer("d", digest=2, batch=last, state={"tally": last}))
+    assert caught.value.alarming is alarming
+
+
+def test_no_output_is_the_same_as_output_of_nothing(place: Path) -> None:
+    replica(place, 0, Noted([]))[0].settle(offer("a", digest=0, state={"tally": 7}))
+    replica(place, 1, Noted([]))[0].settle(Offer(0, END, {}, {}, {}))
+
+
 def test_a_replica_that_lacks_state_commits_nothing_and_stops_when_asked(place: Path) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     one, blueprint = replica(place, 0, Noted(told))
     blueprint.folders.unwhole.touch()
     blueprint.folders.stop_request.touch()
@@ -235,7 +247,7 @@ def test_a_replica_that_lacks_state_commits_nothing_and_stops_when_asked(place: 
 
 
 def test_a_replica_that_was_away_for_long_commits_nothing(place: Path) -> None:
-    told: list[tuple[str, Any]] = []
+    told: Told = []
     one, _ = replica(place, 0, Noted(told))
     agreement = Agreement(place / "agreement")
     for batch in range(3):
