@@ -91,14 +91,14 @@ def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> It
         if in_stack:
             if died is not None:
                 died.append(line)
+        elif line.rstrip() == _TRACEBACK:
+            traceback.append(line)
         elif traceback:
             traceback.append(line)
-            if not line.startswith((b" ", b"\n")):
+            if _is_over(traceback):
                 if not _is_hang_up(traceback):
                     yield from traceback
                 traceback = []
-        elif line.rstrip() == _TRACEBACK:
-            traceback = [line]
         elif line.rstrip() not in _NOISE:
             yield line
     # The first line alone is that of a process which was ended while it printed.
@@ -106,9 +106,19 @@ def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> It
         yield from traceback
 
 
+def _is_over(traceback: list[bytes]) -> bool:
+    """Whether as many tracebacks have ended as have begun: processes that end together mix their lines."""
+    return len(_ends(traceback)) >= sum(line.rstrip() == _TRACEBACK for line in traceback)
+
+
+def _ends(traceback: list[bytes]) -> list[bytes]:
+    return [line for line in traceback if not line.startswith((b" ", b"\n")) and line.rstrip() != _TRACEBACK]
+
+
 def _is_hang_up(traceback: list[bytes]) -> bool:
-    return traceback[-1].startswith(_HUNG_UP) and _is_theirs(traceback)
+    return all(line.startswith(_HUNG_UP) for line in _ends(traceback)) and _is_theirs(traceback)
 
 
 def _is_theirs(traceback: list[bytes]) -> bool:
-    return len(traceback) > 1 and any(place in traceback[1] for place in _THEIR_OWN)
+    inner = [line for line in traceback if line.rstrip() != _TRACEBACK]
+    return bool(inner) and any(place in inner[0] for place in _THEIR_OWN)

@@ -1,0 +1,52 @@
+"""What Java and its Python workers print, and what of that a user gets to see."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.spark.stderr import without_noise
+
+BEGIN = "Traceback (most recent call last):"
+THEIRS = ['  File "/lib/pyspark/daemon.py", line 9, in manager', "    read()"]
+OURS = ['  File "/home/me/job.py", line 3, in halve', "    return 1 / 0"]
+
+
+def seen(*lines: str) -> list[str]:
+    return [line.decode().rstrip("\n") for line in without_noise(f"{line}\n".encode() for line in lines)]
+
+
+def test_what_users_print_is_passed_on() -> None:
+    lines = ["one", "  two", "", BEGIN, *OURS, "ZeroDivisionError: division by zero", "three"]
+    assert seen(*lines) == lines
+
+
+@pytest.mark.parametrize("error", ["EOFError", "BrokenPipeError: [Errno 32] Broken pipe"])
+def test_a_worker_whose_spark_has_gone_says_nothing(error: str) -> None:
+    assert seen("one", BEGIN, *THEIRS, error, "two") == ["one", "two"]
+
+
+def test_nor_do_two_of_them_that_speak_at_once() -> None:
+    mixed = [BEGIN, BEGIN, THEIRS[0], THEIRS[0], THEIRS[1], "EOFError", THEIRS[1], "EOFError"]
+    assert seen("one", *mixed, "two") == ["one", "two"]
+
+
+def test_an_error_of_a_worker_that_is_not_about_spark_is_passed_on() -> None:
+    lines = [BEGIN, *THEIRS, "MemoryError"]
+    assert seen(*lines) == lines
+
+
+def test_an_error_of_a_user_is_passed_on_though_a_worker_speaks_at_the_same_time() -> None:
+    lines = [BEGIN, BEGIN, *THEIRS, *OURS, "ZeroDivisionError: division by zero", "EOFError"]
+    assert seen(*lines) == lines
+
+
+@pytest.mark.parametrize("cut", [[BEGIN], [BEGIN, THEIRS[0]], [BEGIN, BEGIN, *THEIRS]])
+def test_a_worker_that_is_ended_while_it_speaks_says_nothing(cut: list[str]) -> None:
+    assert seen("one", *cut) == ["one"]
+
+
+def test_java_that_does_not_start_says_why_and_shows_no_stack() -> None:
+    died: list[bytes] = []
+    said = [b'Exception in thread "main" java.lang.Error: no room\n', b"\tat A.b(C.java)\n", b"more\n"]
+    assert list(without_noise(said, died)) == [b"more\n"]
+    assert died == said[:2]
