@@ -9,11 +9,11 @@ import pytest
 from noting import END, Alone, Clock, Noted, Plain, Told, offer, replica
 
 from penstock.engine.agreement.folder import Agreement, Charter
-from penstock.engine.agreement.held import HeldSink, is_held
+from penstock.engine.agreement.held import HeldSink, is_held, release
 from penstock.engine.agreement.output import AgreedOutput
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.ledger import Entry, Ledger
-from penstock.graph.ends import Sink, WriteContext
+from penstock.graph.ends import Sink, SinkWriter, WriteContext
 from penstock.record import Record
 
 CONTEXT = WriteContext("count", "out", 0, "7-0")
@@ -121,3 +121,20 @@ def test_of_a_sink_that_others_collect_for_only_the_primary_gives_output(place: 
 def test_a_task_without_records_holds_nothing(place: Path, kind: type[Noted]) -> None:
     sink = HeldSink(kind([]), place / "held", place / "primary")
     assert sink.writer(CONTEXT).finish() is None
+
+
+def test_what_is_held_may_come_to_nothing(place: Path) -> None:
+    class Empty(Noted):
+        def writer(self, context: WriteContext) -> SinkWriter:
+            return Nothing()
+
+    class Nothing(SinkWriter):
+        def write(self, records: list[Record]) -> None:
+            pass
+
+        def finish(self) -> None:
+            return None
+
+    held = HeldSink(Empty([]), place / "held", place / "primary").writer(CONTEXT)
+    held.write([Record(None, 1)])
+    assert release(Empty([]), held.finish(), place / "held", 0) == []
