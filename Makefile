@@ -43,7 +43,7 @@ lint: setup ## ruff, mypy in strict mode, import contracts
 
 .PHONY: test
 test: setup lint ## lint, then every test but the long ones
-	"$(BIN)/python" -m pytest -m "not full"
+	"$(BIN)/python" -m pytest -m "not full" --durations=40 --durations-min=5
 
 .PHONY: test-full
 test-full: setup lint ## lint, then every test in its long form
