@@ -11,6 +11,8 @@ _NOISE = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
 _PATIENCE = 2.0
 """Seconds to wait for the last words of a Java that has ended."""
 _TRACEBACK = b"Traceback (most recent call last):"
+_WITHIN = (b" ", b"\n")
+"""How a line begins that is neither the first nor the last of a traceback."""
 _HUNG_UP = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 """What PySpark's own processes print, traceback and all, when Spark has ended before them."""
 _DIED = b'Exception in thread "main" '
@@ -95,7 +97,7 @@ def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> It
             traceback.append(line)
         elif traceback:
             traceback.append(line)
-            if _is_over(traceback):
+            if not line.startswith(_WITHIN) and _is_over(traceback):
                 if not _is_hang_up(traceback):
                     yield from traceback
                 traceback = []
@@ -112,7 +114,7 @@ def _is_over(traceback: list[bytes]) -> bool:
 
 
 def _ends(traceback: list[bytes]) -> list[bytes]:
-    return [line for line in traceback if not line.startswith((b" ", b"\n")) and line.rstrip() != _TRACEBACK]
+    return [line for line in traceback if not line.startswith(_WITHIN) and line.rstrip() != _TRACEBACK]
 
 
 def _is_hang_up(traceback: list[bytes]) -> bool:
