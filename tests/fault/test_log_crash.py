@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+
+from counting_process import CountingProcess
 
 from penstock.log import Log
 
@@ -24,33 +23,12 @@ def size_of(batch: int) -> int:
     return 1_000 if batch % 7 == 6 else batch % 5 + 1
 
 
-class Producer:
-    """A producer process, and the last batch that it said was in the log."""
+class Producer(CountingProcess):
+    """A producer process; what it says is the last batch that is in the log."""
 
     def __init__(self, path: Path, name: str) -> None:
+        super().__init__(str(PRODUCER), str(path), name, "1000000", "0")
         self.name = name
-        self.acknowledged = -1
-        self.process = subprocess.Popen(
-            [sys.executable, str(PRODUCER), str(path), name, "1000000", "0"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.thread = threading.Thread(target=self._listen)
-        self.thread.start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            # The last line before the kill may be cut short, and then says a smaller number.
-            if line.endswith("\n"):
-                self.acknowledged = int(line)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.thread.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 def batches(log: Log) -> Iterator[tuple[str, int, list[int]]]:
@@ -68,15 +46,15 @@ def test_killed_producers_leave_whole_appends(tmp_path: Path) -> None:
         producers = [Producer(log.path, f"{round_number}-{index}") for index in range(TOGETHER)]
         try:
             deadline = time.monotonic() + DEADLINE
-            while any(producer.acknowledged < 8 for producer in producers):
+            while any(producer.said < 8 for producer in producers):
                 assert time.monotonic() < deadline, "a producer acknowledged nothing"
                 assert all(producer.process.poll() is None for producer in producers), "a producer failed"
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.03))
         finally:
             for producer in producers:
-                producer.kill()
-        acknowledged |= {producer.name: producer.acknowledged for producer in producers}
+                producer.end()
+        acknowledged |= {producer.name: producer.said for producer in producers}
 
     found: dict[str, list[int]] = {name: [] for name in acknowledged}
     for name, batch, indexes in batches(Log.open(log.path)):
