@@ -102,6 +102,30 @@ def test_two_replicas_give_the_output_once(tmp_path: Path, agreement: Agreement,
     assert by <= {"tally", "tally~1"}
 
 
+@pytest.mark.parametrize("holds", [False, True])
+def test_what_a_sink_refuses_is_set_aside_once_whoever_gives_the_batch(
+    tmp_path: Path, agreement: Agreement, holds: bool
+) -> None:
+    def job() -> ps.Job:
+        made = ps.Job("tally", k=1, on_error="discard")
+        source = made.source("in", ps.LogSource("numbers", max_records_per_batch=200))
+        # A log can store bytes and JSON cannot; an object can be stored nowhere but in the log of errors.
+        odd = made.task("odd", lambda r: {0: b"0", 1: object()}.get(r.value % 100, r.value))
+        source >> odd >> made.sink("out", ps.FileSink(tmp_path / "files", format="json"))
+        return made
+
+    with begin(tmp_path, 0, job(), holds=holds) as one, begin(tmp_path, 1, job(), holds=holds) as other:
+        assert one.wait(timeout=60)
+        assert other.wait(timeout=60)
+    lines = [line for path in (tmp_path / "files").glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert sorted(map(int, lines)) == [n for n in range(1000) if n % 100 > 1]
+    errors = Log.open(log_folder("tally.errors"))
+    refused = [
+        r.value["vertex"] for p in range(errors.partitions) for chunk in errors.read(p, 0) for r in chunk
+    ]
+    assert refused == ["out"] * 20
+
+
 def test_a_replica_that_comes_late_follows_and_doubles_nothing(tmp_path: Path, agreement: Agreement) -> None:
     with begin(tmp_path, 0) as one:
         assert one.wait(timeout=60)

@@ -195,6 +195,7 @@ class LogSink(_NamedLog, Sink):
         self.partitions = partitions
         self.lenient = lenient
         """Store the representation of a value that has no form in a log, instead of failing."""
+        self.holdable = not lenient
 
     def prepare(self) -> None:
         """Create the log unless there is one."""

@@ -206,10 +206,10 @@ class Blueprint:
         ends: dict[str, Source | Sink] = {name: source.on_worker() for name, source in self.sources.items()}
         made = self._without_native()
         if self.member is not None and self.member.holds:
+            # Other sinks stage what they get, or refuse it: in every replica alike, and all unseen as well.
             folder, primary = Path(self.member.scratch), self.folders.primary
-            held = {name: HeldSink(sink, folder, primary) for name, sink in self.sinks.items()}
-            ends |= {name: sink for name, sink in held.items() if not name.startswith("@")}
-            made = replace(made, sides={s: HeldSink(sink, folder, primary) for s, sink in self.sides.items()})
+            holdable = {name: sink for name, sink in self.sinks.items() if sink.holdable}
+            ends |= {name: HeldSink(sink, folder, primary) for name, sink in holdable.items()}
         return made.with_ends(ends)
 
     def _without_native(self) -> Blueprint:

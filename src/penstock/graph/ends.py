@@ -153,6 +153,10 @@ class Sink(ABC):
     time, with receipts of what yet another process has staged, without doubling it. Any replica of a job can
     then finish what another has begun; of other sinks each batch is left to one of them."""
 
+    holdable: bool = False
+    """True for a transactional sink that stores whatever a log can store, and refuses the rest as a log does:
+    then a backup can keep records for it in files of its own, and hand them over unseen."""
+
     @abstractmethod
     def writer(self, context: WriteContext) -> SinkWriter:
         """Open a writer on a worker, for one Spark task."""

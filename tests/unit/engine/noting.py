@@ -27,6 +27,7 @@ class Noted(Sink):
 
     transactional = True
     shared = True
+    holdable = True
 
     def __init__(self, told: Told) -> None:
         self.told = told
@@ -50,7 +51,7 @@ class Alone(Noted):
 class Plain(Noted):
     """One that can neither take over what another has staged nor be told twice."""
 
-    transactional = shared = False
+    transactional = shared = holdable = False
 
 
 class _Writer(SinkWriter):

@@ -117,6 +117,20 @@ def test_of_a_sink_that_others_collect_for_only_the_primary_gives_output(place: 
     assert told == [("commit", (0, "7-0: [1]"))]
 
 
+def test_what_a_sink_may_refuse_is_staged_there_by_backups_too(place: Path, clock: Clock) -> None:
+    class Choosy(Noted):
+        holdable = False
+
+    told: Told = []
+    primary, first = one_of(place, 0, Choosy(told))
+    backup, second = one_of(place, 1, Choosy(told))
+    primary.settle(offer(written(first, 1)))
+    backup.settle(offer(written(second, 1)))
+    assert told == [("commit", (0, "7-0: [1]")), ("discard", ("7-0: [1]",))]
+    assert backup.settle(offer(written(second, 2), batch=1)).by == "count~1"
+    assert told[2:] == [("commit", (1, "7-0: [2]"))]
+
+
 @pytest.mark.parametrize("kind", [Noted, Alone])
 def test_a_task_without_records_holds_nothing(place: Path, kind: type[Noted]) -> None:
     sink = HeldSink(kind([]), place / "held", place / "primary")

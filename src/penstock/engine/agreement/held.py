@@ -12,21 +12,22 @@ _HELD = "held"
 
 
 class HeldSink(Sink):
-    """Stands for a sink on the workers of a backup: writes files of the node's own instead.
+    """Stands for a holdable sink on the workers of a backup: writes files of the node's own instead.
 
     As long as the file ``primary`` exists the replica is the primary, and writes to the sink itself.
     """
+
+    transactional = True
 
     def __init__(self, sink: Sink, folder: Path, primary: Path) -> None:
         self._sink = sink
         self._folder = folder
         self._primary = primary
-        self.transactional = sink.transactional
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Open a writer of the sink itself, or of what is held."""
-        if not self.transactional or self._primary.exists():
-            return self._sink.writer(context)  # What others collect in the driver is held there.
+        if self._primary.exists():
+            return self._sink.writer(context)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _HeldWriter(self._folder, context)
 
