@@ -8,6 +8,7 @@ import signal
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -221,9 +222,9 @@ def test_before_there_is_a_place_the_head_is_what_one_knows(tmp_path: Path) -> N
     assert Agreement(tmp_path / "nowhere").head(after=6) == 6
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """No file can have more than a few bytes."""
+    """No file can have more than a few bytes: the one that pytest reports to cannot, either."""
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -234,9 +235,8 @@ def full_disk() -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.usefixtures("full_disk")
 def test_where_there_is_no_room_to_found_nothing_is_left(tmp_path: Path) -> None:
-    with pytest.raises(JobFailedError, match=r"charter cannot be written: .+: see to the disk"):
+    with full_disk(), pytest.raises(JobFailedError, match=r"charter cannot be written: .+: see to the disk"):
         founded(tmp_path)
     assert not list(tmp_path.glob("agreements/count/*"))
 
@@ -249,15 +249,12 @@ def test_where_there_is_no_room_to_found_nothing_is_left(tmp_path: Path) -> None
         pytest.param(lambda agreement: agreement.stand(Standing("count", 0, 0.0)), id="stand"),
     ],
 )
-def test_where_there_is_no_room_nothing_is_agreed_on(
-    tmp_path: Path, say: Callable[[Agreement], Any], request: pytest.FixtureRequest
-) -> None:
+def test_where_there_is_no_room_nothing_is_agreed_on(tmp_path: Path, say: Callable[[Agreement], Any]) -> None:
     place = founded(tmp_path)
     agreement = Agreement(place)
     agreement.propose(plan(0))
     before = sorted(place.rglob("*"))
-    request.getfixturevalue("full_disk")
-    with pytest.raises(JobFailedError, match=r"cannot be written: .+: see to the disk"):
+    with full_disk(), pytest.raises(JobFailedError, match=r"cannot be written: .+: see to the disk"):
         say(agreement)
     assert sorted(place.rglob("*")) == before
 
