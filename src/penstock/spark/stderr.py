@@ -103,18 +103,18 @@ def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> It
                 traceback = []
         elif line.rstrip() not in _NOISE:
             yield line
-    # The first line alone is that of a process which was ended while it printed.
-    if len(traceback) > 1 and not _is_theirs(traceback):
+    # First lines alone are those of processes which were ended while they printed.
+    if _inner(traceback) and not _is_hang_up(traceback):
         yield from traceback
 
 
 def _is_over(traceback: list[bytes]) -> bool:
     """Whether as many tracebacks have ended as have begun: processes that end together mix their lines."""
-    return len(_ends(traceback)) >= sum(line.rstrip() == _TRACEBACK for line in traceback)
+    return len(_ends(traceback)) >= len(traceback) - len(_inner(traceback))
 
 
 def _ends(traceback: list[bytes]) -> list[bytes]:
-    return [line for line in traceback if not line.startswith(_WITHIN) and line.rstrip() != _TRACEBACK]
+    return [line for line in _inner(traceback) if not line.startswith(_WITHIN)]
 
 
 def _is_hang_up(traceback: list[bytes]) -> bool:
@@ -122,5 +122,9 @@ def _is_hang_up(traceback: list[bytes]) -> bool:
 
 
 def _is_theirs(traceback: list[bytes]) -> bool:
-    inner = [line for line in traceback if line.rstrip() != _TRACEBACK]
+    inner = _inner(traceback)
     return bool(inner) and any(place in inner[0] for place in _THEIR_OWN)
+
+
+def _inner(traceback: list[bytes]) -> list[bytes]:
+    return [line for line in traceback if line.rstrip() != _TRACEBACK]

@@ -40,7 +40,12 @@ def test_an_error_of_a_user_is_passed_on_though_a_worker_speaks_at_the_same_time
     assert seen(*lines) == lines
 
 
-@pytest.mark.parametrize("cut", [[BEGIN], [BEGIN, THEIRS[0]], [BEGIN, BEGIN, *THEIRS]])
+def test_an_error_of_a_user_is_passed_on_though_a_worker_was_ended_while_it_spoke() -> None:
+    lines = [BEGIN, *THEIRS, BEGIN, *OURS, "ZeroDivisionError: division by zero"]
+    assert seen(*lines) == lines
+
+
+@pytest.mark.parametrize("cut", [[BEGIN], [BEGIN, BEGIN], [BEGIN, THEIRS[0]], [BEGIN, BEGIN, *THEIRS]])
 def test_a_worker_that_is_ended_while_it_speaks_says_nothing(cut: list[str]) -> None:
     assert seen("one", *cut) == ["one"]
 
