@@ -324,16 +324,14 @@ def _framed(fields: Mapping[str, Any]) -> bytes:
 
 def _write(path: str, content: bytes) -> None:
     """Write a new file. Raises JobFailedError when there is no room for it, and leaves nothing then."""
-    descriptor = -1
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-    except (FileNotFoundError, FileExistsError):
+    except FileNotFoundError:
         raise
     except OSError as error:
-        if descriptor >= 0:
-            Path(path).unlink(missing_ok=True)
+        Path(path).unlink(missing_ok=True)  # Nobody else has a file of that name.
         raise JobFailedError(f"{path} cannot be written: {error.strerror}: see to the disk") from error
 
 
