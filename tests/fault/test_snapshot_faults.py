@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,16 @@ class Server:
     @property
     def part(self) -> int:
         """How much of unfinished objects is on the disk."""
-        return sum(path.stat().st_size for path in (self.folder / "snapshots" / JOB / "parts").glob("*.part"))
+        return unfinished_in(self.folder / "snapshots" / JOB / "parts")
+
+
+def unfinished_in(folder: Path) -> int:
+    """How many bytes of unfinished objects a folder has, while they are written and get their names."""
+    held = 0
+    for path in folder.glob("*.part"):
+        with suppress(FileNotFoundError):
+            held += path.stat().st_size
+    return held
 
 
 @pytest.fixture
@@ -114,11 +124,11 @@ def test_a_worker_that_is_killed_while_it_restores_leaves_nothing_half(
         process = multiprocessing.get_context("spawn").Process(target=restoring, args=(home, server.url))
         process.start()
         assert process.pid is not None
-        part = place / "restoring" / "objects"
-        _wait(lambda: sum(path.stat().st_size for path in part.glob("*.part")) > 2_000_000)
+        objects = place / "restoring" / "objects"
+        _wait(lambda: unfinished_in(objects) > 2_000_000)
         os.kill(process.pid, signal.SIGKILL)
         process.join(10)
-        held = sum(path.stat().st_size for path in part.glob("*.part"))
+        held = unfinished_in(objects)
         assert content_of(home) == {"old": b"of an earlier time"}
         assert needs_restore(home, 1)
         made = restore(home, JOB, client=client, revision=1)
