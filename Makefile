@@ -41,12 +41,16 @@ lint: setup ## ruff, mypy in strict mode, import contracts
 	"$(BIN)/mypy"
 	"$(BIN)/lint-imports"
 
+.PHONY: prepare
+prepare: setup ## make the archive of classes from which Spark starts sooner, unless there is one
+	@"$(BIN)/penstock" prepare
+
 .PHONY: test
-test: setup lint ## lint, then every test but the long ones
+test: setup lint prepare ## lint, then every test but the long ones
 	"$(BIN)/python" -m pytest -m "not full" --durations=40 --durations-min=5
 
 .PHONY: test-full
-test-full: setup lint ## lint, then every test in its long form
+test-full: setup lint prepare ## lint, then every test in its long form
 	"$(BIN)/python" -m pytest
 
 .PHONY: bench

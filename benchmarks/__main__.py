@@ -27,6 +27,7 @@ from benchmarks import (
     small_backups,
     small_batch,
     sql_job,
+    start,
     state_growth,
     windowed_count,
 )
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "guarantees": guarantees.run,
     "sql_job": sql_job.run,
     "windowed_count": windowed_count.run,
+    "start": start.run,
     "idle_cluster": idle_cluster.run,
     "failover": failover.run,
     "placement": placement.run,

@@ -1,14 +1,31 @@
-"""Where Java is, and the jars that come with PySpark. PySpark itself is not imported for that."""
+"""Where Java is, its options, and the jars that come with PySpark, which itself is not imported for that."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import SettingError
+
+OPTIONS = "PENSTOCK_JAVA_OPTIONS"
+"""The environment variable with options for the Java of every driver and executor."""
+
+
+def java_options(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the options that a user has for the Java of drivers and executors. Raises SettingError.
+
+    >>> java_options({"PENSTOCK_JAVA_OPTIONS": "-XX:+UseZGC '-Dplace=a b'"})
+    ['-XX:+UseZGC', '-Dplace=a b']
+    """
+    try:
+        return shlex.split(environment.get(OPTIONS, ""))
+    except ValueError as error:
+        raise SettingError(f"{OPTIONS} cannot be read as a list of options: {error}") from None
 
 
 def find_java() -> Path:

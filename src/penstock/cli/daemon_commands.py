@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli import doctor, down, key, master, supervisor, up, zookeeper
+from penstock.cli import doctor, down, key, master, prepare, supervisor, up, zookeeper
 
 
 def register(app: typer.Typer) -> None:
@@ -12,6 +12,7 @@ def register(app: typer.Typer) -> None:
     app.command("up")(up.up)
     app.command("down")(down.down)
     app.command("doctor")(doctor.doctor)
+    app.command("prepare")(prepare.prepare)
     app.command("key")(key.key)
     app.command("master")(master.master)
     app.command("supervisor")(supervisor.supervisor)

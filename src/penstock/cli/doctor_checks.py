@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
+from penstock.class_archive import archive_folder, find_archive
 from penstock.cli.addresses import trouble_at
 from penstock.cli.asking import ask
 from penstock.cli.local_cluster import running, token_file
@@ -118,6 +119,17 @@ def check_java_version(_: Patient) -> Finding:
         return Finding(OK, str(find_java()))
     except (SettingError, OSError) as error:
         return Finding(FAILED, str(error), "install a Java runtime of version 17 or later, or set JAVA_HOME")
+
+
+def check_archive(_: Patient) -> Finding:
+    """Whether Spark starts as soon as it could. It may go without: that is nothing wrong."""
+    try:
+        found = find_archive(archive_folder())
+    except SettingError as error:
+        return Finding(WARNING, str(error), "see the other checks")
+    if found is None:
+        return Finding(OK, "none", "penstock prepare makes one, and Spark starts sooner")
+    return Finding(OK, str(found))
 
 
 def check_pyspark(_: Patient) -> Finding:
@@ -315,6 +327,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Finding]], ...] = (
     ("python", check_python),
     ("java", check_java_version),
     ("pyspark", check_pyspark),
+    ("archive of classes", check_archive),
     ("memory", check_memory),
     ("open files", check_files),
     ("storage", check_storage),

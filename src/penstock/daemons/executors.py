@@ -11,8 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.class_archive import archive_options
 from penstock.cluster.documents import ExecutorSlot, WorkerInfo
-from penstock.java import find_java, spark_jars
+from penstock.java import find_java, java_options, spark_jars
 
 _MAIN = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _SPARK = Path(__file__).parents[1] / "spark"
@@ -72,16 +73,19 @@ def executor_command(
     ``host`` is the node's address, ``bundle`` the folder with the job's code on that node, ``folder`` the
     executor's own. The secret is in the environment only, where no other user sees it.
     """
+    given = os.environ if environment is None else environment
     command = [
         str(find_java()),
         *MODULE_OPTIONS,
+        *archive_options(),
         f"-Xmx{max(slot.memory >> 20, 256)}m",
         "-Djdk.lang.Process.launchMechanism=VFORK",
         f"-Dlog4j2.configurationFile={(_SPARK / 'log4j2.properties').as_uri()}",
+        *java_options(given),
         "-Dspark.authenticate=true",
         "-Dspark.network.crypto.enabled=true",
         "-cp",
-        f"{spark_jars()}/*",
+        _class_path(),
         _MAIN,
         "--driver-url",
         info.driver_url,
@@ -98,7 +102,6 @@ def executor_command(
         "--resourceProfileId",
         "0",
     ]
-    given = os.environ if environment is None else environment
     paths = [str(bundle), str(Path(__file__).parents[2]), given.get("PYTHONPATH", "")]
     return command, {
         **{name: given[name] for name in _PASSED_ON if name in given},
@@ -111,3 +114,9 @@ def executor_command(
         "SPARK_LOCAL_HOSTNAME": host,
         "_SPARK_AUTH_SECRET": secret,
     }
+
+
+def _class_path() -> str:
+    """Return the jars in the order of a driver: an archive of classes is good for one order only."""
+    jars = spark_jars()
+    return os.pathsep.join([*map(str, sorted(jars.glob("slf4j-api-*.jar"))), f"{jars}/*"])

@@ -31,7 +31,7 @@ from penstock.private_files import write_private
 
 _PASSED_ON = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV"),
-    "PENSTOCK_SNAPSHOT_RATE",
+    *("PENSTOCK_SNAPSHOT_RATE", "PENSTOCK_JAVA_OPTIONS"),
 )
 """What a worker gets of the supervisor's environment: where programs are, nothing that might be secret."""
 

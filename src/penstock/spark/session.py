@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,13 +13,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.class_archive import archive_options
 from penstock.errors import SettingError, cause_of
-from penstock.java import check_java
+from penstock.java import check_java, java_options
 from penstock.spark.settings import ACCEPTING, DEFAULT_MASTER, is_local, merged
 from penstock.spark.stderr import filtered_stderr
 
 _QUICK = Path(__file__).with_name("worker_python.sh")
 """Starts Python for a worker, most of a second sooner than Spark would."""
+
+_JAVA = "spark.driver.extraJavaOptions"
+_PATIENCE = 10.0
+"""Seconds that Java has to end."""
 
 _ours: tuple[str, dict[str, str]] | None = None
 """Master and settings of the session that this module has started."""
@@ -46,7 +52,7 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     _choose_python(wanted[0])
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(wanted[0]).appName("penstock")
-    for name, value in settings.items():
+    for name, value in {**settings, _JAVA: _with_options_of_this_machine(settings[_JAVA])}.items():
         builder = builder.config(name, value)
     try:
         with filtered_stderr() as said, _signals_left_alone():
@@ -65,6 +71,11 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         atexit.register(close_session)
     _ours = wanted
     return session
+
+
+def _with_options_of_this_machine(settings: str) -> str:
+    """Return options for Java with those that any driver here gets. Of contradicting ones the last counts."""
+    return f"{shlex.join([*archive_options(), *java_options()])} {settings}"
 
 
 def _choose_python(master: str) -> None:
@@ -93,8 +104,11 @@ def _check_idle(session: Any) -> None:
         )
 
 
-def close_session() -> None:
-    """Stop the session that this module has started, if any, and its Java process with it."""
+def close_session(patience: float = _PATIENCE) -> None:
+    """Stop the session that this module has started, if any, and its Java process with it.
+
+    Java is killed when it has not ended after ``patience`` seconds.
+    """
     global _ours  # noqa: PLW0603
     if _ours is None:
         return
@@ -105,7 +119,7 @@ def close_session() -> None:
         active = SparkSession.getActiveSession()
         if active is not None:
             active.stop()
-    _end_java()
+    _end_java(patience)
 
 
 @contextmanager
@@ -125,7 +139,7 @@ def _signals_left_alone() -> Iterator[None]:
         signal.signal = install
 
 
-def _end_java() -> None:
+def _end_java(patience: float = _PATIENCE) -> None:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -139,7 +153,7 @@ def _end_java() -> None:
             # Java ends when its standard input closes.
             process.stdin.close()
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=patience)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

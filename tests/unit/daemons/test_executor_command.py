@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
+
 from penstock.cluster.documents import ExecutorSlot, WorkerInfo
+from penstock.daemons import executors
 from penstock.daemons.executors import MODULE_OPTIONS, executor_command, executor_id
 from penstock.java import spark_jars
 
@@ -26,7 +29,13 @@ def _command() -> tuple[list[str], dict[str, str]]:
         bundle=Path("/bundle"),
         storage=Path("/storage"),
         folder=Path("/instance"),
-        environment={"PATH": "/bin", "PYTHONPATH": "/more", "AWS_SECRET": "x", "PENSTOCK_HOME": "/other"},
+        environment={
+            "PATH": "/bin",
+            "PYTHONPATH": "/more",
+            "AWS_SECRET": "x",
+            "PENSTOCK_HOME": "/other",
+            "PENSTOCK_JAVA_OPTIONS": "-XX:+UseZGC '-Dplace=a b'",
+        },
     )
 
 
@@ -63,6 +72,22 @@ def test_the_environment_is_whole_and_has_nothing_of_the_supervisors() -> None:
     assert environment["PYTHONPATH"].endswith(":/more")
     assert environment["SPARK_LOCAL_DIRS"] == "/instance/scratch"
     assert environment["SPARK_LOCAL_IP"] == "127.0.0.2"
+
+
+def test_java_gets_the_options_of_the_node() -> None:
+    command, _ = _command()
+    main = command.index("org.apache.spark.executor.CoarseGrainedExecutorBackend")
+    assert {"-XX:+UseZGC", "-Dplace=a b"} <= set(command[:main])
+
+
+def test_an_archive_of_classes_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "archive_options", lambda: ["-XX:SharedArchiveFile=/a.jsa"])
+    command, _ = _command()
+    main = command.index("org.apache.spark.executor.CoarseGrainedExecutorBackend")
+    assert "-XX:SharedArchiveFile=/a.jsa" in command[:main]
+    first, rest = command[main - 1].split(":")
+    assert Path(first).name.startswith("slf4j-api-"), "as a driver has it, or the archive does not fit"
+    assert rest == f"{spark_jars()}/*"
 
 
 def test_java_is_opened_as_far_as_spark_itself_opens_it() -> None:

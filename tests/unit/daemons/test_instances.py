@@ -187,7 +187,8 @@ def test_a_job_whose_data_is_with_its_node_has_a_home_there_that_nobody_else_can
     assert not (place / "home").exists(), "who restores it makes it"
 
 
-def test_a_limit_for_snapshots_is_passed_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_SNAPSHOT_RATE", "10MB")
+@pytest.mark.parametrize("name", ["PENSTOCK_SNAPSHOT_RATE", "PENSTOCK_JAVA_OPTIONS"])
+def test_settings_of_the_node_are_passed_on(lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "something")
     lab.start()
-    assert lab.processes.processes[lab.place()].environment["PENSTOCK_SNAPSHOT_RATE"] == "10MB"
+    assert lab.processes.processes[lab.place()].environment[name] == "something"

@@ -1,0 +1,84 @@
+"""Makes the archive of classes from which Spark starts sooner: by running what jobs are made of, once.
+
+Run as a program, it is the process whose Java writes the archive when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import penstock as ps
+from penstock.class_archive import archive_folder, archive_name, recording_options, remove_useless
+from penstock.errors import SettingError
+from penstock.private_files import sync
+from penstock.spark.rehearsal import rehearse
+from penstock.spark.session import close_session
+
+_MASTER = "local[2]"
+_PATIENCE = 300.0
+"""Seconds. Writing takes about fifteen of one core."""
+
+
+def prepare(folder: Path | None = None) -> Path:
+    """Make the archive for this Java and these jars, and remove what is of no use any more.
+
+    Raises SettingError when it cannot be made.
+    """
+    folder = folder or archive_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as place:
+            made = Path(place) / "made.jsa"
+            _record(made)
+            made.chmod(0o644)
+            sync(made)
+            path = made.replace(folder / archive_name(made.stat().st_size))
+        remove_useless(folder)
+    except OSError as error:
+        raise SettingError(f"the archive of Spark's classes cannot be written: {error}") from error
+    return path
+
+
+def _record(made: Path) -> None:
+    """Have another process run the jobs and write the archive."""
+    environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), "PENSTOCK_JAVA_OPTIONS": ""}
+    command = [sys.executable, "-m", "penstock.spark.preparing", str(made)]
+    done = subprocess.run(
+        command, env=environment, cwd=made.parent, capture_output=True, text=True, check=False
+    )
+    if done.returncode or not made.is_file():
+        lines = [*done.stdout.splitlines(), *done.stderr.splitlines()] or ["it said nothing"]
+        raise SettingError(f"Java did not write an archive of Spark's classes: {lines[-1].strip()}")
+
+
+def _run_what_jobs_are_made_of(made: Path) -> None:
+    conf = {
+        "spark.driver.extraJavaOptions": shlex.join(recording_options(made)),
+        # As workers of a cluster have it.
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+    }
+    folder = made.parent
+    rehearse(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_PATIENCE)
+    ps.run(_sql_job(folder), master=_MASTER, conf=conf, folder=folder / "job")
+    close_session(_PATIENCE)
+
+
+def _sql_job(folder: Path) -> ps.Job:
+    """Return a job that reads files, asks Spark's SQL and writes to a log."""
+    (folder / "input").mkdir()
+    (folder / "input" / "1.json").write_text('{"name": "a", "number": 1}\n')
+    job = ps.Job("prepare")
+    read = job.source("read", ps.FileSource(folder / "input", "json", schema="name string, number long"))
+    query = ps.Sql("SELECT upper(name) AS _key, number FROM input WHERE number > 0")
+    read >> job.task("query", query) >> job.sink("write", ps.LogSink("numbers"))
+    return job
+
+
+if __name__ == "__main__":
+    _run_what_jobs_are_made_of(Path(sys.argv[1]))
