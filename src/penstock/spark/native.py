@@ -15,6 +15,7 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint, VertexSpec
 from penstock.engine.clock import Clock, Times
+from penstock.engine.digest import add_digests
 from penstock.engine.ledger import Entry
 from penstock.engine.natives import runs_in_spark, writes_in_spark
 from penstock.engine.packing import unpack
@@ -24,6 +25,7 @@ from penstock.engine.summary import TaskSummary
 from penstock.errors import PenstockError, TaskError, cause_of, connecting, trace_of
 from penstock.spark.frames import make_frame, quiet, sentence, task_error, with_ends
 from penstock.spark.native_files import read_files, row_count, write_files
+from penstock.spark.row_digest import RowDigest
 from penstock.spark.rows import row_schema, to_batches
 from penstock.spark.shipping import program_of
 
@@ -183,7 +185,10 @@ class _Batch:
         """Let Spark write files where a sink wants them, and hand them over to it."""
         spec = self._blueprint.vertices[sink]
         target = spec.operator.native_target()
-        task, files = write_files(frame, target, self._note["batch"])
+        digest = RowDigest() if self._blueprint.member is not None else None
+        task, files = write_files(frame, target, self._note["batch"], digest)
+        if digest is not None:
+            add_digests(self._summary.digests, {spec.name: digest.value()})
         with connecting(self._blueprint.job, spec.name):
             receipt = spec.operator.adopt(self._note["batch"], task, files)
         if receipt is not None:

@@ -10,6 +10,7 @@ from uuid import uuid4
 from penstock.columns import KEY, TIME
 from penstock.graph.schema import Schema
 from penstock.spark.frames import with_ends
+from penstock.spark.row_digest import RowDigest
 
 _COMMIT = {
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
@@ -47,11 +48,18 @@ def read_files(session: Any, how: dict[str, Any], declared: Schema | None) -> An
     return with_ends(frame)
 
 
-def write_files(frame: Any, target: dict[str, Any], batch: int) -> tuple[str, list[str]]:
-    """Let Spark write a frame into a sink's staging folder; return a name for it, and the files."""
+def write_files(
+    frame: Any, target: dict[str, Any], batch: int, digest: RowDigest | None = None
+) -> tuple[str, list[str]]:
+    """Let Spark write a frame into a sink's staging folder; return a name for it, and the files.
+
+    A ``digest`` sees what is in the files.
+    """
     task = f"{batch:012d}-{uuid4().hex}"
     staging = Path(target["staging"])
-    writer = _as_sink_wants(frame, target).write.format(target["format"]).options(**_COMMIT)
+    content = _as_sink_wants(frame, target)
+    content = content if digest is None else digest.watching(content)
+    writer = content.write.format(target["format"]).options(**_COMMIT)
     if target.get("compression"):
         writer = writer.option("compression", target["compression"])
     folder = staging / task
