@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,12 +49,25 @@ def _record(made: Path) -> None:
     """Have another process run the jobs and write the archive."""
     environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), "PENSTOCK_JAVA_OPTIONS": ""}
     command = [sys.executable, "-m", "penstock.spark.preparing", str(made)]
-    done = subprocess.run(
-        command, env=environment, cwd=made.parent, capture_output=True, text=True, check=False
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=made.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
-    if done.returncode or not made.is_file():
-        lines = [*done.stdout.splitlines(), *done.stderr.splitlines()] or ["it said nothing"]
-        raise SettingError(f"Java did not write an archive of Spark's classes: {lines[-1].strip()}")
+    try:
+        said, _ = process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)  # Java, too, which would go on writing for a while.
+        process.wait()
+        raise
+    if process.returncode or not made.is_file():
+        *_, last = ["it said nothing", *said.splitlines()]
+        raise SettingError(f"Java did not write an archive of Spark's classes: {last.strip()}")
 
 
 def _run_what_jobs_are_made_of(made: Path) -> None:

@@ -75,7 +75,9 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
 
 def _with_options_of_this_machine(settings: str) -> str:
     """Return options for Java with those that any driver here gets. Of contradicting ones the last counts."""
-    return f"{shlex.join([*archive_options(), *java_options()])} {settings}"
+    # Java refuses to write an archive while it uses another one.
+    archive = [] if "-XX:ArchiveClassesAtExit=" in settings else archive_options()
+    return f"{shlex.join([*archive, *java_options()])} {settings}"
 
 
 def _choose_python(master: str) -> None:
