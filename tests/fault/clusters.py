@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +21,17 @@ import psutil
 
 from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.daemons.processes_os import OsProcesses
+from penstock.errors import LogNotFoundError
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
 
 T = TypeVar("T")
 
-DEADLINE = 120.0
+DEADLINE = 240.0
+"""How long something may take that comes soon unless the machine is very busy."""
+_PORTS = range(6100, 12_000)
+_IDLE_SUPERVISOR = Path(__file__).with_name("idle_supervisor.py")
 
 JOB = '''
 import penstock as ps
@@ -61,7 +66,9 @@ class Daemon:
 
     def __init__(self, cluster: Cluster, kind: str, name: str, arguments: list[str]) -> None:
         self.name = name
-        self._command = [sys.executable, "-m", "penstock.cli.main", kind, "--name", name, *arguments]
+        idle = kind == "supervisor" and cluster.idle
+        program = [str(_IDLE_SUPERVISOR)] if idle else ["-m", "penstock.cli.main"]
+        self._command = [sys.executable, *program, kind, "--name", name, *arguments]
         self._cluster = cluster
         self._output = cluster.home / f"{name}.txt"
         self.process: subprocess.Popen[bytes] | None = None
@@ -102,10 +109,20 @@ class Daemon:
 
 
 class Cluster:
-    """ZooKeeper servers, masters and supervisors on this machine, each a process of its own."""
+    """ZooKeeper servers, masters and supervisors on this machine, each a process of its own.
+
+    Nodes that are ``idle`` say so, whatever the machine does: where something is placed is then foreseeable.
+    """
 
     def __init__(
-        self, home: Path, *, nodes: int = 3, masters: int = 2, servers: int = 3, cores: int = 2
+        self,
+        home: Path,
+        *,
+        nodes: int = 3,
+        masters: int = 2,
+        servers: int = 3,
+        cores: int = 2,
+        idle: bool = False,
     ) -> None:
         self.home = home
         self.environment = {**os.environ, "PENSTOCK_HOME": str(home)}
@@ -113,11 +130,14 @@ class Cluster:
         self.keyring: Keyring = open_keyring(self.folder, create=True)
         self.zookeeper = EmbeddedZooKeeper(self.folder / "zookeeper", servers=servers)
         self.cores = cores
+        self.idle = idle
         self._masters, self._nodes = masters, nodes
         self.masters: list[Daemon] = []
         self.supervisors: dict[str, Daemon] = {}
         self._processes = OsProcesses()
         self._urls: dict[str, str] = {}
+        # To make one takes longer than to ask.
+        self._http = httpx.Client(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
 
     def start(self) -> None:
         """Start everything, and wait until it is there."""
@@ -166,6 +186,7 @@ class Cluster:
         for folder in self._instance_folders():
             self._processes.kill_all(folder)
         self.zookeeper.stop()
+        self._http.close()
 
     def _instance_folders(self, node: str = "*") -> list[Path]:
         return sorted(self.folder.glob(f"nodes/{node}/instances/*"))
@@ -188,36 +209,48 @@ class Cluster:
         return [self._urls[master.name] for master in self.masters if master.alive]
 
     def get(self, path: str) -> Any:
-        """Ask the masters, whichever answers.
+        """Ask until a master answers: one that is busy, or an election, says nothing about what is asked.
+
+        None when there is no such thing.
+        """
+        return until(lambda: self._answers(path, 10.0), f"an answer about {path}")[0]
+
+    def _answers(self, path: str, timeout: float) -> list[Any]:
+        """Ask the masters, and return the first answer there is, if any.
 
         None is asked that the test has paused: to wait in vain for it takes longer than a new one to lead.
         """
         for url in (self._urls[master.name] for master in self.masters if master.alive and not master.paused):
             try:
-                answer = httpx.get(
+                answer = self._http.get(
                     f"{url}/api/v1{path}",
                     headers={"Authorization": f"Bearer {self.keyring.token}"},
-                    timeout=3.0,
+                    timeout=timeout,
                 )
             except httpx.HTTPError:
                 continue
-            if answer.status_code == 200:
-                return answer.json()
+            if answer.status_code == httpx.codes.OK:
+                return [answer.json()]
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                return [None]
         return []
 
     def metrics(self, master: Daemon) -> str:
         """Return what one master says of itself; nothing if it does not answer."""
         try:
-            return httpx.get(f"{self._urls[master.name]}/metrics", timeout=3.0).text
+            return self._http.get(f"{self._urls[master.name]}/metrics", timeout=1.0).text
         except httpx.HTTPError:
             return ""
 
+    def leads(self, master: Daemon) -> bool:
+        """Whether a master says of itself that it leads; no other master is asked for that."""
+        return master.alive and not master.paused and "penstock_master_leader 1" in self.metrics(master)
+
     def leader(self) -> Daemon | None:
         """Return the master that leads, if one answers that it does."""
-        found = self.get("/cluster")
-        if not found:
-            return None
-        return next((m for m in self.masters if m.name == found["leader"] and m.alive), None)
+        for found in self._answers("/cluster", 3.0):
+            return next((m for m in self.masters if m.name == found["leader"] and m.alive), None)
+        return None
 
     def job(self, name: str) -> dict[str, Any]:
         """Return all that is known of a job."""
@@ -259,24 +292,52 @@ class Cluster:
         for folder in self._instance_folders(node):
             process = self._processes.find(folder) if folder.name.startswith(prefix) else None
             if process is not None:
-                found.append(psutil.Process(process.pid))
+                with suppress(psutil.NoSuchProcess):  # It has just ended.
+                    found.append(psutil.Process(process.pid))
         return found
 
 
+def is_gone(process: psutil.Process) -> bool:
+    """Whether a process has ended."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on now.
+
+    Not one that the system would give: it gives those to whoever asks, also until this one is listened on.
+    """
+    for port in random.sample(_PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def committed(home: Path, job: str) -> int:
     """Return how many batches of a job have happened."""
-    best = 0
-    for ledger in (home / "cluster-jobs" / job).glob("*/ledger"):
-        names = [path.name for path in ledger.glob("*.json")]
-        best = max([best, *(int(name[:-5]) + 1 for name in names)])
-    return best
+    while True:
+        with suppress(_RenamedError):
+            return max((int(name[:-5]) + 1 for name in _entries(home / "cluster-jobs" / job)), default=0)
+
+
+class _RenamedError(Exception):
+    """A worker has taken a job's folder over while it was looked at."""
+
+
+def _entries(folder: Path) -> list[str]:
+    """Return the names of a job's ledger entries, whoever has its folder."""
+    names: list[str] = []
+    for attempt in os.listdir(folder) if folder.exists() else ():
+        try:
+            names += os.listdir(folder / attempt / "ledger")
+        except OSError:
+            if not (folder / attempt).exists():
+                raise _RenamedError from None
+    return [name for name in names if name.endswith(".json")]
 
 
 class Feeder:
@@ -320,10 +381,10 @@ def outputs(home: Path, job: str) -> list[Record]:
 
 def records_in(home: Path, name: str) -> list[Record]:
     """Return all records of a log, none if it is not there."""
-    folder = log_folder(name, home)
-    if not folder.exists():
+    try:
+        log = Log.open(log_folder(name, home))
+    except LogNotFoundError:
         return []
-    log = Log.open(folder)
     return [
         record
         for partition in range(log.partitions)
@@ -348,13 +409,21 @@ def check_exact(home: Path, job: str, count: int) -> None:
 
 def wait_for_outputs(home: Path, job: str, count: int, seconds: float = DEADLINE) -> None:
     """Wait until a job has written as many records as went in."""
-    until(lambda: len(outputs(home, job)) >= count, f"{count} records of {job}", seconds)
+    until(lambda: written(home, job) >= count, f"{count} records of {job}", seconds)
+
+
+def written(home: Path, job: str) -> int:
+    """Return how many records a job has written, without reading them."""
+    try:
+        return sum(Log.open(log_folder(f"{job}-out", home)).ends())
+    except LogNotFoundError:
+        return 0
 
 
 @contextmanager
-def running_cluster(home: Path, **sizes: int) -> Iterator[Cluster]:
+def running_cluster(home: Path, *, idle: bool = False, **sizes: int) -> Iterator[Cluster]:
     """A cluster that is ended whatever happens."""
-    cluster = Cluster(home, **sizes)
+    cluster = Cluster(home, idle=idle, **sizes)
     try:
         cluster.start()
         yield cluster

@@ -17,14 +17,16 @@ from benchmarks.halves import HalfFailedError
 from benchmarks.network import Network
 from clusters import Cluster, Daemon, Feeder, free_port, until
 from relays import Relay
+from worker_lab import tree_of
 
 from penstock.cluster.members import job_of
 from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.daemons.processes_os import OsProcesses
+from penstock.errors import LogNotFoundError
 from penstock.log import Log, log_folder
 from penstock.record import Record
 
-SAFE_SECONDS = 240.0
+SAFE_SECONDS = 480.0
 """How long a job may take to be k-safe again: a node is missed, a Spark session starts on a busy machine."""
 _CLONE_NEWNET = 0x40000000
 
@@ -140,11 +142,9 @@ class Replicas:
             self.processes.kill_all(folder)
 
     def pause(self, folder: Path) -> Callable[[], None]:
-        """Stop a process with its family; return how it is woken."""
+        """Stop a process with its family, unless it has just left; return how it is woken."""
         found = self.processes.find(folder)
-        assert found is not None
-        family = [psutil.Process(found.pid)]
-        family += family[0].children(recursive=True)
+        family = tree_of(found.pid) if found is not None else []
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
@@ -167,8 +167,10 @@ class Replicas:
 
     def ends(self) -> list[int]:
         """Return how far each partition of the output goes."""
-        folder = log_folder(f"{self.name}-out", self.cluster.home)
-        return Log.open(folder).ends() if (folder / "log.json").exists() else []
+        try:
+            return Log.open(log_folder(f"{self.name}-out", self.cluster.home)).ends()
+        except LogNotFoundError:
+            return []
 
     def outputs(self, since: list[int] | None = None) -> list[Record]:
         """Return what has come out, or what of it is behind some ends."""

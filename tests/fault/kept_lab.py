@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from clusters import JOB, Cluster, committed, records_in, until
+from clusters import DEADLINE, JOB, Cluster, committed, records_in, until
 
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
@@ -128,7 +128,8 @@ class KeptLab(KeptDocuments):
         lines = [
             json.loads(line)
             for file in sorted((self.node_folder(node) / "instances").glob(f"{NAME}-driver-*/log.jsonl"))
-            for line in file.read_text().splitlines()
+            for line in file.read_text().splitlines(keepends=True)
+            if line.endswith("\n")  # Else it is being written.
         ]
         return [line for line in lines if line.get("event") == event or line.get("message") == event]
 
@@ -158,7 +159,7 @@ class KeptLab(KeptDocuments):
 @contextmanager
 def documents_of(cluster: Cluster) -> Iterator[KeptDocuments]:
     """Read and write what the store of a cluster has."""
-    store = ZooKeeperStore.connect(cluster.connect, cluster.keyring.store_password)
+    store = ZooKeeperStore.connect(cluster.connect, cluster.keyring.store_password, timeout=60.0)
     try:
         yield KeptDocuments(cluster, store)
     finally:
@@ -171,7 +172,7 @@ def running_lab(home: Path) -> Iterator[KeptLab]:
     cluster = Cluster(home, masters=0, servers=1)
     try:
         cluster.zookeeper.start()
-        cluster.zookeeper.wait_ready()
+        cluster.zookeeper.wait_ready(timeout=DEADLINE)
         with documents_of(cluster) as documents:
             lab = KeptLab(cluster, documents.store)
             lab.start()

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 from killing import read
@@ -25,21 +26,27 @@ from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.coord.zookeeper import ZooKeeperStore
 from penstock.daemons.executors import executor_command
 from penstock.daemons.instance import Instance, read_exit, read_heartbeat, write_instance
+from penstock.errors import LogNotFoundError
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
 
+T = TypeVar("T")
+
 HERE = Path(__file__).parent
 JOB = "counted"
+DEADLINE = 240.0
+"""How long something may take that comes soon unless the machine is very busy."""
 SOURCES = str(Path(penstock.__file__).parents[1])
 
 
-def wait_for(what: str, condition: Callable[[], object], timeout: float = 60.0) -> None:
-    """Wait until something is so; fail when it takes too long."""
+def wait_for(what: str, condition: Callable[[], T | None], timeout: float = DEADLINE) -> T:
+    """Wait until something is so, and return what was found; fail when it takes too long."""
     deadline = time.monotonic() + timeout
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {timeout:.0f} s in vain: {what}"
         time.sleep(0.02)
+    return found
 
 
 class Lab:
@@ -63,11 +70,15 @@ class Lab:
         self._feeder: threading.Thread | None = None
 
     def __enter__(self) -> Lab:
-        self.zookeeper.start()
-        self.zookeeper.wait_ready()
-        self.store = ZooKeeperStore.connect(
-            self.zookeeper.connect_string, self.ring.store_password, root="/lab"
-        )
+        try:
+            self.zookeeper.start()
+            self.zookeeper.wait_ready(timeout=DEADLINE)
+            self.store = ZooKeeperStore.connect(
+                self.zookeeper.connect_string, self.ring.store_password, root="/lab", timeout=60.0
+            )
+        except BaseException:
+            self.zookeeper.stop()
+            raise
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -206,40 +217,34 @@ class Lab:
         return decode(WorkerInfo, node.data) if node is not None else None
 
     def wait_phase(
-        self, phase: str, revision: int, attempt: int = 1, timeout: float = 120.0, job: str = JOB
+        self, phase: str, revision: int, attempt: int = 1, timeout: float = DEADLINE, job: str = JOB
     ) -> WorkerInfo:
         """Wait until a worker is in a phase."""
 
-        def there() -> bool:
+        def there() -> WorkerInfo | None:
             ended = read_exit(self.instance(revision, attempt, job))
             assert ended is None or phase == "stopped", ended
             info = self.info(revision, attempt, job)
-            return info is not None and info.phase == phase
+            return info if info is not None and info.phase == phase else None
 
-        wait_for(f"worker {job} {revision}-{attempt} {phase}", there, timeout)
-        info = self.info(revision, attempt, job)
-        assert info is not None
-        return info
+        return wait_for(f"worker {job} {revision}-{attempt} {phase}", there, timeout)
 
     def wait_connected(self, revision: int, attempt: int = 1) -> WorkerInfo:
         """Wait until executors can be started for a worker."""
 
-        def there() -> bool:
+        def there() -> WorkerInfo | None:
             assert read_exit(self.instance(revision, attempt)) is None
             info = self.info(revision, attempt)
-            return info is not None and info.driver_url != ""
+            return info if info is not None and info.driver_url != "" else None
 
-        wait_for(f"the driver of worker {revision}-{attempt}", there)
-        info = self.info(revision, attempt)
-        assert info is not None
-        return info
+        return wait_for(f"the driver of worker {revision}-{attempt}", there)
 
     def batches(self, revision: int, attempt: int = 1) -> int:
         """How many batches a worker has run, by its heartbeat."""
         beat = read_heartbeat(self.instance(revision, attempt))
         return beat[0].progress.batches if beat is not None else 0
 
-    def wait_batches(self, count: int, revision: int, attempt: int = 1, timeout: float = 120.0) -> None:
+    def wait_batches(self, count: int, revision: int, attempt: int = 1, timeout: float = DEADLINE) -> None:
         """Wait until a worker has run some more batches."""
         goal = self.batches(revision, attempt) + count
         wait_for(f"{count} batches", lambda: self.batches(revision, attempt) >= goal, timeout)
@@ -251,10 +256,12 @@ class Lab:
 
     def outputs(self) -> int:
         """How many records have come out so far."""
-        output = log_folder("output", self.storage)
-        return sum(Log.open(output).ends()) if output.exists() else 0
+        try:
+            return sum(Log.open(log_folder("output", self.storage)).ends())
+        except LogNotFoundError:
+            return 0
 
-    def check_output(self, timeout: float = 120.0) -> None:
+    def check_output(self, timeout: float = DEADLINE) -> None:
         """Wait until all input has come out, and see that it did so exactly once."""
         wait_for(f"{self.fed} records", lambda: self.outputs() >= self.fed, timeout)
         records = read(self.storage, "output")
@@ -291,5 +298,9 @@ def kill_tree(pid: int) -> None:
 
 
 def java_of(pid: int) -> psutil.Process:
-    """Return the Java process of a driver."""
-    return next(process for process in tree_of(pid) if process.name() == "java")
+    """Return the Java process of a driver. Those of Python beside it come and go."""
+    for process in tree_of(pid):
+        with suppress(psutil.NoSuchProcess):
+            if process.name() == "java":
+                return process
+    raise AssertionError(f"process {pid} has no Java")
