@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from clusters import JOB, Cluster, Feeder, check_exact, outputs, running_cluster, until, wait_for_outputs
@@ -54,6 +55,10 @@ def _generation(cluster: Cluster, revision: int) -> bool:
     return worker is not None and worker["revision"] > revision
 
 
+def _failed(alarms: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [alarm for alarm in alarms if alarm["kind"] == "job-failed"]
+
+
 def _revision(cluster: Cluster) -> int:
     return int(until(lambda: cluster.worker(NAME), "a worker")["revision"])
 
@@ -69,7 +74,7 @@ def test_new_code_goes_on_from_the_same_checkpoint(cluster: Cluster, feeder: Fee
         "output of the new code",
     )
     assert cluster.job(NAME)["spec"]["generation"] == 2
-    assert len(cluster.drivers(NAME)) == 1
+    until(lambda: len(cluster.drivers(NAME)) == 1, "the old worker has left")
 
 
 def test_code_that_cannot_go_on_is_refused_beforehand_with_the_reason(
@@ -133,22 +138,26 @@ def test_a_killed_job_stays_ended_and_goes_on_when_it_is_submitted_again(
 def test_a_drained_job_has_processed_all_there_was_exactly_once(cluster: Cluster, feeder: Feeder) -> None:
     feeder.stop()
     cluster.cli("kill", NAME, "--drain")
-    until(lambda: cluster.job(NAME)["phase"] == "ENDED", "it has ended", 180.0)
+    until(lambda: cluster.job(NAME)["phase"] == "ENDED", "it has ended", 300.0)
     wait_for_outputs(cluster.home, NAME, feeder.count)
     check_exact(cluster.home, NAME, feeder.count)
 
 
+@pytest.mark.timeout(1200)
 def test_a_worker_that_keeps_dying_is_excluded_until_somebody_clears_it(cluster: Cluster) -> None:
     with Feeder(cluster.home, "dying", rate=100):
         file = cluster.home / "dying.py"
         file.write_text(FAILING.format(name="dying"))
         cluster.cli("submit", str(file), "--memory", "1g")
-        until(lambda: cluster.job("dying").get("phase") == "FAILED", "it has failed", 240.0)
+        # Each of five workers starts a Spark session before it dies.
+        until(lambda: cluster.job("dying").get("phase") == "FAILED", "it has failed", 600.0)
         until(lambda: not cluster.drivers("dying"), "nothing of it runs")
-        [alarm] = json.loads(cluster.cli("alarms", "-o", "json"))
-        assert (alarm["kind"], alarm["subject"]) == ("job-failed", "dying")
+        # People are told after the job was given up; and a node that is away for a moment has an alarm, too.
+        until(lambda: _failed(cluster.get("/alarms")), "an alarm")
+        [alarm] = _failed(json.loads(cluster.cli("alarms", "-o", "json")))
+        assert alarm["subject"] == "dying"
         cluster.cli("alarms", "--clear", alarm["id"])
         until(lambda: cluster.drivers("dying"), "it is tried again")
         cluster.cli("kill", "dying")
         until(lambda: cluster.job("dying")["phase"] == "ENDED", "it has ended")
-    assert not cluster.get("/alarms")
+    until(lambda: not cluster.get("/alarms"), "no alarm is left")

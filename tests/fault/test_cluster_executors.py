@@ -15,7 +15,7 @@ NAME = "spread"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(
-        tmp_path_factory.mktemp("cluster"), nodes=3, masters=1, servers=1, cores=2
+        tmp_path_factory.mktemp("cluster"), nodes=3, masters=1, servers=1, cores=2, idle=True
     ) as running:
         yield running
 
@@ -43,6 +43,10 @@ def _executors(cluster: Cluster) -> dict[str, list[psutil.Process]]:
     return found
 
 
+def _count(cluster: Cluster) -> int:
+    return sum(len(processes) for processes in _executors(cluster).values())
+
+
 def _listening(process: psutil.Process) -> set[str]:
     return {
         connection.laddr.ip.removeprefix("::ffff:")
@@ -58,7 +62,8 @@ def test_executors_run_where_they_were_assigned(cluster: Cluster, feeder: Feeder
     assert set(executors) == set(slots.values())
     for node, [process] in executors.items():
         host = f"127.0.0.{int(node[1:]) + 1}"
-        assert _listening(process) <= {host}
+        listening = until(lambda executor=process: _listening(executor), "it listens")  # type: ignore[misc]
+        assert listening == {host}
         assert host in process.cmdline()
 
 
@@ -73,7 +78,7 @@ def test_no_secret_is_on_a_command_line(cluster: Cluster, feeder: Feeder) -> Non
     }
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            command = path.read_text()
+            command = path.read_text(errors="replace")
         except OSError:
             continue
         assert not [secret for secret in secrets if secret in command]
@@ -98,26 +103,28 @@ def test_the_node_of_an_executor_is_killed(cluster: Cluster, feeder: Feeder) -> 
     cluster.supervisors[lost].start()
     for what in ("revision", "attempt", "node", "pid"):
         assert still[what] == worker[what], "the driver was left alone"
-    until(lambda: len(_executors(cluster)) == 2, "two executors again")
+    # There again, or elsewhere if the node was missed for too long.
+    until(lambda: _count(cluster) == 2, "two executors again")
 
 
 def test_a_new_node_gets_an_executor_on_request(cluster: Cluster, feeder: Feeder) -> None:
     revision = until(lambda: cluster.worker(NAME), "a worker")["revision"]
     cluster.add_node(4)
     until(lambda: len(cluster.get("/nodes")) == 4, "the node is registered")
-    cluster.cli("scale", NAME, "--executors", "3")
+    # Whoever has had its place taken meanwhile must not get this one.
+    taken = {until(lambda: cluster.worker(NAME), "a worker")["node"], *_slots(cluster).values()}
+    allowed = [option for node in sorted({*taken, "n4"}) for option in ("--node", node)]
+    cluster.cli("scale", NAME, "--executors", "3", *allowed)
     until(lambda: "n4" in _executors(cluster), "an executor there")
     assert until(lambda: cluster.worker(NAME), "a worker")["revision"] == revision
     until(cluster.batches_advance(NAME), "a batch")
 
 
 def test_an_executor_is_drained_and_removed(cluster: Cluster, feeder: Feeder) -> None:
+    until(lambda: _count(cluster) == 3, "three executors")
     before = {process.pid for processes in _executors(cluster).values() for process in processes}
     cluster.cli("scale", NAME, "--executors", "2")
-    until(
-        lambda: sum(len(processes) for processes in _executors(cluster).values()) == 2,
-        "one has left by itself",
-    )
+    until(lambda: _count(cluster) == 2, "one has left by itself")
     after = {process.pid for processes in _executors(cluster).values() for process in processes}
     assert after < before
     until(cluster.batches_advance(NAME), "a batch")
@@ -125,7 +132,7 @@ def test_an_executor_is_drained_and_removed(cluster: Cluster, feeder: Feeder) ->
 
 def test_no_record_was_lost_or_doubled(cluster: Cluster, feeder: Feeder) -> None:
     feeder.stop()
-    wait_for_outputs(cluster.home, NAME, feeder.count, 240.0)
+    wait_for_outputs(cluster.home, NAME, feeder.count, 300.0)
     check_exact(cluster.home, NAME, feeder.count)
     cluster.cli("kill", NAME)
     until(lambda: cluster.job(NAME)["phase"] == "ENDED", "it has ended")

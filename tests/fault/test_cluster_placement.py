@@ -40,7 +40,7 @@ class ForEver:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(
-        tmp_path_factory.mktemp("cluster"), nodes=3, masters=1, servers=1, cores=4
+        tmp_path_factory.mktemp("cluster"), nodes=3, masters=1, servers=1, cores=4, idle=True
     ) as running:
         yield running
 
@@ -88,7 +88,7 @@ def test_a_strategy_that_is_of_no_use_is_refused_and_the_job_runs(
     assigned = _submit(cluster, name, "--strategy", strategy)
     assert assigned["strategy"] == "balanced"
     assert reason in assigned["refused"]
-    assert cluster.leader() is not None, "the master was not hurt"
+    assert until(cluster.leader, "the master was not hurt")
     assert reason in cluster.cli("explain", name, "--placement")
     cluster.cli("kill", name)
 
@@ -126,6 +126,8 @@ def test_what_a_lost_node_had_goes_elsewhere_by_the_same_strategy(cluster: Clust
 
 def test_rebalancing_moves_drivers_until_loads_are_alike(cluster: Cluster) -> None:
     """Jobs of the strategy that packs share a node with another; rebalancing takes them apart."""
+    for name in ("wrong", "endless", "missing", "large"):
+        until(lambda name=name: cluster.job(name)["phase"] == "ENDED", f"{name} has ended")  # type: ignore[misc]
     there = cluster.job("own")["assignment"]["node"]
     jobs = ("first", "own", "second")
     for name in ("first", "second"):
