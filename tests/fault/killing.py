@@ -13,7 +13,7 @@ from pathlib import Path
 from penstock.log import Log, log_folder
 from penstock.record import Record
 
-DEADLINE = 300.0
+DEADLINE = 600.0
 MASTER = "local[2]"
 
 
@@ -54,8 +54,17 @@ def batches(home: Path, job: str) -> int:
 
 def kill(process: subprocess.Popen[str]) -> None:
     """Kill a process group, and wait until its leader is gone."""
-    os.killpg(process.pid, signal.SIGKILL)
+    if process.poll() is None:  # Else it has ended by itself, and its number may be another's.
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Wait until a job has ended, and return what it said; kill it if that takes too long."""
+    try:
+        return process.communicate(timeout=DEADLINE)[1]
+    finally:
+        kill(process)
 
 
 def kill_within(home: Path, job: str, process: subprocess.Popen[str], dice: random.Random) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from killing import DEADLINE, batches, kill, kill_within, start_job
+from killing import batches, finish, kill_within, start_job
 
 JOB = Path(__file__).with_name("file_job.py")
 FILES, ROWS = 16, 5_000
@@ -32,11 +32,7 @@ def test_files_are_written_once_whenever_the_job_is_killed(tmp_path: Path, kills
         kill_within(tmp_path, "files", process, dice)
         killed += process.returncode == -9
     process = start_job(JOB, tmp_path, **where)
-    try:
-        _, said = process.communicate(timeout=DEADLINE)
-    finally:
-        if process.poll() is None:
-            kill(process)
+    said = finish(process)
     assert process.returncode == 0, said
     assert killed, "no kill came while the job ran"
 

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 from guarantee_job import AFTER, BATCHES, BEFORE, SIZE, WITHIN
-from killing import DEADLINE, MASTER, fill, read, start_job
+from killing import MASTER, fill, finish, read, start_job
 
 import penstock as ps
 from penstock.log import log_folder
+
+pytestmark = pytest.mark.timeout(1800)
 
 JOB = Path(__file__).with_name("guarantee_job.py")
 DEATHS = 3
@@ -47,10 +49,10 @@ def _run(home: Path, guarantee: str) -> Outcome:
     fill(home, SIZE * BATCHES, partitions=1)
     for _ in range(DEATHS):
         process = start_job(JOB, home, GUARANTEE=guarantee)
-        _, said = process.communicate(timeout=DEADLINE)
+        said = finish(process)
         assert process.returncode == -signal.SIGKILL, said
     process = start_job(JOB, home, GUARANTEE=guarantee)
-    _, said = process.communicate(timeout=DEADLINE)
+    said = finish(process)
     assert process.returncode == 0, said
     places = sorted((place, number) for _, (place, number), _ in read(home, "output"))
     return Outcome(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kill_job import ENDLESS, KEYS, ROUNDS, rounds_of
-from killing import DEADLINE, fill, kill_within, read, start_job
+from killing import fill, finish, kill_within, read, start_job
 
 RECORDS = 1_000_000
 JOB = Path(__file__).with_name("kill_job.py")
@@ -25,7 +25,7 @@ def _run_and_kill(home: Path, kills: int, guarantee: str) -> None:
         kill_within(home, "killed", process, dice)
         assert process.returncode == -signal.SIGKILL, "the job ended before it was killed: give it more to do"
     process = start_job(JOB, home, **settings)
-    _, said = process.communicate(timeout=DEADLINE)
+    said = finish(process)
     assert process.returncode == 0, said
 
 
