@@ -82,6 +82,9 @@ def test_a_job_fetches_its_copy_and_uses_the_last_one_that_is_whole(tmp_path: Pa
             lab.wait_batches("n1")
             lab.wait_snapshots(4)
             lab.cluster.kill_node("n1")
+        # What was on its way to the copy is there now, or never will be.
+        lab.cluster.supervisors["n2"].kill()
+        lab.cluster.supervisors["n2"].start()
         newest, second, *_ = lab.snapshots("n2")
         only = {piece.sha256 for piece in newest.pieces} - {piece.sha256 for piece in second.pieces}
         place = lab.node_folder("n2") / "snapshots" / NAME
@@ -99,11 +102,11 @@ def test_a_job_fetches_its_copy_and_uses_the_last_one_that_is_whole(tmp_path: Pa
         assert "no whole snapshot" in left.reason
         assert not lab.home("n3").exists()
 
-        # The newest has an object that is not what it was.
-        for manifest in (place / "manifests").iterdir():
-            shutil.copy(backup / "manifests" / manifest.name, manifest)
+        # The newest has an object that is not what it was. Whoever still tries finds no better one meanwhile.
         [damaged, *_] = [path for path in place.rglob("*") if path.name in only and path.stat().st_size]
         damaged.write_bytes(bytes(byte ^ 1 for byte in damaged.read_bytes()))
+        for manifest in sorted((place / "manifests").iterdir(), reverse=True):
+            shutil.copy(backup / "manifests" / manifest.name, manifest)
         lab.assign("n3", 3, restore)
         lab.wait_running(3)
         restored = lab.restored("n3")
@@ -151,7 +154,7 @@ def test_a_store_that_dies_while_it_is_sent_to_is_replaced(tmp_path: Path) -> No
 
 def test_a_cluster_redeploys_a_job_to_where_it_said_it_would(tmp_path: Path) -> None:
     with (
-        running_cluster(tmp_path, nodes=3, masters=1, servers=1) as cluster,
+        running_cluster(tmp_path, nodes=3, masters=1, servers=1, idle=True) as cluster,
         documents_of(cluster) as documents,
     ):
         file = tmp_path / "held.py"
@@ -160,11 +163,11 @@ def test_a_cluster_redeploys_a_job_to_where_it_said_it_would(tmp_path: Path) -> 
         origin = until(lambda: cluster.worker(NAME), f"{NAME} runs")["node"]
         with Feeder(documents.home(origin), first=0) as feeder:
             kept = documents.wait_kept(lambda kept: kept.store != "" and kept.batch >= 3, "a copy")
-            location = documents.location
-            assert location is not None
             assert kept.origin == origin
-            assert origin not in (location.store, location.redeploy)
             cluster.kill_node(origin)
+        location = documents.location
+        assert location is not None
+        assert origin not in (location.store, location.redeploy)
         kept = documents.wait_kept(lambda kept: kept.origin == origin, "the last word of the lost worker")
 
         def again() -> dict[str, Any] | None:
