@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from worker_lab import Lab, java_of, tree_of, wait_for
+from clusters import free_port
+from worker_lab import DEADLINE, Lab, java_of, tree_of, wait_for
 
 from penstock.cluster.documents import ExecutorSlot
 from penstock.daemons.executors import MODULE_OPTIONS
@@ -38,28 +39,28 @@ def test_executors_come_and_go_while_a_job_runs(tmp_path: Path) -> None:
         lab.wait_phase("running", 1)
         lab.wait_batches(2, 1)
         for executor in (second, third):
-            assert len(tree_of(executor.pid)) > 1, "no task has run here"
+            wait_for("a task on each executor", lambda pid=executor.pid: len(tree_of(pid)) > 1)  # type: ignore[misc]
         _check_nothing_is_open(lab, worker.pid)
-        assert intruder.wait(30) != 0
+        assert intruder.wait(DEADLINE) != 0
 
         second.kill()
         lab.wait_batches(2, 1)
         fourth = lab.start_executor(info, _slot(4), 1, "127.0.0.4")
         wait_for("a task on the new executor", lambda: len(tree_of(fourth.pid)) > 1)
         third.send_signal(signal.SIGPWR)
-        assert third.wait(60) == 0
+        assert third.wait(DEADLINE) == 0
         lab.wait_batches(2, 1)
         lab.stop_feeding()
         lab.check_output()
         assert read_exit(lab.instance(1, 1)) is None, "no batch has failed"
 
         lab.assign(None)
-        assert worker.wait(30) == ENDED
+        assert worker.wait(DEADLINE) == ENDED
         result = lab.result()
         assert result is not None
         assert result.outcome == "stopped"
         # Without a driver an executor has nothing to do here.
-        fourth.wait(30)
+        fourth.wait(DEADLINE)
 
 
 def _check_nothing_is_open(lab: Lab, pid: int) -> None:
@@ -68,11 +69,10 @@ def _check_nothing_is_open(lab: Lab, pid: int) -> None:
     for process in psutil.process_iter():
         with suppress(OSError):
             assert secret not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    ports = [c.laddr.port for c in java_of(pid).net_connections() if c.status == "LISTEN"]
-    hosts = {c.laddr.ip for c in java_of(pid).net_connections() if c.status == "LISTEN"}
-    assert hosts <= {"127.0.0.1", "::ffff:127.0.0.1"}
-    assert ports
-    for port in ports:
+    listening = [c.laddr for c in java_of(pid).net_connections() if c.status == "LISTEN"]
+    assert listening
+    assert {address.ip for address in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    for port in sorted({address.port for address in listening}):
         # Spark's own protocols hang up; its page says that this is forbidden.
         with pytest.raises((OSError, HTTPException)):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
@@ -85,7 +85,7 @@ def test_a_job_runs_on_a_spark_cluster_of_the_users_own(tmp_path: Path) -> None:
         assignment = lab.assignment(1, spark_master=url, until="drained")
         lab.assign(assignment)
         worker = lab.start_worker(assignment)
-        assert worker.wait(120) == ENDED
+        assert worker.wait(DEADLINE) == ENDED
         result = lab.result()
         assert result is not None
         assert (result.outcome, result.progress.records_out) == ("drained", 500)
@@ -94,9 +94,7 @@ def test_a_job_runs_on_a_spark_cluster_of_the_users_own(tmp_path: Path) -> None:
 
 def _start_spark_cluster(lab: Lab) -> str:
     """Start a master and a worker of Spark's own, as a user would have them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"spark://127.0.0.1:{port}"
     java = [str(find_java()), *MODULE_OPTIONS, "-Xmx256m", "-Dspark.master.rest.enabled=false"]
     java += ["-cp", f"{spark_jars()}/*"]
