@@ -13,6 +13,8 @@ from clusters import Feeder
 from k_safety_lab import LinkedCluster, Replicas, alarms_of, linked_cluster
 from k_safety_schedules import NAME, survives
 
+pytestmark = pytest.mark.timeout(1500)
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedCluster]:

@@ -8,6 +8,8 @@ import pytest
 from clusters import Cluster, Feeder, running_cluster, until
 from k_safety_lab import JOB, Replicas, alarms_of
 
+pytestmark = pytest.mark.timeout(1500)
+
 RATE = 200
 SECOND = JOB.replace("(seen + n, value)", "(seen + n, value, 'second')")
 """The same job with other code in a task."""

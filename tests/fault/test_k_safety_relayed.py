@@ -11,6 +11,7 @@ from k_safety_schedules import NAME, survives
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1500)
 def test_links_can_be_cut_where_no_namespaces_can_be_made(tmp_path: Path) -> None:
     with (
         linked_cluster(tmp_path, nodes=3, spaces=False) as cluster,
