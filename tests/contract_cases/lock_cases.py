@@ -43,12 +43,16 @@ class LockCases:
         store, other = servers.open(), servers.open()
         lock, rival = Lock(store, "/leader", b"me"), Lock(other, "/leader", b"you")
         assert lock.try_acquire(Calls())
+        first = store.session_id
         woken = Calls()
         assert not rival.try_acquire(woken)
         servers.expire(store)
         eventually(lambda: woken.count == 1, "the rival is woken")
         assert rival.try_acquire(Calls())
-        eventually(lambda: store.session is Session.CONNECTED, "the old holder has a new session")
+        eventually(
+            lambda: store.session is Session.CONNECTED and store.session_id != first,
+            "the old holder has a new session",
+        )
         assert not lock.held()
         assert not lock.try_acquire(Calls())
         assert rival.held()

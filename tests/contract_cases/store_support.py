@@ -25,7 +25,7 @@ class Servers(Protocol):
         ...
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 20.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
     """Wait until something is so; news of a store comes from another thread."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -21,8 +21,10 @@ class ZooKeeperServers:
         self.root = f"/test-{uuid.uuid4().hex}"
         self._stores: list[ZooKeeperStore] = []
 
-    def open(self, timeout: float = 10.0) -> ZooKeeperStore:
-        store = ZooKeeperStore.connect(self.connect_string, PASSWORD, root=self.root, timeout=timeout)
+    def open(self, timeout: float = 10.0, session_seconds: float = 6.0) -> ZooKeeperStore:
+        store = ZooKeeperStore.connect(
+            self.connect_string, PASSWORD, root=self.root, session_seconds=session_seconds, timeout=timeout
+        )
         self._stores.append(store)
         return store
 
