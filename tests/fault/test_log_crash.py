@@ -15,7 +15,7 @@ from penstock.log import Log
 PRODUCER = Path(__file__).parents[1] / "unit" / "log" / "producer.py"
 ROUNDS = 6
 TOGETHER = 2
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 def size_of(batch: int) -> int:

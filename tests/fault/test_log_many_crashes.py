@@ -16,7 +16,7 @@ from penstock.record import Record
 
 WORKER = Path(__file__).parents[1] / "unit" / "log" / "worker.py"
 PARTITIONS = 2
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 class Worker(CountingProcess):

@@ -45,7 +45,7 @@ class Server:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -71,7 +71,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.kill()
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def _wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -83,14 +83,15 @@ def test_a_store_that_is_killed_in_the_middle_gets_only_the_rest(server: Server)
     waited = 0
 
     def sleep(_: float) -> None:
-        # Called between blocks, as soon as those before have used up the rate.
+        # Called between blocks, as soon as those before have used up the rate: on a clock that stands still,
+        # so that it is always after as many bytes.
         nonlocal waited
         waited += 1
         if waited == 20:
-            _wait(lambda: server.part > 0)
+            _wait(lambda: server.part > 500_000)
             server.kill()
 
-    with SnapshotClient(server.url, TOKEN, rate=4_000_000, sleep=sleep) as client:
+    with SnapshotClient(server.url, TOKEN, rate=4_000_000, clock=lambda: 0.0, sleep=sleep) as client:
         with pytest.raises(TransferError) as raised:
             client.send(manifest_of(home, 0), Files(home))
         assert raised.value.again
@@ -106,8 +107,8 @@ def test_a_store_that_is_killed_in_the_middle_gets_only_the_rest(server: Server)
 
 
 def restoring(home: Path, url: str) -> None:
-    """Restore slowly, in a process that is going to be killed."""
-    with SnapshotClient(url, TOKEN, rate=2_000_000) as client:
+    """Restore slowly, in a process that is going to be killed: whoever does that has a quarter minute."""
+    with SnapshotClient(url, TOKEN, rate=500_000) as client:
         restore(home, JOB, client=client, revision=1)
 
 
@@ -125,9 +126,9 @@ def test_a_worker_that_is_killed_while_it_restores_leaves_nothing_half(
         process.start()
         assert process.pid is not None
         objects = place / "restoring" / "objects"
-        _wait(lambda: unfinished_in(objects) > 2_000_000)
+        _wait(lambda: unfinished_in(objects) > 500_000)
         os.kill(process.pid, signal.SIGKILL)
-        process.join(10)
+        process.join(60)
         held = unfinished_in(objects)
         assert content_of(home) == {"old": b"of an earlier time"}
         assert needs_restore(home, 1)
