@@ -97,7 +97,7 @@ def test_questions_that_make_no_sense_are_refused(node: Node, query: str) -> Non
 
 
 def test_alive_needs_no_token_and_all_else_does(node: Node) -> None:
-    with httpx.Client(base_url=node.url, trust_env=False) as stranger:
+    with httpx.Client(base_url=node.url, trust_env=False, timeout=60) as stranger:
         assert stranger.get("/livez").json() == {"status": "ok", "node": "n1"}
         for method, path in [
             ("GET", f"/blobs/{SHA}"),
@@ -140,7 +140,7 @@ def test_browsers_are_refused_and_get_no_cors(node: Node) -> None:
 
 def raw_request(node: Node, target: str, *, method: str = "GET") -> tuple[int, bytes]:
     """Send a path as it is, without what a client would tidy up."""
-    connection = http.client.HTTPConnection("127.0.0.1", node.served.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", node.served.port, timeout=60)
     connection.putrequest(method, target, skip_host=True)
     connection.putheader("Host", "127.0.0.1")
     connection.putheader("Authorization", f"Bearer {TOKEN}")
@@ -191,7 +191,7 @@ def test_other_methods_and_paths_are_answered_in_json(node: Node) -> None:
 
 
 def test_bodies_that_are_too_large_are_refused_at_once_or_on_the_way(node: Node) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", node.served.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", node.served.port, timeout=60)
     connection.putrequest("PUT", f"/blobs/{SHA}")
     connection.putheader("Authorization", f"Bearer {TOKEN}")
     connection.putheader("Content-Length", str(MOST_PACKED + 1))
@@ -211,6 +211,7 @@ def test_bodies_that_are_too_large_are_refused_at_once_or_on_the_way(node: Node)
             content=chunks(),
             headers={"Authorization": f"Bearer {TOKEN}"},
             trust_env=False,
+            timeout=60,
         )
     assert answer.status_code == 413
     assert list((node.folder / "blobs").iterdir()) == []
@@ -225,7 +226,7 @@ def test_a_client_that_goes_away_leaves_nothing(node: Node) -> None:
     node.client.put(node.url, SHA, DATA)
 
 
-def _wait(condition: object, seconds: float = 10.0) -> None:
+def _wait(condition: object, seconds: float = 60.0) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
@@ -310,7 +311,7 @@ def test_a_port_in_use_is_named_and_free_after_the_end(node: Node) -> None:
     node.served.close()
     node.served.close()
     with serve(make_agent(node.blobs, list, TOKEN, "n1"), "127.0.0.1", port) as again:
-        assert httpx.get(f"{again.url}/livez", trust_env=False).status_code == 200
+        assert httpx.get(f"{again.url}/livez", trust_env=False, timeout=60).status_code == 200
 
 
 def test_an_agent_loads_nothing_heavy() -> None:
@@ -327,10 +328,15 @@ def test_an_agent_loads_nothing_heavy() -> None:
 
 def test_a_server_that_nobody_asks_does_nothing(node: Node) -> None:
     assert node.http.get("/livez").status_code == 200
+    # Not at once perhaps: what the question has left may be tidied up yet. What ticks does so all the time.
+    assert any(_is_idle(node) for _ in range(5))
+
+
+def _is_idle(node: Node) -> bool:
     before = _spent(node)
     # This is about what happens while nothing does: there is no condition to wait for.
     time.sleep(2.0)
-    assert _spent(node) - before <= 0.01
+    return _spent(node) - before < 0.015  # the system counts in hundredths
 
 
 def _spent(node: Node) -> float:

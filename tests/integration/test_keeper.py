@@ -22,7 +22,7 @@ from penstock.daemons.processes_os import OsProcesses
 SLEEP = "import signal; signal.pause()"
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -58,7 +58,7 @@ class Keeping:
 
     def stop(self) -> None:
         self.keeper.stop()
-        self._thread.join(20)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
 
@@ -86,7 +86,10 @@ def test_what_dies_comes_back(cluster: Path, descriptors: bool, monkeypatch: pyt
             f"one was ended by SIGKILL; it is started again in 0.5 s, see {cluster / 'up/one/output.txt'}"
         ]
         wait_until(
-            lambda: (read_layout(cluster) or layout_of(cluster)).pids["one"]["pid"] == pid_of(cluster, "one")
+            lambda: (
+                (read_layout(cluster) or layout_of(cluster)).pids.get("one", {}).get("pid")
+                == pid_of(cluster, "one")
+            )
         )
     finally:
         keeping.stop()
@@ -96,12 +99,15 @@ def test_what_dies_comes_back(cluster: Path, descriptors: bool, monkeypatch: pyt
 def test_who_refuses_is_not_asked_again_and_who_fails_is_given_time(cluster: Path) -> None:
     programs = {"refusing": "import sys; sys.exit(3)", "failing": "import sys; sys.exit(1)"}
     keeping = Keeping(cluster, layout_of(cluster, **programs))
+
+    def told_by(name: str) -> list[str]:
+        return [line for line in keeping.told if line.startswith(name)]
+
     try:
-        wait_until(lambda: len(keeping.told) >= 4)
+        wait_until(lambda: len(told_by("refusing")) >= 1 and len(told_by("failing")) >= 3)
     finally:
         keeping.stop()
-    refusals = [line for line in keeping.told if line.startswith("refusing")]
-    failures = [line for line in keeping.told if line.startswith("failing")]
+    refusals, failures = told_by("refusing"), told_by("failing")
     assert len(refusals) == 1
     assert "exit code 3; it is not started again" in refusals[0]
     assert [line.split(" in ")[1].split(" s,")[0] for line in failures[:3]] == ["0.5", "1", "2"]
@@ -131,7 +137,7 @@ def test_in_the_background_it_ends_its_cluster_or_leaves_it(cluster: Path, numbe
     try:
         wait_until(lambda: pid_of(cluster, "one") is not None)
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
         assert (pid_of(cluster, "one") is None) == (number == signal.SIGTERM)
     finally:
         process.kill()
@@ -146,13 +152,18 @@ def test_a_keeper_that_waits_costs_nothing(cluster: Path) -> None:
     try:
         wait_until(lambda: pid_of(cluster, "two") is not None)
         watched = psutil.Process(process.pid)
-        wait_until(lambda: watched.status() == psutil.STATUS_SLEEPING)
-        before = watched.cpu_times()
-        time.sleep(2)
-        after = watched.cpu_times()
-        assert after.user + after.system - before.user - before.system <= 0.02
+        # Not at once perhaps: it may have to note yet what it has started. What ticks does so all the time.
+        assert any(_is_idle(watched) for _ in range(5))
         assert watched.memory_info().rss < 50 << 20
         print("resident:", watched.memory_info().rss >> 20, "MB")
     finally:
         process.terminate()
         process.communicate()
+
+
+def _is_idle(watched: psutil.Process) -> bool:
+    before = watched.cpu_times()
+    time.sleep(2)
+    after = watched.cpu_times()
+    # The system counts in hundredths.
+    return after.user + after.system - before.user - before.system < 0.025

