@@ -63,7 +63,7 @@ def runner(tmp_path: Path) -> StrategyProcess:
 
 
 def test_what_a_strategy_prints_is_not_its_answer(runner: StrategyProcess) -> None:
-    placement = decide(Custom("mine:Prints", runner, 20.0), SNAPSHOT, name="mine:Prints")
+    placement = decide(Custom("mine:Prints", runner, 60.0), SNAPSHOT, name="mine:Prints")
     assert placement.refused == ""
     assert placement.matrix.places == {"t": "b"}
 
@@ -72,21 +72,21 @@ def test_what_a_strategy_prints_is_not_its_answer(runner: StrategyProcess) -> No
     ("name", "kind"), [("Loops", "time"), ("Leaves", "died"), ("Greedy", "raised"), ("Nobody", "raised")]
 )
 def test_a_strategy_that_goes_wrong_is_refused(runner: StrategyProcess, name: str, kind: str) -> None:
-    seconds = 1.0 if kind == "time" else 20.0
+    seconds = 1.0 if kind == "time" else 60.0
     started = time.monotonic()
     with pytest.raises(CustomStrategyError) as raised:
         Custom(f"mine:{name}", runner, seconds).place(SNAPSHOT, SNAPSHOT.tasks)
     assert raised.value.kind == kind
-    assert time.monotonic() - started < seconds + 5.0
+    assert time.monotonic() - started < seconds + 30.0
     placement = decide(Custom(f"mine:{name}", runner, seconds), SNAPSHOT, name="mine")
     assert placement.strategy == "balanced"
     assert set(placement.matrix.places) == {"t"}
 
 
 def test_what_a_strategy_starts_ends_with_it(runner: StrategyProcess, tmp_path: Path) -> None:
-    assert Custom("mine:Starts", runner, 20.0).place(SNAPSHOT, SNAPSHOT.tasks).places == {"t": "b"}
+    assert Custom("mine:Starts", runner, 60.0).place(SNAPSHOT, SNAPSHOT.tasks).places == {"t": "b"}
     child = int((tmp_path / "child").read_text())
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     while _lives(child):
         assert time.monotonic() < deadline, "the process that the strategy started lives on"
         time.sleep(0.02)
@@ -96,12 +96,12 @@ def test_a_strategy_sees_no_secrets(runner: StrategyProcess, monkeypatch: pytest
     monkeypatch.setenv("PENSTOCK_TOKEN", "secret")
     monkeypatch.setenv("_SPARK_AUTH_SECRET", "secret")
     with pytest.raises(CustomStrategyError, match=r"ValueError: \[\]"):
-        Custom("mine:Looks", runner, 20.0).place(SNAPSHOT, SNAPSHOT.tasks)
+        Custom("mine:Looks", runner, 60.0).place(SNAPSHOT, SNAPSHOT.tasks)
 
 
 def test_the_exact_strategy_runs_in_a_process_and_tells_its_reasons() -> None:
     pytest.importorskip("scipy")
-    exact = strategy_named("exact")
+    exact = strategy_named("exact", seconds=60.0)
     placement = decide(exact, SNAPSHOT, name="exact")
     assert (placement.strategy, placement.refused) == ("exact", "")
     assert set(placement.matrix.places) == {"t"}

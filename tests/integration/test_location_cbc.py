@@ -27,7 +27,7 @@ def test_cbc_and_highs_find_the_same_optimum(failures: int) -> None:
         for number, server in enumerate(("a", "a", "a", "c", "d"))
     )
     problem = Problem(servers, tasks, failures=failures, rates=(60, 30, 10))
-    cbc, highs = solve_cbc(problem, limit=10), solve_highs(problem, limit=10)
+    cbc, highs = solve_cbc(problem, limit=120), solve_highs(problem, limit=120)
     assert cbc.decision is not None, cbc.status
     assert highs.decision is not None, highs.status
     assert cbc.decision.optimal
