@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 
 @contextmanager
-def serving(make: Callable[[int], ASGIApp], deadline: float = 20.0) -> Iterator[str]:
+def serving(make: Callable[[int], ASGIApp], deadline: float = 120.0) -> Iterator[str]:
     """Serve what ``make(port)`` returns; gives the URL."""
     # asyncio sends without delay only where the socket says that it is TCP; answers else take 40 ms each.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -17,7 +17,7 @@ class ServedAgent:
         self.served: Served = serve(agent, "127.0.0.1")
         self.url = self.served.url
         self.http = httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=10
+            base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=60
         )
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
     server = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
     try:
         server.start()
-        server.wait_ready()
+        server.wait_ready(timeout=120)
         yield server
     finally:
         server.stop()

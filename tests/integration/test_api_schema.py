@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import schemathesis
 from api_drawing import CHECKS
 from fake_master import FakeMaster
@@ -35,7 +34,6 @@ APP = make_app(_busy_master(), TOKEN, hosts=["testserver"])
 SCHEMA = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP, headers=HEADERS)
 
 
-@pytest.mark.timeout(120)
 @SCHEMA.parametrize()
 @settings(
     max_examples=40,

@@ -226,7 +226,7 @@ def test_requests_that_are_no_http_are_survived(target: Target) -> None:
         b"GET / HTTP/1.1\r\n\r\n",
         b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
     ):
-        with socket.create_connection((place.hostname or "", place.port or 0), timeout=10) as client:
+        with socket.create_connection((place.hostname or "", place.port or 0), timeout=60) as client:
             client.sendall(sent)
             assert client.recv(100).split(b" ")[1].startswith(b"4")
     assert ask(target, "GET", "/livez", token=None).status == 200
@@ -234,7 +234,7 @@ def test_requests_that_are_no_http_are_survived(target: Target) -> None:
 
 def test_a_websocket_is_refused(target: Target) -> None:
     place = urlsplit(target.url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=10)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
     upgrade = {
         "Upgrade": "websocket",
         "Connection": "Upgrade",

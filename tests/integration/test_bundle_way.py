@@ -36,7 +36,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperStore]:
     servers = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
     servers.start()
     try:
-        servers.wait_ready()
+        servers.wait_ready(timeout=120)
         store = ZooKeeperStore.connect(servers.connect_string, RING.store_password)
         yield store
         store.close()
@@ -94,7 +94,7 @@ def test_a_bundle_that_is_removed_and_written_at_once_is_whole_or_not_there(
                 continue  # removed as often as it tries: the user is told to try again
     finally:
         ended.set()
-        remover.join(30)
+        remover.join(120)
     assert faults == []
     if bundles.info(sha256) is not None:
         assert bundles.fetch(sha256) == bundle

@@ -26,7 +26,7 @@ def penstock_command(home: Path, *arguments: str) -> tuple[list[str], dict[str, 
 
 def run(home: Path, *arguments: str) -> tuple[int, str]:
     command, environment = penstock_command(home, *arguments)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=180)
     return done.returncode, done.stderr
 
 
@@ -91,16 +91,16 @@ def test_options_that_make_no_sense(tmp_path: Path, options: Sequence[str], word
 
 
 def test_a_zookeeper_in_the_foreground_ends_with_the_signal(tmp_path: Path) -> None:
-    command, environment = penstock_command(tmp_path, "zookeeper")
+    command, environment = penstock_command(tmp_path, "zookeeper", "--timeout", "120")
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         host, _, port = process.stdout.readline().strip().partition(":")
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host, int(port)), timeout=60).close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((host, int(port)), timeout=5)
+            socket.create_connection((host, int(port)), timeout=60)
     finally:
         process.kill()
         process.wait()

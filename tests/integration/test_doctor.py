@@ -22,13 +22,24 @@ Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture
-def patient(tmp_path: Path) -> Patient:
-    return Patient(tmp_path / "cluster", tmp_path, port=23_400)
+def port(tmp_path: Path) -> int:
+    """The first of some ports that nobody has: below those that are given out, to servers of tests too."""
+    for base in range(11_000, 12_000, 40):
+        if doctor_checks.check_ports(Patient(tmp_path, tmp_path, base)).status == OK:
+            return base
+    raise AssertionError("this machine has no ports left")
 
 
-def test_a_healthy_machine_has_nothing_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def patient(tmp_path: Path, port: int) -> Patient:
+    return Patient(tmp_path / "cluster", tmp_path, port)
+
+
+def test_a_healthy_machine_has_nothing_failed(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
-    done = CliRunner().invoke(app, ["doctor", "--port", "23400", "-o", "json"])
+    done = CliRunner().invoke(app, ["doctor", "--port", str(port), "-o", "json"])
     findings = json.loads(done.stdout)
     assert [each["check"] for each in findings] == [name for name, _ in CHECKS]
     assert [each for each in findings if each["status"] == FAILED] == []
@@ -48,10 +59,10 @@ def test_what_failed_is_in_the_exit_code(tmp_path: Path, monkeypatch: pytest.Mon
 def test_ports_in_use_are_named(patient: Patient) -> None:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", 23_401))
+        listener.bind(("127.0.0.1", patient.port + 1))
         listener.listen()
         found = doctor_checks.check_ports(patient)
-    assert (found.status, found.text) == (FAILED, "in use: 23401")
+    assert (found.status, found.text) == (FAILED, f"in use: {patient.port + 1}")
     assert doctor_checks.check_ports(patient).status == OK
 
 

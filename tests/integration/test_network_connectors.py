@@ -157,7 +157,8 @@ def test_a_service_that_hangs_is_given_up_after_the_timeout(service: Service, tm
     receipt = _stage(sink, [1])
     with pytest.raises(ConnectorError, match=r"after 2 tries: TimeoutError.*start the job again"):
         sink.commit(3, [receipt])
-    sink.commit(3, [receipt])
+    # One that has the time: an answer may take longer than that on a busy machine.
+    _sink(service, tmp_path).commit(3, [receipt])
     assert service.records() == [1]
 
 
@@ -240,7 +241,7 @@ class Lines:
 
     def __init__(self, port: int = 0) -> None:
         self.listening = socket.create_server(("127.0.0.1", port))
-        self.listening.settimeout(20)
+        self.listening.settimeout(120)
         self.port = self.listening.getsockname()[1]
         self.peer: socket.socket | None = None
 
@@ -261,7 +262,7 @@ class Lines:
         self.listening.close()
 
 
-def _until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
