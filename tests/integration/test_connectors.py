@@ -196,7 +196,7 @@ def test_records_posted_by_a_job(tmp_path: Path) -> None:
 
 def test_lines_from_a_socket_until_the_run_is_stopped() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(60)
+        listening.settimeout(300)
         closed: list[bytes] = []
 
         def serve() -> None:
@@ -205,7 +205,7 @@ def test_lines_from_a_socket_until_the_run_is_stopped() -> None:
                 with peer:
                     peer.sendall(text)
                     if text == b"c\n":
-                        peer.settimeout(60)
+                        peer.settimeout(300)
                         closed.append(peer.recv(1))  # returns when the job's process has gone
 
         server = threading.Thread(target=serve)
@@ -215,8 +215,8 @@ def test_lines_from_a_socket_until_the_run_is_stopped() -> None:
         sink = ps.ForeachBatchSink(lambda batch, records: got.extend(r.value for r in records))
         source = ps.SocketSource(port=listening.getsockname()[1])
         job.source("in", source) >> job.sink("out", sink)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         ps.run(job, None, master=MASTER, stop=lambda: len(got) >= 3 or time.monotonic() > deadline)
         assert got == ["a", "b", "c"]
-        server.join(30)
+        server.join(240)
         assert closed == [b""], "nobody holds the connection when the job has ended"

@@ -55,7 +55,7 @@ def test_file_types_as_a_program() -> None:
         [sys.executable, str(EXAMPLES / "file_types.py")],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,8 @@ from penstock.log import Log, log_folder
 from penstock.spark.handle import Handle
 from penstock.spark.run import start
 
+PATIENCE = 240.0
+
 
 def counting() -> ps.Job:
     job = ps.Job("minutes", k=1, parallelism=2, recovery="next-window")
@@ -71,23 +73,23 @@ def _expected(closed: int) -> Counter[tuple[int, float, int]]:
 def test_a_replica_without_state_counts_from_the_next_window_on(group: Group) -> None:
     with group.begin(0) as first:
         _append(0, 26)
-        assert first.wait(timeout=60)
+        assert first.wait(timeout=PATIENCE)
         into = Folders(str(group.folders[1]), taken=True)
         into.create()
         join_blank(group.base(0), into)
         with group.begin(1) as second:
             # The window from 20 on closes, of which the second has seen a part only.
             _append(26, 36)
-            assert first.wait(timeout=60)
-            assert second.wait(timeout=60)
+            assert first.wait(timeout=PATIENCE)
+            assert second.wait(timeout=PATIENCE)
             assert _counted() == _expected(30)
             _append(36, 47)
-            assert first.wait(timeout=60)
-            assert second.wait(timeout=60)
+            assert first.wait(timeout=PATIENCE)
+            assert second.wait(timeout=PATIENCE)
             assert not into.unwhole.exists()
             first.stop()
             _append(47, 72)
-            assert second.wait(timeout=60)
+            assert second.wait(timeout=PATIENCE)
     assert _counted() == _expected(70)
     shared = group.agreement.shared()
     assert shared is not None

@@ -21,6 +21,7 @@ from penstock.spark.handle import Handle
 from penstock.spark.run import start
 
 MASTER = "local[2]"
+PATIENCE = 240.0
 
 
 class Tally(ps.StatefulTask):
@@ -91,8 +92,8 @@ def agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agreement:
 @pytest.mark.parametrize("holds", [False, True])
 def test_two_replicas_give_the_output_once(tmp_path: Path, agreement: Agreement, holds: bool) -> None:
     with begin(tmp_path, 0, holds=holds) as one, begin(tmp_path, 1, holds=holds) as other:
-        assert one.wait(timeout=60)
-        assert other.wait(timeout=60)
+        assert one.wait(timeout=PATIENCE)
+        assert other.wait(timeout=PATIENCE)
     assert written() == expected(1000)
     assert staged() == []
     ledgers = [Ledger(tmp_path / f"member-{n}" / "ledger") for n in (0, 1)]
@@ -115,8 +116,8 @@ def test_what_a_sink_refuses_is_set_aside_once_whoever_gives_the_batch(
         return made
 
     with begin(tmp_path, 0, job(), holds=holds) as one, begin(tmp_path, 1, job(), holds=holds) as other:
-        assert one.wait(timeout=60)
-        assert other.wait(timeout=60)
+        assert one.wait(timeout=PATIENCE)
+        assert other.wait(timeout=PATIENCE)
     lines = [line for path in (tmp_path / "files").glob("*.jsonl") for line in path.read_text().splitlines()]
     assert sorted(map(int, lines)) == [n for n in range(1000) if n % 100 > 1]
     errors = Log.open(log_folder("tally.errors"))
@@ -128,12 +129,12 @@ def test_what_a_sink_refuses_is_set_aside_once_whoever_gives_the_batch(
 
 def test_a_replica_that_comes_late_follows_and_doubles_nothing(tmp_path: Path, agreement: Agreement) -> None:
     with begin(tmp_path, 0) as one:
-        assert one.wait(timeout=60)
+        assert one.wait(timeout=PATIENCE)
     with begin(tmp_path, 1) as other:
-        assert other.wait(timeout=60)
+        assert other.wait(timeout=PATIENCE)
         assert written() == expected(1000)
         Log.open(log_folder("numbers")).append([ps.Record(None, n) for n in range(1000, 1500)])
-        assert other.wait(timeout=60)
+        assert other.wait(timeout=PATIENCE)
     assert written() == expected(1500)
     commit = agreement.committed(0)
     assert commit is not None
@@ -152,12 +153,12 @@ def test_replicas_that_have_nothing_to_do_yet_wait_for_it(
         wait_for(lambda: list((tmp_path / "member-0" / "checkpoint" / "commits").glob("0")), one)
         log.append([ps.Record(None, n) for n in range(100)])
         wait_for(lambda: Ledger(tmp_path / "member-0" / "ledger").latest_batch() >= 0, one)
-        assert one.wait(timeout=60)
+        assert one.wait(timeout=PATIENCE)
     assert written() == expected(100)
 
 
 def wait_for(condition: Callable[[], object], handle: Handle) -> None:
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         handle.check()
         assert time.monotonic() < deadline
@@ -174,10 +175,10 @@ def test_a_replica_that_differs_is_told_so_and_its_output_dropped(
     tmp_path: Path, agreement: Agreement
 ) -> None:
     with begin(tmp_path, 0) as one:
-        assert one.wait(timeout=60)
+        assert one.wait(timeout=PATIENCE)
     other = begin(tmp_path, 1, tally(_Odd()))
     with pytest.raises(StrayedError) as caught:
-        other.wait(timeout=60)
+        other.wait(timeout=PATIENCE)
     other.stop()
     assert (caught.value.batch, caught.value.vertex, caught.value.by) == (0, "out", "tally")
     assert written() == expected(1000)
@@ -188,8 +189,8 @@ def test_batches_begin_no_sooner_than_the_interval_says(tmp_path: Path, agreemen
     job = tally()
     job.interval = "700ms"
     with begin(tmp_path, 0, job) as one, begin(tmp_path, 1, job) as other:
-        assert one.wait(timeout=60)
-        assert other.wait(timeout=60)
+        assert one.wait(timeout=PATIENCE)
+        assert other.wait(timeout=PATIENCE)
     plans = [plan.at for batch in range(5) if (plan := agreement.plan(batch)) is not None]
     assert len(plans) == 5
     assert min(after - before for before, after in pairwise(plans)) > 0.6

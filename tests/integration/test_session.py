@@ -40,7 +40,7 @@ assert ps.run(job(), master="local[1]").records_out == 1
 
 def test_sessions_are_shared_and_replaced() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=180
+        [sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=500
     )
     assert done.returncode == 0, done.stderr
     assert "failed: job 'session' failed: Spark's Java process does not answer" in done.stdout

@@ -17,7 +17,7 @@ from penstock.cli.main import app
 from penstock.log import Log, log_folder
 from penstock.record import Record
 
-DEADLINE = 120.0
+DEADLINE = 400.0
 IMPORT = "import penstock as ps\n"
 
 LINE = """

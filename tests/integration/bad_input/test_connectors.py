@@ -222,7 +222,7 @@ def test_a_service_that_is_not_there(spark: Shell) -> None:
 def test_a_server_that_is_not_there(spark: Shell) -> None:
     source = "ps.SocketSource(port=1, patience=0.1)"
     file = spark.write("listens.py", line("listens", source=source))
-    said = spark.run("run", file, "--for", "60s", "--master", "local[2]")
+    said = spark.run("run", file, "--for", "300s", "--master", "local[2]")
     assert said.code == 1
     assert "127.0.0.1:1" in said.err
     assert "in job 'listens', vertex 'in'" in said.err
