@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 import penstock
+from penstock.cli.addresses import trouble_at
 from penstock.daemons.processes_os import OsProcesses
 
 SMALL = ("--nodes", "1", "--masters", "1", "--zk", "1")
@@ -31,10 +33,12 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 180.0) 
 
 
 def free_base() -> int:
-    """Find a base whose first port is free; others use none near it."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return 10_000 + int(listener.getsockname()[1]) % 20_000
+    """Find ports that nobody has, below those that are given out, to servers of other tests too."""
+    bases = range(10_000, 11_900, 60)
+    for base in random.sample(bases, len(bases)):
+        if not any(trouble_at(host, base + n) for host in ("127.0.0.1", "127.0.0.2") for n in range(60)):
+            return base
+    raise AssertionError("this machine has no ports left")
 
 
 class Home:
