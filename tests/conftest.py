@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # How long an example takes says more about what else the machine does than about the code.
-settings.register_profile("penstock", deadline=None)
+settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 
 # A Spark of a test lives for seconds: Java's second compiler would take more time than it saves.
