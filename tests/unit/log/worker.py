@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 
+from penstock.errors import LogError
 from penstock.log import Log, StagedSegment
 from penstock.record import Record
 
@@ -56,7 +57,12 @@ def publish(log: Log, decision: Path) -> int:
 
 def compact(log: Log) -> None:
     while True:
-        log.compact()
+        try:
+            log.compact()
+        except LogError as error:
+            # Upkeep gives way to one that holds the gate, however busy its machine or its disk is.
+            if "another process has held" not in str(error):
+                raise
 
 
 if __name__ == "__main__":
