@@ -14,6 +14,8 @@ from clusters import JOB, Feeder, check_exact, committed, until, wait_for_output
 
 from penstock.daemons.processes_os import OsProcesses
 
+LONG = 300.0
+"""Seconds in which a job must get on: Spark takes a minute to start on a machine that is busy."""
 SMALL = ("--nodes", "1", "--masters", "1", "--zk", "1", "--memory", "8g", "--cores", "2")
 
 
@@ -46,14 +48,14 @@ def test_a_job_goes_on_with_the_next_up(home: Path) -> None:
     with Feeder(home, "again") as feeder:
         penstock(home, "up", "--detach", "--port", port, *SMALL)
         penstock(home, "submit", str(job))
-        until(lambda: committed(home, "again") >= 2, "the job runs")
+        until(lambda: committed(home, "again") >= 2, "the job runs", LONG)
         penstock(home, "down")
         assert OsProcesses().below(home) == []
         before = committed(home, "again")
         penstock(home, "up", "--detach", "--port", port, *SMALL)
-        until(lambda: committed(home, "again") > before, "the job goes on")
+        until(lambda: committed(home, "again") > before, "the job goes on", LONG)
         feeder.stop()
-        wait_for_outputs(home, "again", feeder.count)
+        wait_for_outputs(home, "again", feeder.count, LONG)
     penstock(home, "down")
     check_exact(home, "again", feeder.count)
     assert OsProcesses().below(home) == []
