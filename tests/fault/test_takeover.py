@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -108,5 +109,8 @@ def _longest_pause(lab: Lab) -> float:
     holder = current(lab.storage / "cluster-jobs" / JOB)
     assert holder is not None
     ledger = lab.storage / "cluster-jobs" / JOB / holder.name / "ledger"
-    moments = sorted(path.stat().st_mtime for path in ledger.glob("*.json"))
-    return max(after - before for before, after in pairwise(moments))
+    moments = []
+    for path in ledger.glob("*.json"):
+        with suppress(FileNotFoundError):  # Those of long ago are removed meanwhile.
+            moments.append(path.stat().st_mtime)
+    return max(after - before for before, after in pairwise(sorted(moments)))

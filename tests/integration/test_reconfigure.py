@@ -328,7 +328,7 @@ def test_a_signal_makes_the_command_line_read_its_file_again(home: Path) -> None
         file.write_text(FILE.format(task="say", word="refused", count="ps.Count()"))
         process.send_signal(signal.SIGHUP)
         _until(lambda: "not changed" in said.read_text())
-        assert "has the state of Reduce, which Count cannot read" in said.read_text()
+        _until(lambda: "has the state of Reduce, which Count cannot read" in said.read_text())
         file.write_text(FILE.format(task="said", word="there", count="ps.Reduce(max)"))
         process.send_signal(signal.SIGHUP)
         _until(lambda: "changed from batch 1 on" in said.read_text())
