@@ -85,7 +85,7 @@ def main() -> int:
     if sizes.quick:
         print("A quick run: results.md is left as it is.", file=sys.stderr)
     else:
-        write(folder, merged(folder, rows) if options.only else rows, facts, quick=False)
+        write(folder, merged(folder, rows, options.only) if options.only else rows, facts, quick=False)
     return 0 if all(row.met is not False for row in rows) else 1
 
 

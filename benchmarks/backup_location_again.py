@@ -20,7 +20,7 @@ def main() -> None:
     write_points(points)
     rows = [row for point in points for row in rows_of(point)] + large_rows(quick=False)
     folder = Path(__file__).parent
-    write(folder, merged(folder, rows), machine.facts(), quick=False)
+    write(folder, merged(folder, rows, ["backup_location"]), machine.facts(), quick=False)
 
 
 if __name__ == "__main__":

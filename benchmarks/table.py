@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -92,7 +92,8 @@ def markdown(rows: Sequence[Row], facts: dict[str, str], *, quick: bool) -> str:
     lines += [
         "",
         "Competitors take turns within one run; a ratio is the median of the ratios of neighbouring runs.",
-        "The start of Spark and the first batch of each query are not counted, on either side.",
+        "The start of Spark and the first batch of each query are not counted, on either side, but where",
+        "a line is about them.",
         "Ours writes its results to a log, exactly once, unless a line says otherwise; the other keyed jobs",
         "throw theirs away, in the JVM (`noop`) or in Bytewax's sink, which favours them.",
         "",
@@ -109,11 +110,15 @@ def markdown(rows: Sequence[Row], facts: dict[str, str], *, quick: bool) -> str:
     return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
-def merged(folder: Path, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of the last results, with those that were measured anew in their place or behind."""
+def merged(folder: Path, rows: Sequence[Row], anew: Collection[str]) -> list[Row]:
+    """Return the rows of the last results, with those that were measured anew in their place or behind.
+
+    That one of the benchmarks ``anew`` once failed is not told any more.
+    """
     file = folder / "results.json"
     known = [Row(**fields) for fields in json.loads(file.read_text())["rows"]] if file.exists() else []
     fresh = {(row.benchmark, row.other_name): row for row in rows}
+    known = [row for row in known if row.benchmark not in anew]
     kept = [fresh.pop((row.benchmark, row.other_name), row) for row in known]
     return [*kept, *fresh.values()]
 
