@@ -62,6 +62,15 @@ def _explained(cluster: Cluster, name: str) -> dict[str, Any]:
     return found
 
 
+def test_nodes_that_are_to_be_idle_say_so(cluster: Cluster) -> None:
+    """Else what follows would depend on what this machine has to do."""
+    reports = until(
+        lambda: [found for node in cluster.get("/nodes") if (found := node["report"])], "a report"
+    )
+    assert {report["cpu"] for report in reports} == {0.0}
+    assert {report["memory_used"] for report in reports} == {0}
+
+
 def test_a_strategy_of_the_users_own_places_its_job(cluster: Cluster) -> None:
     assigned = _submit(cluster, "own", "--strategy", "mine:OnTheLast")
     assert (assigned["node"], assigned["strategy"], assigned["refused"]) == ("n3", "mine:OnTheLast", "")
