@@ -144,7 +144,8 @@ def test_nothing_is_lost_when_all_servers_are_away_for_some_seconds(three: Embed
             with pytest.raises(DisconnectedError):
                 store.set("/jobs/a", b"must not arrive later")
             waited.append(time.monotonic() - began)
-        assert min(waited) < 3.0, waited
+        # One of them may have met a machine that stood still.
+        assert sorted(waited)[-2] < 3.0, waited
         store._timeout = 10.0
         three.start()
         three.wait_ready(timeout=READY)

@@ -16,6 +16,7 @@ from pathlib import Path
 import penstock as ps
 from penstock.class_archive import archive_folder, archive_name, recording_options, remove_useless
 from penstock.errors import SettingError
+from penstock.java import OPTIONS
 from penstock.private_files import sync
 from penstock.spark.rehearsal import rehearse
 from penstock.spark.session import close_session
@@ -47,7 +48,7 @@ def prepare(folder: Path | None = None) -> Path:
 
 def _record(made: Path) -> None:
     """Have another process run the jobs and write the archive."""
-    environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), "PENSTOCK_JAVA_OPTIONS": ""}
+    environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), OPTIONS: ""}
     command = [sys.executable, "-m", "penstock.spark.preparing", str(made)]
     process = subprocess.Popen(
         command,
@@ -70,7 +71,10 @@ def _record(made: Path) -> None:
         raise SettingError(f"Java did not write an archive of Spark's classes: {last.strip()}")
 
 
-def _run_what_jobs_are_made_of(made: Path) -> None:
+def _run_what_jobs_are_made_of(made: Path) -> int:
+    """Return how Java has ended: one that was killed may have written a part of the archive."""
+    from pyspark import SparkContext
+
     conf = {
         "spark.driver.extraJavaOptions": shlex.join(recording_options(made)),
         # As workers of a cluster have it.
@@ -80,7 +84,10 @@ def _run_what_jobs_are_made_of(made: Path) -> None:
     folder = made.parent
     rehearse(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_PATIENCE)
     ps.run(_sql_job(folder), master=_MASTER, conf=conf, folder=folder / "job")
+    assert SparkContext._gateway is not None, "a job has run"
+    java = SparkContext._gateway.proc
     close_session(_PATIENCE)
+    return int(java.returncode)
 
 
 def _sql_job(folder: Path) -> ps.Job:
@@ -95,4 +102,4 @@ def _sql_job(folder: Path) -> ps.Job:
 
 
 if __name__ == "__main__":
-    _run_what_jobs_are_made_of(Path(sys.argv[1]))
+    sys.exit(_run_what_jobs_are_made_of(Path(sys.argv[1])))

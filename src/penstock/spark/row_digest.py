@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 _LOW = 0xFFFFFFFF
-_MODULUS = 1 << 64
 
 
 class RowDigest:
@@ -34,7 +33,7 @@ class RowDigest:
     def value(self) -> int:
         """Return the digest of the rows that were written."""
         seen = self._seen.get
-        return (((seen["high"] or 0) << 32) + (seen["low"] or 0)) % _MODULUS
+        return int(((seen["high"] or 0) << 32) + (seen["low"] or 0))
 
 
 def _hashable(frame: Any, field: Any) -> Any:
