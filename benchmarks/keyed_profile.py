@@ -12,11 +12,11 @@ import penstock as ps
 from benchmarks.events import keyed_batches
 from penstock.engine.blueprint import draw
 from penstock.engine.packing import unpack
+from penstock.engine.shipping import pack_blueprint, program_of
 from penstock.engine.stages import DirectPart, run_direct, run_keyed
 from penstock.engine.summary import StateHead
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.log import Log, log_folder
-from penstock.spark.shipping import pack_blueprint, program_of
 
 T = TypeVar("T")
 ROUNDS = 3

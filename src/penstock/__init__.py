@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from penstock.connect.memory import MemorySink, MemorySource
     from penstock.connect.rate import RateSource
     from penstock.connect.socket_source import SocketSource
+    from penstock.engine.handle import Handle
+    from penstock.engine.replacement import Reconfigured
     from penstock.engine.report import Report
     from penstock.engine.side import Discarded, Failed, Late
     from penstock.log import Log
-    from penstock.spark.handle import Handle
-    from penstock.spark.replacing import Reconfigured
     from penstock.spark.run import run, start
 
 __version__ = "0.1.0"
@@ -79,14 +79,14 @@ _LAZY = {
     "FileSource": "penstock.connect.file_source",
     "ForeachBatchSink": "penstock.connect.foreach_batch",
     "HttpSink": "penstock.connect.http",
-    "Handle": "penstock.spark.handle",
+    "Handle": "penstock.engine.handle",
     "Log": "penstock.log",
     "LogSink": "penstock.connect.log_ends",
     "LogSource": "penstock.connect.log_ends",
     "MemorySink": "penstock.connect.memory",
     "MemorySource": "penstock.connect.memory",
     "RateSource": "penstock.connect.rate",
-    "Reconfigured": "penstock.spark.replacing",
+    "Reconfigured": "penstock.engine.replacement",
     "Report": "penstock.engine.report",
     "SocketSource": "penstock.connect.socket_source",
     "deduplicated": "penstock.connect.deduplicating",

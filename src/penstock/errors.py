@@ -91,6 +91,17 @@ class JobFailedError(PenstockError):
         return (JobFailedError, (str(self), self.trace), self.__dict__)
 
 
+class IncompleteBatchError(PenstockError):
+    """The result of a batch did not arrive whole, so nothing of the batch was committed."""
+
+    def __init__(self, job: str, batch: int, reason: str) -> None:
+        self.job, self.batch, self.reason = job, batch, reason
+        super().__init__(f"job {job!r}: the result of batch {batch} is incomplete: {reason}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (IncompleteBatchError, (self.job, self.batch, self.reason))
+
+
 class IncompatibleJobError(PenstockError):
     """A job cannot continue from its checkpoint; the message says how to go on."""
 

@@ -12,8 +12,8 @@ import pytest
 import penstock as ps
 from penstock.engine.agreement.folder import Agreement, Charter
 from penstock.engine.agreement.member import Member
+from penstock.engine.handle import Handle
 from penstock.errors import StrayedError
-from penstock.spark.handle import Handle
 from penstock.spark.row_digest import RowDigest
 from penstock.spark.run import start
 from penstock.spark.session import open_session

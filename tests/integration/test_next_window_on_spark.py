@@ -12,9 +12,9 @@ from penstock.engine.agreement.folder import Agreement, Charter
 from penstock.engine.agreement.joining import join_blank
 from penstock.engine.agreement.member import Member
 from penstock.engine.blueprint import Folders
+from penstock.engine.handle import Handle
 from penstock.engine.takeover import Claim, take_over
 from penstock.log import Log, log_folder
-from penstock.spark.handle import Handle
 from penstock.spark.run import start
 
 PATIENCE = 240.0

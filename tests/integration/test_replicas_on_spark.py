@@ -14,10 +14,10 @@ import pytest
 import penstock as ps
 from penstock.engine.agreement.folder import Agreement, Charter
 from penstock.engine.agreement.member import Member
+from penstock.engine.handle import Handle
 from penstock.engine.ledger import Ledger
 from penstock.errors import StrayedError
 from penstock.log import Log, log_folder
-from penstock.spark.handle import Handle
 from penstock.spark.run import start
 
 MASTER = "local[2]"

@@ -23,8 +23,8 @@ from penstock.graph.loading import load_job
 from penstock.spark.settings import read_conf
 
 if TYPE_CHECKING:
+    from penstock.engine.handle import Handle
     from penstock.engine.report import Report
-    from penstock.spark.handle import Handle
 
 T = TypeVar("T")
 U = TypeVar("U")

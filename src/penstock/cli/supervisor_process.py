@@ -34,14 +34,14 @@ class SupervisorOptions:
 
 
 @daemon_errors
-def run(info: NodeInfo, options: SupervisorOptions) -> None:
-    """Supervise a node until told to stop."""
+def run(info: NodeInfo, options: SupervisorOptions, worker_module: str | None = None) -> None:
+    """Supervise a node until told to stop. Tests may have it start other workers than Spark's."""
     spare_memory()
     from penstock import logs
     from penstock.bundles.blobs import BlobFolder
     from penstock.bundles.storing import BundleStore
     from penstock.daemons.code import UnpackedBundles
-    from penstock.daemons.instances import FolderInstances, Node
+    from penstock.daemons.instances import WORKER_MODULE, FolderInstances, Node
     from penstock.daemons.machine import Machine
     from penstock.daemons.processes_os import OsProcesses
     from penstock.daemons.supervisor import Supervisor
@@ -65,7 +65,9 @@ def run(info: NodeInfo, options: SupervisorOptions) -> None:
             with AgentClient(keyring.node_token) as agents:
                 bundles = BundleStore(store, signing_key(keyring.token), agents)
                 unpacked = UnpackedBundles(bundles, folder / "bundles", lambda: instances.bundles())  # noqa: PLW0108
-                instances = FolderInstances(node, OsProcesses(), keyring, unpacked)
+                instances = FolderInstances(
+                    node, OsProcesses(), keyring, unpacked, worker_module=worker_module or WORKER_MODULE
+                )
                 daemon = Supervisor(
                     store, info, instances, Machine(), is_dead=lambda other: is_dead(other, info)
                 )

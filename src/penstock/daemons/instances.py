@@ -53,13 +53,24 @@ class Node:
     root: str
 
 
+WORKER_MODULE = "penstock.daemons.worker"
+"""What runs as the process of a worker. Only code that makes a supervisor can name another one."""
+
+
 class FolderInstances:
     """Implements :class:`penstock.daemons.supervisor.Instances` with folders and processes."""
 
     def __init__(
-        self, node: Node, processes: Processes, keyring: Keyring, unpacked: Callable[[str], Path]
+        self,
+        node: Node,
+        processes: Processes,
+        keyring: Keyring,
+        unpacked: Callable[[str], Path],
+        *,
+        worker_module: str = WORKER_MODULE,
     ) -> None:
         self._node = node
+        self._worker_module = worker_module
         self._processes = processes
         self._keyring = keyring
         self._unpacked = unpacked
@@ -185,7 +196,7 @@ class FolderInstances:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         environment |= {"PENSTOCK_HOME": str(self._home(start.assignment)), "TMPDIR": str(folder)}
         if start.role == DRIVER:
-            return [sys.executable, "-m", "penstock.daemons.worker", str(folder)], environment
+            return [sys.executable, "-m", self._worker_module, str(folder)], environment
         assert start.driver is not None, "an executor reports to somebody"
         assert start.slot is not None, "an executor has a place"
         driver = start.driver

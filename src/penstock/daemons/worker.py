@@ -26,6 +26,7 @@ from penstock.daemons.instance import (
     read_instance,
     write_exit,
 )
+from penstock.daemons.worker_engine import EngineOf, SparkEngine
 from penstock.daemons.worker_run import Worker, install
 from penstock.errors import GraphError, IncompatibleJobError, PenstockError, SettingError, cause_of, trace_of
 from penstock.graph.job import Job
@@ -39,7 +40,11 @@ _GOODBYE_SECONDS = 20.0
 _log = get_logger("penstock.daemons.worker")
 
 
-def main(arguments: list[str], connect: Callable[[Instance, Keyring], Store] | None = None) -> int:
+def main(
+    arguments: list[str],
+    connect: Callable[[Instance, Keyring], Store] | None = None,
+    engine_of: EngineOf = SparkEngine,
+) -> int:
     """Run the worker of an instance folder, and return its exit code."""
     if len(arguments) != 1:
         print("usage: python -m penstock.daemons.worker INSTANCE_FOLDER", file=sys.stderr)  # noqa: T201
@@ -56,13 +61,13 @@ def main(arguments: list[str], connect: Callable[[Instance, Keyring], Store] | N
     bind(revision=instance.revision, attempt=instance.attempt)
     for secret in (*ring.secrets, ring.spark_secret(instance.job, instance.revision, instance.attempt)):
         register_secret(secret)
-    return _work(folder, instance, ring, connect or _connect)
+    connecting = connect or _connect
+    return _work(
+        folder, Worker(folder, instance, ring, lambda: connecting(instance, ring), engine_of), instance
+    )
 
 
-def _work(
-    folder: Path, instance: Instance, ring: Keyring, connect: Callable[[Instance, Keyring], Store]
-) -> int:
-    worker = Worker(folder, instance, ring, lambda: connect(instance, ring))
+def _work(folder: Path, worker: Worker, instance: Instance) -> int:
     install(worker)
     try:
         worker.begin()
@@ -145,7 +150,7 @@ def _connect(instance: Instance, ring: Keyring) -> Store:
     return ZooKeeperStore.connect(instance.connect, ring.store_password, root=instance.root)
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """End the process, whatever user code has left running in it, and Java before it if it listens."""
     threading.Timer(_GOODBYE_SECONDS, os._exit, (code,)).start()
     if "penstock.spark.session" in sys.modules:
@@ -159,4 +164,4 @@ def _leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _leave(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

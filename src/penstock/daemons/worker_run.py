@@ -1,4 +1,4 @@
-"""What a worker does: it starts Spark, waits for its predecessors to stop, takes over the job and runs it."""
+"""What a worker does: starts its engine, waits for its predecessors to stop, takes the job over, runs it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from penstock.daemons.giving_way import GivingWay
 from penstock.daemons.instance import Instance, write_heartbeat
 from penstock.daemons.membership import Replica, drawn_for, refuse_if_agreed
 from penstock.daemons.worker_data import WorkerData
+from penstock.daemons.worker_engine import EngineOf, SparkEngine
 from penstock.daemons.worker_link import Link
 from penstock.engine.takeover import Claim, current, holds, take_over
 from penstock.errors import OutdatedError, PenstockError, StrayedError, SupersededError
@@ -28,16 +29,14 @@ from penstock.keyring import Keyring
 from penstock.logs import get_logger
 
 if TYPE_CHECKING:
+    from penstock.engine.handle import Handle
     from penstock.engine.report import Report
-    from penstock.spark.cluster_session import Driver, DriverOptions
-    from penstock.spark.handle import Handle
 
 _LOOK = 0.25
 """How often, in seconds, a worker looks up from its work."""
 _BEAT = 1.0
 _EXECUTOR_SECONDS = 60.0
 """How long a worker that is to have executors waits for the first before it calls itself ready."""
-_REHEARSAL_SECONDS = 30.0
 _RESULT_SECONDS = 60.0
 _GOODBYE_SECONDS = 3.0
 
@@ -55,10 +54,17 @@ class _LeavingError(Exception):
 class Worker:
     """One worker, from its start to its end."""
 
-    def __init__(self, folder: Path, instance: Instance, ring: Keyring, connect: Callable[[], Store]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        instance: Instance,
+        ring: Keyring,
+        connect: Callable[[], Store],
+        engine_of: EngineOf = SparkEngine,
+    ) -> None:
         self._folder = folder
         self._instance = instance
-        self._secret = ring.spark_secret(instance.job, instance.revision, instance.attempt)
+        self._engine = engine_of(instance, ring, folder / "scratch")
         self._info = WorkerInfo(
             instance.job,
             instance.revision,
@@ -70,7 +76,6 @@ class Worker:
         )
         self._link = Link(connect, instance.assignment, self._info)
         self._handle: Handle | None = None
-        self._driver: Driver | None = None
         kept = instance.assignment.keep == "node"
         self._data = WorkerData(instance, self._link, ring.node_token) if kept else None
         member = instance.assignment.membership is not None
@@ -95,12 +100,11 @@ class Worker:
 
     def run(self, job: Job) -> Decision:
         """Run a job to its end, and return how it ended; raises what made it fail."""
-        options = _options(self._instance)
         if self._data is not None:
             self._data.begin()
         if self._replica is not None and self._replica.others_run(time.time()):
             self._giving_way.begin()
-        self._start_spark(job, options)
+        self._start_engine(job)
         if (given_up := self._wait_for_data(job)) is not None:
             return self._leave(given_up)
         self._check_continuation(job)
@@ -109,8 +113,8 @@ class Worker:
         try:
             decision = self._until(Step.WAIT)
             if decision.step is Step.TAKE_OVER:
-                self._take_over(job, options, decision.reason)
-                decision = self._carry_on(job, options)
+                self._take_over(job, decision.reason)
+                decision = self._carry_on(job)
         except _LeavingError as leaving:
             decision = leaving.decision
         return self._leave(decision)
@@ -139,37 +143,24 @@ class Worker:
         self._data.make_inputs(job)
         return None
 
-    def _start_spark(self, job: Job, options: DriverOptions) -> None:
-        from penstock.spark.cluster_session import open_driver
-        from penstock.spark.rehearsal import rehearse
-
-        scratch = self._folder / "scratch"
-        scratch.mkdir(mode=0o700, exist_ok=True)
-        driver = open_driver(job, options, scratch, self._secret)
-        self._driver = driver
-        _log.info("spark up", app=driver.app_id, master=options.master)
-        self._tell(replace(self._info, driver_url=driver.url, app_id=driver.app_id))
-        if driver.url and not driver.wait_for_executors(_EXECUTOR_SECONDS, self._starting):
+    def _start_engine(self, job: Job) -> None:
+        engine = self._engine
+        engine.open(job)
+        _log.info("engine up", app=engine.app_id)
+        self._tell(replace(self._info, driver_url=engine.driver_url, app_id=engine.app_id))
+        if not engine.wait_for_executors(_EXECUTOR_SECONDS, self._starting):
             _log.warning("no executor yet", waited=_EXECUTOR_SECONDS)
             return
         alone = not any(other.revision < self._info.revision for other in self._link.view.others)
         alone = alone and (self._replica is None or not self._replica.others_run(time.time()))
         if alone and (self._data is None or self._data.there()):
             return  # Nobody runs the job meanwhile: the sooner its first batch, the better.
-        done = rehearse(
-            job,
-            master=options.master,
-            conf=options.settings,
-            folder=scratch,
-            cores=options.executor_cores or options.cores,
-            timeout=_REHEARSAL_SECONDS,
-        )
-        if not done:
-            _log.warning("rehearsal not done in time", seconds=_REHEARSAL_SECONDS)
+        if not engine.rehearse(job):
+            _log.warning("rehearsal not done in time")
 
     def _check_continuation(self, job: Job) -> None:
         """Refuse a job that cannot go on from where it is before its predecessor stops for it."""
-        from penstock.spark.run import check_folder
+        from penstock.engine.job_start import check_folder
 
         holder = current(self._base)
         fresh = self._instance.assignment.fresh
@@ -222,7 +213,7 @@ class Worker:
         drained = self._handle is not None and whole and drains(view) and self._handle.drained()
         return replace(me, drained=drained)
 
-    def _take_over(self, job: Job, options: DriverOptions, reason: str) -> None:
+    def _take_over(self, job: Job, reason: str) -> None:
         instance = self._instance
         claim = Claim(instance.revision, instance.attempt)
         assignment = instance.assignment
@@ -238,26 +229,18 @@ class Worker:
             if decision.step is Step.STOP:
                 raise _LeavingError(decision)
         self._giving_way.end()
-        self._start(job, options)
+        self._start(job)
         self._enter("running")
 
-    def _start(self, job: Job, options: DriverOptions) -> None:
+    def _start(self, job: Job) -> None:
         """Start the query; one of several replicas comes in before."""
-        from penstock.spark.run import start
-
         assert self.place is not None, "taken over before"
         if self._replica is not None:
             self._replica.come_in(self._look_up)
-        self._handle = start(
-            job,
-            master=options.master,
-            conf=options.settings,
-            folder=self.place,
-            taken=True,
-            member=self._replica.member if self._replica is not None else None,
-        )
+        member = self._replica.member if self._replica is not None else None
+        self._handle = self._engine.start(job, self.place, member)
 
-    def _carry_on(self, job: Job, options: DriverOptions) -> Decision:
+    def _carry_on(self, job: Job) -> Decision:
         """Run the job, from a snapshot of another replica if this one cannot go on from what it has."""
         while True:
             try:
@@ -271,7 +254,7 @@ class Worker:
                 handle, self._handle = self._handle, None
                 with suppress(PenstockError):  # What ended it is known.
                     handle.stop()
-                self._start(job, options)
+                self._start(job)
 
     def _leave(self, decision: Decision) -> Decision:
         self._enter("stopping")
@@ -331,11 +314,11 @@ class Worker:
         self._link.tell(info)
 
     def _beat(self, *, at_once: bool = False) -> None:
-        """Leave word for the supervisor about once a second, as long as Java answers."""
+        """Leave word for the supervisor about once a second, as long as the engine answers."""
         now = time.monotonic()
         if not at_once and now - self._beaten < _BEAT:
             return
-        if self._driver is not None and not self._driver.answers():
+        if not self._engine.answers():
             return
         self._beaten = now
         joined = self._replica.look() if self._replica is not None else None
@@ -373,20 +356,6 @@ def _progress_of(done: Progress, report: Report, lag: int | None, at: float) -> 
         lag,
         report.batch_seconds,
         at,
-    )
-
-
-def _options(instance: Instance) -> DriverOptions:
-    from penstock.spark.cluster_session import DriverOptions
-
-    assignment = instance.assignment
-    return DriverOptions(
-        host=instance.host,
-        cores=assignment.cores,
-        memory=assignment.memory,
-        executor_cores=sum(slot.cores for slot in assignment.executors),
-        spark_master=assignment.spark_master,
-        conf=assignment.conf,
     )
 
 

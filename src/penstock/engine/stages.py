@@ -33,7 +33,7 @@ from penstock.engine.packing import pack, unpack
 from penstock.engine.reading import read_source
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import BucketState, UnkeepableStateError
-from penstock.engine.summary import StateHead, TaskSummary
+from penstock.engine.summary import Part, StateHead, TaskSummary
 from penstock.errors import PenstockError, TaskError, cause_of, trace_of
 
 PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
@@ -54,6 +54,10 @@ class DirectPart:
     batch: int
     number: int
     end: dict[str, Any]
+    planned: int = 1
+    """How many parts the batch has."""
+    empty: bool = False
+    """Whether there is nothing to do: the batch is in the ledger already, or it reads nothing."""
     source: str | None = None
     split: Any = None
     feedback: str | None = None
@@ -71,15 +75,19 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
     scope = Scope(blueprint.job, program.names, part.batch, part.clock.now, "part", part.number)
     flow = Flow(program, scope, uuid4().hex, gate)
     flow.begin(f"p{part.number}")
+    sent: dict[int, int] = {}
     try:
         if part.heads is not None and blueprint.plan.needs_exchange:
             for bucket in range(blueprint.buckets):
+                sent[bucket] = 1
                 yield bucket, HEADS, pack((part.batch, part.heads.get(bucket), part.clock))
         with ctx.within(scope):
-            yield from _placed(_work(program, flow, part), part.number, count())
+            yield from _placed(_work(program, flow, part), part.number, count(), sent)
         summary = flow.summary
     except Exception as error:
         summary = failed(program, part.batch, error)
+    summary.part = Part(part.number, part.planned, part.empty)
+    summary.rows_sent = sent
     summary.end = part.end
     summary.clock = part.clock if part.heads is not None else None
     yield part.number % blueprint.buckets, SUMMARY, _seal(program, summary)
@@ -92,12 +100,14 @@ def run_resumed(
     gate = Gate(program.blueprint, clock, program.blueprint.vertices[vertex].name, ordered=False)
     scope = Scope(program.blueprint.job, program.names, batch, clock.now, f"behind {vertex}", number)
     flow = Flow(program, scope, uuid4().hex, gate)
+    sent: dict[int, int] = {}
     try:
         with ctx.within(scope):
-            yield from _placed(_resume(program, flow, vertex, chunks), _RESUMED, repeat(0))
+            yield from _placed(_resume(program, flow, vertex, chunks), _RESUMED, repeat(0), sent)
         summary = flow.summary
     except Exception as error:
         summary = failed(program, batch, error)
+    summary.rows_sent = sent
     yield 0, SUMMARY, _seal(program, summary)
 
 
@@ -119,9 +129,11 @@ def _resume(program: Program, flow: Flow, vertex: int, chunks: Iterable[Columns]
     yield from _rest(program, flow)
 
 
-def _placed(rows: Iterable[Row], part: int, numbers: Iterator[int]) -> Iterator[Row]:
-    """Give parcels their places."""
+def _placed(rows: Iterable[Row], part: int, numbers: Iterator[int], sent: dict[int, int]) -> Iterator[Row]:
+    """Give parcels their places, and count the rows for each bucket."""
     for bucket, kind, data in rows:
+        if kind != NATIVE:
+            sent[bucket] = sent.get(bucket, 0) + 1
         yield bucket, kind, _PLACE.pack(part, next(numbers)) + data if kind == PARCEL else data
 
 
@@ -150,10 +162,13 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
     heads: dict[int, StateHead | None] = {}
     parcels: dict[int, list[bytes]] = {}
     highs: Highs = {}
+    received: dict[int, int] = {}
     batch = -1
     clock: Clock | None = None
     try:
         for bucket, kind, data in rows:
+            if kind != SUMMARY:
+                received[bucket] = received.get(bucket, 0) + 1
             if kind == PARCEL:
                 parcels.setdefault(bucket, []).append(data)
             elif kind == HEADS:
@@ -169,6 +184,8 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
             summary = _run_buckets(program, scope, _Arrived(heads, parcels, highs, clock))
     except Exception as error:
         summary = failed(program, batch, error)
+    summary.buckets = tuple(sorted(heads))
+    summary.rows_received = received
     yield 0, SUMMARY, _seal(program, summary)
 
 

@@ -23,11 +23,30 @@ class StateHead:
     depth: int
 
 
+@dataclass(frozen=True)
+class Part:
+    """Which part of a batch a task has run, before the shuffle."""
+
+    number: int
+    planned: int
+    """How many parts the batch has."""
+    empty: bool = False
+    """Whether it is the only part of a batch for which there is nothing to do."""
+
+
 @dataclass
 class TaskSummary:
-    """One for each Spark task and batch."""
+    """What one task says of a batch, or all of them together."""
 
     batch: int
+    part: Part | None = None
+    """The part that it speaks for; None behind the shuffle and behind vertices of Spark's own."""
+    buckets: tuple[int, ...] = ()
+    """The buckets that a task behind the shuffle has run."""
+    rows_sent: dict[int, int] = field(default_factory=dict)
+    """By bucket, how many rows a task has sent through the shuffle."""
+    rows_received: dict[int, int] = field(default_factory=dict)
+    """By bucket, how many rows a task has got out of the shuffle."""
     end: dict[str, Any] = field(default_factory=dict)
     records_in: dict[int, int] = field(default_factory=dict)
     records_out: dict[int, int] = field(default_factory=dict)
@@ -51,6 +70,11 @@ class TaskSummary:
     """By vertex, of the states that the batch has changed; likewise."""
     failure: Exception | None = None
 
+    @property
+    def empty(self) -> bool:
+        """Whether there was nothing to do: the batch was in the ledger already, or it reads nothing."""
+        return self.part is not None and self.part.empty
+
     def note(self, stream: str, entry: SideEntry) -> None:
         """Count a record that went into a side stream."""
         counts = self.side.setdefault(stream, {})
@@ -61,6 +85,7 @@ class TaskSummary:
 
     def absorb(self, other: TaskSummary) -> None:
         """Add what another task of the same batch has to tell."""
+        self.part = self.part or other.part
         self.end = self.end or other.end
         self.clock = self.clock or other.clock
         for mine, theirs in (

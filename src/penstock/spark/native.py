@@ -13,21 +13,22 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.columns import Columns
+from penstock.engine.batch_result import merge_result
 from penstock.engine.blueprint import Blueprint, VertexSpec
 from penstock.engine.clock import Clock, Times
 from penstock.engine.digest import add_digests
 from penstock.engine.ledger import Entry
 from penstock.engine.natives import runs_in_spark, writes_in_spark
-from penstock.engine.packing import unpack
 from penstock.engine.positions import Positions
-from penstock.engine.stages import NATIVE, SUMMARY, failure_row, run_resumed
-from penstock.engine.summary import TaskSummary
+from penstock.engine.shipping import program_of
+from penstock.engine.stages import NATIVE, failure_row, run_resumed
+from penstock.engine.summary import Part, TaskSummary
 from penstock.errors import PenstockError, TaskError, cause_of, connecting, trace_of
+from penstock.spark.collecting import collect_rows, is_java_lost
 from penstock.spark.frames import make_frame, quiet, sentence, task_error, with_ends
 from penstock.spark.native_files import read_files, row_count, write_files
 from penstock.spark.row_digest import RowDigest
 from penstock.spark.rows import row_schema, to_batches
-from penstock.spark.shipping import program_of
 
 _ARROW = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -51,13 +52,14 @@ class NativeHalf:
             blueprint.vertices[index].name: blueprint.vertices[index] for index in blueprint.plan.native.order
         }
 
-    def run(self, frame: Any, before: Entry | None, summary: TaskSummary) -> None:
-        """Run the batch that follows another one, and add to its summary what it has done."""
+    def run(self, frame: Any, before: Entry | None) -> TaskSummary:
+        """Run the batch that follows another one, and return what it has done."""
         note = json.loads(self.blueprint.folders.planned.read_text())
-        summary.end = note["end"]
-        if note["happened"]:
-            return
         end = note["end"]
+        summary = TaskSummary(note["batch"], end=end)
+        if note["empty"]:
+            summary.part = Part(0, 1, empty=True)
+            return summary
         times = Times.of(before.times if before is not None else None)
         clock = Clock(end.get("now", 0.0), bool(end.get("flush")), times)
         batch = _Batch(self, frame, note, clock, summary)
@@ -67,9 +69,12 @@ class NativeHalf:
         except PenstockError:
             raise
         except Exception as error:
+            if is_java_lost(error):
+                raise
             raise task_error(self.blueprint.job, self.natives, error) from error
         finally:
             batch.close()
+        return summary
 
 
 class _Batch:
@@ -221,9 +226,15 @@ class _Batch:
         if self._half.keyed is not None:
             rows = self._half.keyed(rows)
         assert rows is not None
-        for _, kind, data in rows.collect():
-            assert kind == SUMMARY, "only summaries leave a batch"
-            self._summary.absorb(unpack(bytes(data))[0])
+        job, batch = self._blueprint.job, self._note["batch"]
+        # The plan knows nothing of the tasks behind Spark's own vertices: Spark itself has to count them.
+        result = collect_rows(rows, job, batch, counted=True)
+        self._summary.absorb(merge_result(self._blueprint, batch, result, planned=self._planned))
+
+    @property
+    def _planned(self) -> int:
+        """How many parts the direct half has in this batch; one that reads nothing where only buckets run."""
+        return int(self._note["parts"]) or int(self._plan.needs_exchange)
 
 
 def _resumed(packed: bytes, batch: int, vertex: int, clock: Clock) -> Any:

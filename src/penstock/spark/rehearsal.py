@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.blueprint import draw
+from penstock.engine.handle import Handle
 from penstock.graph.job import Job
 from penstock.graph.tasks import Count
 from penstock.graph.vertex import SIDE_STREAMS
-from penstock.spark.handle import Handle
+from penstock.spark.runtime import SparkRuntime
 
 
 def rehearse(
@@ -30,5 +32,6 @@ def rehearse(
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=folder) as place:
         sides = {stream: MemorySink() for stream in SIDE_STREAMS}
         blueprint = draw(job, folder=Path(place), buckets=1, sides=sides)
-        with Handle.begin(job, lambda _: blueprint, master=master, conf=conf) as handle:
+        open_runtime = partial(SparkRuntime.open, job, master, conf)
+        with Handle.begin(job, lambda _: blueprint, open_runtime) as handle:
             return handle.follow("drained", timeout)

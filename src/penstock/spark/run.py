@@ -1,30 +1,19 @@
-"""Runs a job: gives it a folder of its own, starts it there and follows it."""
+"""Runs a job on Spark: starts it in a folder of its own and follows it."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.log_ends import LogSink
 from penstock.engine.agreement.member import Member
-from penstock.engine.blueprint import Blueprint, Folders, draw
-from penstock.engine.ledger import Ledger
+from penstock.engine.handle import Handle, is_duration
+from penstock.engine.job_start import start_job
 from penstock.engine.report import Report
-from penstock.errors import JobFailedError, SettingError
-from penstock.graph.ends import Source
+from penstock.errors import SettingError
 from penstock.graph.job import Job
-from penstock.graph.vertex import SIDE_STREAMS
-from penstock.log import home
-from penstock.spark.handle import Handle, is_duration
-from penstock.spark.launch import check_continuation
+from penstock.spark.runtime import SparkRuntime
 
 
 def run(
@@ -69,91 +58,15 @@ def start(
     over from another process is never made anew when it is gone. A ``member`` runs the batches that it and
     the other replicas of the job agree on.
     """
-    job.validate()
-    with ExitStack() as kept, _told(job):
-        place, lasting = kept.enter_context(_job_folder(job, folder, fresh, taken))
-
-        def drawing(job: Job) -> Blueprint:
-            sides = {stream: LogSink(f"{job.name}.{stream}", lenient=True) for stream in SIDE_STREAMS}
-            drawn = draw(job, folder=place, buckets=1, sides=sides)
-            folders = replace(drawn.folders, taken=taken)
-            return replace(drawn, lasting=lasting, folders=folders, member=member)
-
-        handle = Handle.begin(job, drawing, master=master, conf=conf, on_progress=on_progress)
-        handle.kept = kept.pop_all()
-        return handle
-
-
-def check_folder(job: Job, folder: Path) -> None:
-    """Raise IncompatibleJobError when a job could not go on from what another process does in a folder.
-
-    Records on their way through a loop are no obstacle: that process lets them out before it stops.
-    """
-    folders = Folders(str(folder))
-    try:
-        last = Ledger(folders.ledger).latest()
-        structure = json.loads(folders.structure.read_text())
-    except FileNotFoundError:
-        return  # Nothing has happened yet, or the folder has just been taken over.
-    if last is not None:
-        check_continuation(job, structure, folders, replace(last, feedback=[]))
-
-
-def follow(
-    job: Job,
-    blueprint: Blueprint,
-    until: str | float | None,
-    *,
-    master: str | None = None,
-    conf: Mapping[str, object] | None = None,
-    on_progress: Callable[[Report], None] | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> Report:
-    """Run a blueprint in the folder it names, which must be this process's own."""
-    with Handle.begin(job, lambda _: blueprint, master=master, conf=conf, on_progress=on_progress) as handle:
-        handle.follow(until, stop=stop)
-    return handle.report
-
-
-@contextmanager
-def _told(job: Job) -> Iterator[None]:
-    """Say of a disk that refuses which job it keeps from starting."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise JobFailedError(f"job {job.name!r} cannot start: {error}") from error
-
-
-@contextmanager
-def _job_folder(job: Job, folder: str | Path | None, fresh: bool, taken: bool) -> Iterator[tuple[Path, bool]]:
-    """Give a run its folder, which no other run has at the same time; say whether it will last."""
-    lasting = all(vertex.operator.durable for vertex in job.vertices if isinstance(vertex.operator, Source))
-    if folder is None and not lasting:
-        place = Path(tempfile.mkdtemp(prefix="penstock-"))
-        try:
-            yield place, False
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-        return
-    place = Path(folder) if folder is not None else home() / "jobs" / job.name
-    if not taken:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise JobFailedError(f"job {job.name!r} is running already: another run has {place}") from None
-        if fresh:
-            for name in os.listdir(place):
-                if name != "lock":
-                    path = place / name
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-        yield place, True
-    finally:
-        os.close(descriptor)
+    return start_job(
+        job,
+        partial(SparkRuntime.open, job, master, conf),
+        folder=folder,
+        fresh=fresh,
+        taken=taken,
+        member=member,
+        on_progress=on_progress,
+    )
 
 
 def _check_until(until: Any) -> None:

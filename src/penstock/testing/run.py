@@ -1,21 +1,27 @@
-"""Runs a job over lists. The Spark session is started once and kept, so only the first test waits for it."""
+"""Runs a job over lists: on Spark, whose session is started once and kept, or in this process without it."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.blueprint import draw
+from penstock.engine.handle import Handle
 from penstock.engine.report import Report
+from penstock.engine.runtime import Runtime
 from penstock.engine.side import Discarded, Failed, Late
 from penstock.errors import SettingError
 from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE, SIDE_STREAMS
 from penstock.record import Record
+from penstock.testing.local_engine import LocalRuntime, refuse_native
+
+ENGINES = ("spark", "local")
 
 
 class Result(Mapping[str, "list[Record]"]):
@@ -56,6 +62,7 @@ def run(
     *,
     partitions: int = 1,
     batch: int | None = None,
+    engine: str = "spark",
     master: str | None = None,
     conf: Mapping[str, object] | None = None,
 ) -> Result:
@@ -64,7 +71,17 @@ def run(
     The feed gives each source, by name, its items: values, ``(key, value)`` pairs or records. All of them
     make one batch, unless ``batch`` says how many records one takes at the most; ``partitions`` says
     how many tasks read them.
+
+    ``engine="local"`` runs the job in this process, in milliseconds and without Java. Batches are planned,
+    computed and committed by the same code as on Spark; vertices that Spark itself runs (``ps.Sql``,
+    ``ps.DataFrameTask``) are refused, and ``master`` and ``conf`` have no meaning.
     """
+    if engine not in ENGINES:
+        raise SettingError(f"engine takes {' or '.join(map(repr, ENGINES))}, not {engine!r}")
+    if engine == "local" and (master is not None or conf is not None):
+        raise SettingError(
+            "engine='local' takes neither master nor conf: there is no Spark that they are for"
+        )
     job.validate()
     feed = dict(feed or {})
     unknown = sorted(set(feed) - set(job.sources))
@@ -78,17 +95,16 @@ def run(
     sinks = {name: MemorySink() for name in job.sinks}
     sides = {stream: MemorySink() for stream in SIDE_STREAMS}
 
-    from penstock.spark.run import follow
-
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
         blueprint = draw(job, folder=Path(folder) / job.name, buckets=1, sides=sides)
-        report = follow(
-            job,
-            blueprint.with_ends({**ends, **sinks}),
-            "drained",
-            master=master or "local[2]",
-            conf=conf,
-        )
+        blueprint = blueprint.with_ends({**ends, **sinks})
+        if engine == "local":
+            refuse_native(blueprint)
+        open_runtime: Callable[[], Runtime]
+        open_runtime = LocalRuntime if engine == "local" else partial(_open_spark, job, master, conf)
+        with Handle.begin(job, lambda _: blueprint, open_runtime) as handle:
+            handle.follow("drained")
+        report = handle.report
     return Result(
         {name: sink.records for name, sink in sinks.items()},
         [Discarded.from_record(record) for record in sides[DISCARDED].records],
@@ -96,3 +112,9 @@ def run(
         [Failed.from_record(record) for record in sides[ERRORS].records],
         report,
     )
+
+
+def _open_spark(job: Job, master: str | None, conf: Mapping[str, object] | None) -> Runtime:
+    from penstock.spark.runtime import SparkRuntime
+
+    return SparkRuntime.open(job, master or "local[2]", conf)

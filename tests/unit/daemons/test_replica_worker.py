@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from penstock.daemons import membership, worker_run
 from penstock.daemons.following import Decision
 from penstock.daemons.giving_way import GivingWay
 from penstock.daemons.instance import Instance
+from penstock.daemons.worker_engine import SparkEngine
 from penstock.daemons.worker_link import Link
 from penstock.daemons.worker_run import Worker
 from penstock.engine.agreement.folder import Agreement, Charter, Plan, Standing
@@ -67,8 +67,8 @@ class World:
     started: list[tuple[Pretended, Member, int]] = field(default_factory=list)
     """Each with the last batch that was in its folder when it started."""
 
-    def start(self, job: ps.Job, *, folder: Path, member: Member, **_: Any) -> Pretended:
-        """Stand for :func:`penstock.spark.run.start`."""
+    def start(self, folder: Path, member: Member) -> Pretended:
+        """Stand for :meth:`SparkEngine.start`."""
         handle = Pretended(self.ends.pop(0) if self.ends else None)
         self.started.append((handle, member, Ledger(folder / "ledger").latest_batch()))
         return handle
@@ -130,8 +130,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         agreement.propose(Plan(batch, {"batch": batch + 1}, "job", 0.0))
         Ledger(first / "ledger").commit(Entry(batch, {"batch": batch + 1, "sources": {}}))
     world = _world(tmp_path, ASSIGNMENT)
-    monkeypatch.setattr("penstock.spark.run.start", world.start)
-    monkeypatch.setattr(Worker, "_start_spark", lambda *_: None)
+    monkeypatch.setattr(SparkEngine, "start", _started_by(world))
+    monkeypatch.setattr(Worker, "_start_engine", lambda *_: None)
     monkeypatch.setattr(worker_run, "_BEAT", 0.01)
     monkeypatch.setattr(worker_run, "_GOODBYE_SECONDS", 0.1)
     monkeypatch.setattr(membership, "_KEEP_UP", 0.0)
@@ -149,6 +149,15 @@ def _world(folder: Path, assignment: Assignment) -> World:
     instance = Instance("job~1", "n1", "h", 2, 1, "c", "/", "k", str(folder), "b", assignment)
     ring = open_keyring(folder / "keys", create=True)
     return World(folder, Worker(instance_folder, instance, ring, lambda: MemoryStore(ensemble)), store)
+
+
+def _started_by(world: World) -> Callable[..., Pretended]:
+    """Return a method that has a world start jobs."""
+
+    def start(engine: SparkEngine, job: ps.Job, folder: Path, member: Member) -> Pretended:
+        return world.start(folder, member)
+
+    return start
 
 
 def _stray(batch: int) -> StrayedError:
@@ -199,7 +208,7 @@ def test_a_replica_gives_way_to_others_until_it_comes_in(
 ) -> None:
     happened: list[str] = []
     monkeypatch.setattr(GivingWay, "begin", lambda _: happened.append("gives way"))
-    monkeypatch.setattr(Worker, "_start_spark", lambda *_: happened.append("starts Spark"))
+    monkeypatch.setattr(Worker, "_start_engine", lambda *_: happened.append("starts Spark"))
     monkeypatch.setattr(GivingWay, "end", lambda _: happened.append("does not"))
     if running:
         agreement = Agreement(world.folder / "agreements" / "job" / "0")
@@ -259,7 +268,7 @@ def test_who_stands_by_is_ready_and_runs_when_it_is_told_to(
 ) -> None:
     waiting = replace(ASSIGNMENT, membership=Membership(1, runs=False))
     standby = _world(tmp_path, waiting)
-    monkeypatch.setattr("penstock.spark.run.start", standby.start)
+    monkeypatch.setattr(SparkEngine, "start", _started_by(standby))
     running = standby.run()
     try:
         _wait(lambda: (info := standby.info()) is not None and info.joined and info.joined.batch == 9)
@@ -281,7 +290,7 @@ def test_who_stands_by_leaves_when_the_job_is_ended(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standby = _world(tmp_path, replace(ASSIGNMENT, membership=Membership(1, runs=False)))
-    monkeypatch.setattr("penstock.spark.run.start", standby.start)
+    monkeypatch.setattr(SparkEngine, "start", _started_by(standby))
     running = standby.run()
     _wait(lambda: (info := standby.info()) is not None and info.joined and info.joined.batch == 9)
     standby.store.delete(PLACE)
@@ -296,7 +305,7 @@ def test_who_waits_for_the_first_leaves_when_it_is_asked_to(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = _world(tmp_path, replace(ASSIGNMENT, membership=Membership(1, lineage=1)))
-    monkeypatch.setattr("penstock.spark.run.start", other.start)
+    monkeypatch.setattr(SparkEngine, "start", _started_by(other))
     running = other.run()
     _wait(lambda: other.worker.place is not None)
     decision = running.end()

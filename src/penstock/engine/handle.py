@@ -11,17 +11,15 @@ from types import TracebackType
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
+from penstock.engine.launch import launch, prepare, settle
+from penstock.engine.replacement import Reconfigured, replace_query
 from penstock.engine.report import Report
+from penstock.engine.runtime import Query, Runtime
 from penstock.errors import SettingError
 from penstock.graph.copying import changed_copy
 from penstock.graph.job import Job
 from penstock.graph.on_error import Retry
 from penstock.graph.qos import QoS
-from penstock.spark.launch import launch, prepare, settle
-from penstock.spark.query import JobQuery
-from penstock.spark.replacing import Reconfigured, replace_query
-from penstock.spark.session import open_session
-from penstock.spark.settings import settings_for
 
 _LOOK = 0.25
 """How often, in seconds, a wait looks up: for its deadline and for a query that has died."""
@@ -33,7 +31,7 @@ Drawing = Callable[[Job], Blueprint]
 class Handle:
     """A running job, as :func:`penstock.start` returns it. As a context manager it stops the job at the end.
 
-    Batches run in threads of Spark's own. What goes wrong in them is raised by :meth:`wait`, :meth:`check`
+    Batches run in threads of their own. What goes wrong in them is raised by :meth:`wait`, :meth:`check`
     and :meth:`stop`, once, in the thread that calls.
     """
 
@@ -41,15 +39,15 @@ class Handle:
         self,
         job: Job,
         drawing: Drawing,
-        session: Any,
-        query: JobQuery,
+        runtime: Runtime,
+        query: Query,
         on_progress: Callable[[Report], None] | None,
     ) -> None:
         self.kept = ExitStack()
         """What the job holds while it runs: its folder."""
         self._job = job
         self._drawing = drawing
-        self._session = session
+        self._runtime = runtime
         self._query = query
         self._on_progress = on_progress
         self._started = time.monotonic()
@@ -63,18 +61,17 @@ class Handle:
         cls,
         job: Job,
         drawing: Drawing,
+        open_runtime: Callable[[], Runtime],
         *,
-        master: str | None = None,
-        conf: Mapping[str, object] | None = None,
         on_progress: Callable[[Report], None] | None = None,
     ) -> Handle:
         """Start a job in the folder in which it is drawn, which must be this process's own."""
         blueprint = drawing(job)
         last = settle(job, blueprint)
-        session = open_session(master, settings_for(job, master), job.spark, conf)
-        query = prepare(session, blueprint, job.parallelism or (last.buckets if last else None))
+        runtime = open_runtime()
+        query = prepare(runtime, blueprint, job.parallelism or (last.buckets if last else None))
         launch(job, query, last)
-        handle = cls(job, drawing, session, query, on_progress)
+        handle = cls(job, drawing, runtime, query, on_progress)
         atexit.register(handle._leave)
         return handle
 
@@ -86,7 +83,7 @@ class Handle:
     @property
     def report(self) -> Report:
         """What the job has done since it was started, whatever was reconfigured meanwhile."""
-        return self._query.report
+        return self._query.batches.report
 
     @property
     def running(self) -> bool:
@@ -97,7 +94,7 @@ class Handle:
     def drained(self) -> bool:
         """Whether everything that the sources have at this moment is processed, loops included."""
         with self._lock:
-            return self._query.drained
+            return self._query.batches.drained
 
     def check(self) -> None:
         """Raise what ended the job, if anything has."""
@@ -146,21 +143,21 @@ class Handle:
                 return True
             if timeout is not None and waited >= timeout:
                 return False
-            with self._query.changed:
+            with self._query.batches.changed:
                 if self.report.batches == seen:
-                    self._query.changed.wait(_LOOK)
+                    self._query.batches.changed.wait(_LOOK)
                 seen = self.report.batches
 
     def doze(self, seconds: float) -> None:
         """Wait until a batch has ended or the query itself, but no longer than this."""
-        with self._query.changed:
-            self._query.changed.wait(seconds)
+        with self._query.batches.changed:
+            self._query.batches.changed.wait(seconds)
 
     @property
     def lag(self) -> int | None:
         """How many records wait in the sources at this moment, as far as they can tell."""
         with self._lock:
-            return self._query.lag
+            return self._query.batches.lag
 
     def _look(self) -> None:
         report = self.report
@@ -168,7 +165,7 @@ class Handle:
             report.seconds = time.monotonic() - self._started
         if self._on_progress is not None:
             with self._lock:
-                report.lag = self._query.lag
+                report.lag = self._query.batches.lag
             self._on_progress(report)
 
     def reconfigure(
@@ -207,7 +204,7 @@ class Handle:
                 raise SettingError(f"job {self._job.name!r} does not run any more: start it as it shall be")
             self.check()
             new = job if job is not None else changed_copy(self._job, **given)
-            replaced = replace_query(self._session, self._query, self._job, new, self._drawing)
+            replaced = replace_query(self._runtime, self._query, self._job, new, self._drawing)
             self._query, self._job = replaced.query, replaced.job
             if replaced.failure is not None:
                 raise replaced.failure
@@ -238,9 +235,9 @@ class Handle:
                 self._raised = True
                 raise failure
             with suppress(Exception):
-                self.report.lag = self._query.lag
-        with self._query.changed:
-            self._query.changed.notify_all()
+                self.report.lag = self._query.batches.lag
+        with self._query.batches.changed:
+            self._query.batches.changed.notify_all()
 
     def _leave(self) -> None:
         """Stop because the program ends: there is nobody left to tell what went wrong."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock.engine.blueprint import Blueprint
+from penstock.engine.launch import check_continuation, launch, prepare, settle, write_structure
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
+from penstock.engine.runtime import Query, Runtime
 from penstock.errors import IncompatibleJobError
 from penstock.graph.changes import differences
 from penstock.graph.compatibility import same_graph
 from penstock.graph.job import Job
-from penstock.spark.launch import check_continuation, launch, prepare, settle, write_structure
-from penstock.spark.query import JobQuery
-from penstock.spark.settings import settings_for
 
 
 @dataclass(frozen=True)
@@ -36,26 +34,26 @@ class Reconfigured:
 class Replaced:
     """The query and the job that run now, and how that came."""
 
-    query: JobQuery
+    query: Query
     job: Job
     done: Reconfigured | None = None
     failure: Exception | None = None
 
 
 def replace_query(
-    session: Any, old: JobQuery, before: Job, after: Job, drawing: Callable[[Job], Blueprint]
+    runtime: Runtime, old: Query, before: Job, after: Job, drawing: Callable[[Job], Blueprint]
 ) -> Replaced:
     """Exchange the query of a job for that of another. What is refused raises, and the old query runs on."""
     called = time.monotonic()
     after.validate()
-    _check_same_run(session, before, after)
+    _check_same_run(runtime, before, after)
     blueprint = drawing(after)
     Positions(blueprint).begin()
     structure = before.to_dict()
-    if old.last is not None:
+    if old.batches.last is not None:
         # Records on their way are no obstacle yet: they are let out before the stop.
-        check_continuation(after, structure, blueprint.folders, replace(old.last, feedback=[]))
-    new = prepare(session, blueprint, after.parallelism or old.blueprint.buckets, old)
+        check_continuation(after, structure, blueprint.folders, replace(old.batches.last, feedback=[]))
+    new = prepare(runtime, blueprint, after.parallelism or old.blueprint.buckets, old)
     old.stop(let_out=not same_graph(structure, after.to_dict()))
     reached = Ledger(blueprint.folders.ledger).latest()
     try:
@@ -64,21 +62,18 @@ def replace_query(
         new.wait_until_ready()
     except Exception as error:
         new.stop()
-        return _start_again(session, old, before, reached, error)
-    seconds = new.ready_at - max(old.ended_at, called)
+        return _start_again(runtime, old, before, reached, error)
+    seconds = new.ready_at - max(old.batches.ended_at, called)
     batch = last.batch + 1 if last is not None else 0
     return Replaced(new, after, Reconfigured(seconds, batch, tuple(differences(before, after))))
 
 
-def _check_same_run(session: Any, before: Job, after: Job) -> None:
-    """Refuse what cannot change while the session and the folder stay the same."""
+def _check_same_run(runtime: Runtime, before: Job, after: Job) -> None:
+    """Refuse what cannot change while what runs the batches and the folder stay the same."""
     reasons = []
     if after.name != before.name:
         reasons.append(f"it is called {after.name!r} now: a job of another name has another folder")
-    if after.spark != before.spark:
-        reasons.append("its Spark settings have changed, and they belong to the session, which goes on")
-    if settings_for(after, session.sparkContext.master) != settings_for(before, session.sparkContext.master):
-        reasons.append(f"{after.guarantee} needs a session in which Spark repeats tasks otherwise")
+    reasons += runtime.obstacles(before, after)
     if reasons:
         lines = "".join(f"\n  - {reason}" for reason in reasons)
         raise IncompatibleJobError(
@@ -87,7 +82,7 @@ def _check_same_run(session: Any, before: Job, after: Job) -> None:
         )
 
 
-def _start_again(session: Any, old: JobQuery, job: Job, reached: Entry | None, error: Exception) -> Replaced:
+def _start_again(runtime: Runtime, old: Query, job: Job, reached: Entry | None, error: Exception) -> Replaced:
     """Start the old job again, from where it was stopped."""
     folders = old.blueprint.folders
     if Ledger(folders.ledger).latest_batch() != (reached.batch if reached is not None else -1):
@@ -95,7 +90,7 @@ def _start_again(session: Any, old: JobQuery, job: Job, reached: Entry | None, e
     try:
         write_structure(job, folders)
         last = settle(job, old.blueprint)
-        again = prepare(session, old.blueprint, old.blueprint.buckets, old)
+        again = prepare(runtime, old.blueprint, old.blueprint.buckets, old)
         launch(job, again, last)
     except Exception as another:
         error.add_note(f"The job as it was could not be started again either: {another}")

@@ -14,10 +14,10 @@ from penstock.engine.continuation import change_buckets, remove_leftovers, skipp
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
 from penstock.engine.publishing import publish
+from penstock.engine.runtime import Query, Runtime
 from penstock.errors import IncompatibleJobError, connecting
 from penstock.graph.compatibility import obstacles
 from penstock.graph.job import Job
-from penstock.spark.query import JobQuery
 
 
 def settle(job: Job, blueprint: Blueprint) -> Entry | None:
@@ -49,16 +49,13 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
 
 
 def prepare(
-    session: Any, blueprint: Blueprint, buckets: int | None, before: JobQuery | None = None
-) -> JobQuery:
+    runtime: Runtime, blueprint: Blueprint, buckets: int | None, before: Query | None = None
+) -> Query:
     """Return a query that is ready to start: its code can be sent to the workers."""
-    count = buckets or session.sparkContext.defaultParallelism
-    query = JobQuery(session, replace(blueprint, buckets=count), before)
-    query.pack()
-    return query
+    return runtime.query(replace(blueprint, buckets=buckets or runtime.parallelism), before)
 
 
-def launch(job: Job, query: JobQuery, last: Entry | None) -> None:
+def launch(job: Job, query: Query, last: Entry | None) -> None:
     """Start a query after the last batch that has happened."""
     folders, buckets = query.blueprint.folders, query.blueprint.buckets
     if last is None:

@@ -1,0 +1,115 @@
+"""Runs the batches of a job in this process, without Spark. For tests only.
+
+Batches are planned, computed, committed and published by the code that does it under Spark. What is missing
+is Spark itself: the tasks of a batch run one after another, and what Spark would shuffle is dealt out here.
+Nothing but test code can choose it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from penstock.engine.batch_planner import BatchPlanner
+from penstock.engine.batch_result import merge_result
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.flow import Program
+from penstock.engine.runtime import Query
+from penstock.engine.shipping import pack_blueprint, unpack_blueprint
+from penstock.engine.stages import DirectPart, Row, run_direct, run_keyed
+from penstock.engine.state import forget
+from penstock.engine.summary import TaskSummary
+from penstock.errors import SettingError
+from penstock.graph.job import Job
+
+_IDLE = 0.01
+"""Seconds after which the planner is asked again when there was nothing to do, as Spark does it."""
+_END_SECONDS = 60.0
+
+
+class LocalRuntime:
+    """Runs queries in threads of this process."""
+
+    def __init__(self, parallelism: int = 2) -> None:
+        self._parallelism = parallelism
+
+    @property
+    def parallelism(self) -> int:
+        """How many buckets a job has that says nothing of it."""
+        return self._parallelism
+
+    def query(self, blueprint: Blueprint, before: Query | None = None) -> LocalQuery:
+        """Return a query that is ready to start; raises SettingError for a vertex that only Spark can run."""
+        refuse_native(blueprint)
+        return LocalQuery(blueprint, before)
+
+    def obstacles(self, before: Job, after: Job) -> list[str]:  # noqa: ARG002
+        """Return nothing: there is no session whose settings could differ."""
+        return []
+
+
+def refuse_native(blueprint: Blueprint) -> None:
+    """Raise SettingError when a job has vertices that Spark itself runs."""
+    names = [blueprint.vertices[index].name for index in blueprint.plan.native.order]
+    if names:
+        listed = ", ".join(repr(name) for name in names)
+        raise SettingError(
+            f"job {blueprint.job!r} cannot run with engine='local': Spark itself runs {listed}"
+            " (ps.Sql and ps.DataFrameTask). Test it with engine='spark', which is the default"
+        )
+
+
+class LocalQuery(Query):
+    """The batches of one job, one after another in a thread."""
+
+    def __init__(self, blueprint: Blueprint, before: Query | None = None) -> None:
+        super().__init__(blueprint, before)
+        # Packed and unpacked as on the way to Spark's processes: tasks get copies of the user's objects.
+        self._planned_by = unpack_blueprint(pack_blueprint(blueprint.for_planner()))
+        self._program = Program(unpack_blueprint(pack_blueprint(blueprint.for_workers())))
+        self._thread: threading.Thread | None = None
+        self._halt = threading.Event()
+
+    def _launch(self) -> None:
+        self._thread = threading.Thread(
+            target=self._run, name=f"batches of {self.blueprint.job}", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            planner = BatchPlanner(self._planned_by)
+            offset = planner.begin()
+            while not self._halt.is_set():
+                end = planner.latest(offset)
+                if end == offset:
+                    self._halt.wait(_IDLE)
+                    continue
+                parts = planner.parts(offset, end)
+                self.batches.run_batch(lambda parts=parts: self._attempt(parts))  # type: ignore[misc]
+                offset = end
+        except Exception as error:
+            self._failure = error
+        finally:
+            forget(self.blueprint.folders.state)
+
+    def _attempt(self, parts: Sequence[DirectPart]) -> TaskSummary:
+        rows = [row for part in parts for row in run_direct(self._program, part)]
+        if self.blueprint.plan.needs_exchange:
+            rows = self._exchange(rows)
+        return merge_result(self.blueprint, parts[0].batch, rows, planned=len(parts))
+
+    def _exchange(self, rows: Sequence[Row]) -> list[Row]:
+        """Deal rows out to the tasks behind the shuffle, one for each bucket, and run these."""
+        tasks: dict[int, list[Row]] = {}
+        for row in rows:
+            tasks.setdefault(row[0], []).append(row)
+        return [row for _, given in sorted(tasks.items()) for row in run_keyed(self._program, given)]
+
+    def _is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _end(self) -> None:
+        self._halt.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_END_SECONDS)
