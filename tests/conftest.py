@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from support import java_starts
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 
-# A Spark of a test lives for seconds: Java's second compiler would take more time than it saves.
-os.environ.setdefault("PENSTOCK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+java_starts.begin()
 
 # A shell that runs the tests in the background lets them ignore signals, and with them all that they start.
 for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _default)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        terminalreporter.write_line(f"Spark processes started: {java_starts.count()}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run without the long tests that starts more Spark processes than it may."""
+    short = session.config.getoption("markexpr") == "not full"
+    if short and not hasattr(session.config, "workerinput") and java_starts.count() > java_starts.MOST:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -25,13 +26,14 @@ from penstock.errors import LogNotFoundError
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from support import lab_supervisor
+from support.engines import SPARK
+from support.waiting import DEADLINE
 
 T = TypeVar("T")
 
-DEADLINE = 240.0
-"""How long something may take that comes soon unless the machine is very busy."""
 _PORTS = range(6100, 12_000)
-_IDLE_SUPERVISOR = Path(__file__).with_name("idle_supervisor.py")
+_LAB_SUPERVISOR = Path(lab_supervisor.__file__)
 
 JOB = '''
 import penstock as ps
@@ -66,8 +68,8 @@ class Daemon:
 
     def __init__(self, cluster: Cluster, kind: str, name: str, arguments: list[str]) -> None:
         self.name = name
-        idle = kind == "supervisor" and cluster.idle
-        program = [str(_IDLE_SUPERVISOR)] if idle else ["-m", "penstock.cli.main"]
+        in_lab = kind == "supervisor" and cluster.lab
+        program = [str(_LAB_SUPERVISOR), json.dumps(cluster.lab)] if in_lab else ["-m", "penstock.cli.main"]
         self._command = [sys.executable, *program, kind, "--name", name, *arguments]
         self._cluster = cluster
         self._output = cluster.home / f"{name}.txt"
@@ -112,6 +114,8 @@ class Cluster:
     """ZooKeeper servers, masters and supervisors on this machine, each a process of its own.
 
     Nodes that are ``idle`` say so, whatever the machine does: where something is placed is then foreseeable.
+    ``engine`` is what their workers run jobs on. One that shows no sign of life for ``heartbeat`` seconds
+    is hung.
     """
 
     def __init__(
@@ -123,6 +127,8 @@ class Cluster:
         servers: int = 3,
         cores: int = 2,
         idle: bool = False,
+        engine: str = SPARK,
+        heartbeat: float | None = None,
     ) -> None:
         self.home = home
         self.environment = {**os.environ, "PENSTOCK_HOME": str(home)}
@@ -130,7 +136,13 @@ class Cluster:
         self.keyring: Keyring = open_keyring(self.folder, create=True)
         self.zookeeper = EmbeddedZooKeeper(self.folder / "zookeeper", servers=servers)
         self.cores = cores
-        self.idle = idle
+        self.engine = engine
+        self.lab: dict[str, Any] = {}
+        """What its supervisors are told that no user could tell them."""
+        if idle or heartbeat is not None or engine != SPARK:
+            self.lab = {"idle": idle, "engine": engine}
+        if heartbeat is not None:
+            self.lab["heartbeat"] = heartbeat
         self._masters, self._nodes = masters, nodes
         self.masters: list[Daemon] = []
         self.supervisors: dict[str, Daemon] = {}
@@ -421,9 +433,11 @@ def written(home: Path, job: str) -> int:
 
 
 @contextmanager
-def running_cluster(home: Path, *, idle: bool = False, **sizes: int) -> Iterator[Cluster]:
+def running_cluster(
+    home: Path, *, idle: bool = False, engine: str = SPARK, heartbeat: float | None = None, **sizes: int
+) -> Iterator[Cluster]:
     """A cluster that is ended whatever happens."""
-    cluster = Cluster(home, idle=idle, **sizes)
+    cluster = Cluster(home, idle=idle, engine=engine, heartbeat=heartbeat, **sizes)
     try:
         cluster.start()
         yield cluster

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from clusters import DEADLINE, JOB, Cluster, committed, records_in, until
+from clusters import JOB, Cluster, committed, records_in, until
 
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
@@ -27,6 +27,7 @@ from penstock.record import Record
 from penstock.snapshots.manifest import Manifest
 from penstock.snapshots.restoring import Restored, restored
 from penstock.snapshots.store import SnapshotStore
+from support.waiting import DEADLINE
 
 NAME = "held"
 T = TypeVar("T")

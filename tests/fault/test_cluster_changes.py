@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from clusters import JOB, Cluster, Feeder, check_exact, outputs, running_cluster, until, wait_for_outputs
 
+from support.engines import EITHER, LOCAL
+
 NAME = "changing"
 
 SECOND = JOB.replace("(seen + n, value)", "(seen + n, value, 'second')")
@@ -35,10 +37,13 @@ source >> job.task("tally", lambda r: r.value) >> job.sink("out", ps.LogSink("{n
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=EITHER)
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("cluster")
+    # A worker without Spark beats within a second of its start: it need not be given half a minute.
+    heartbeat = 5.0 if request.param == LOCAL else None
     with running_cluster(
-        tmp_path_factory.mktemp("cluster"), nodes=2, masters=1, servers=1, cores=4
+        home, nodes=2, masters=1, servers=1, cores=4, engine=request.param, heartbeat=heartbeat
     ) as running:
         yield running
 

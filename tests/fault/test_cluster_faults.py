@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from clusters import (
-    DEADLINE,
     Cluster,
     Feeder,
     check_exact,
@@ -24,8 +23,9 @@ from clusters import (
     until,
     wait_for_outputs,
 )
-from stalls import within
 from worker_lab import java_of
+
+from support.waiting import DEADLINE, promised
 
 LEADER_SECONDS = 10.0
 MOVE_SECONDS = 20.0
@@ -65,15 +65,15 @@ def _new_leader(cluster: Cluster, before: str) -> None:
         led = cluster.leader()
         return led is not None and led.name != before
 
-    within(LEADER_SECONDS, leads, "another leader", cluster.home)
+    promised(LEADER_SECONDS, "another leader", leads, cluster.home)
 
 
 def _another(cluster: Cluster, driver: psutil.Process) -> None:
     """Wait for another process of the job, when one has died."""
-    within(
+    promised(
         MOVE_SECONDS,
-        lambda: [one.pid for one in cluster.drivers("faults")] not in ([], [driver.pid]),
         "another worker",
+        lambda: [one.pid for one in cluster.drivers("faults")] not in ([], [driver.pid]),
         cluster.home,
     )
 
@@ -139,10 +139,10 @@ def test_every_process_of_a_node_is_killed(cluster: Cluster) -> None:
     worker = until(lambda: cluster.worker("faults"), "a worker")
     began = time.monotonic()
     cluster.kill_node(worker["node"])
-    within(
+    promised(
         MOVE_SECONDS,
-        lambda: [one for one in cluster.drivers("faults") if one.is_running()],
         "a worker elsewhere is started",
+        lambda: [one for one in cluster.drivers("faults") if one.is_running()],
         cluster.home,
     )
     until(
@@ -158,7 +158,7 @@ def test_one_zookeeper_server_is_killed(cluster: Cluster) -> None:
     [driver] = cluster.drivers("faults")
     os.kill(cluster.zookeeper.pids()[1], signal.SIGKILL)
     until(cluster.batches_advance("faults"), "the job goes on")
-    within(LEADER_SECONDS, cluster.leader, "a leader", cluster.home)
+    promised(LEADER_SECONDS, "a leader", cluster.leader, cluster.home)
     cluster.zookeeper.start()
     cluster.zookeeper.wait_ready(timeout=DEADLINE)
     assert [one.pid for one in cluster.drivers("faults")] == [driver.pid]

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -19,6 +20,9 @@ from penstock.cli.daemon import (
 )
 from penstock.cluster.documents import NodeInfo
 from penstock.keyring import open_keyring, signing_key
+
+if TYPE_CHECKING:
+    from penstock.daemons.supervisor import SupervisorSettings
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,17 @@ class SupervisorOptions:
 
 
 @daemon_errors
-def run(info: NodeInfo, options: SupervisorOptions, worker_module: str | None = None) -> None:
-    """Supervise a node until told to stop. Tests may have it start other workers than Spark's."""
+def run(
+    info: NodeInfo,
+    options: SupervisorOptions,
+    *,
+    worker_module: str | None = None,
+    settings: SupervisorSettings | None = None,
+) -> None:
+    """Supervise a node until told to stop.
+
+    Tests may have it start workers without Spark, and be less patient with them.
+    """
     spare_memory()
     from penstock import logs
     from penstock.bundles.blobs import BlobFolder
@@ -69,7 +82,12 @@ def run(info: NodeInfo, options: SupervisorOptions, worker_module: str | None = 
                     node, OsProcesses(), keyring, unpacked, worker_module=worker_module or WORKER_MODULE
                 )
                 daemon = Supervisor(
-                    store, info, instances, Machine(), is_dead=lambda other: is_dead(other, info)
+                    store,
+                    info,
+                    instances,
+                    Machine(),
+                    settings=settings,
+                    is_dead=lambda other: is_dead(other, info),
                 )
                 snapshots = SnapshotStore(folder / "snapshots")
                 snapshots.tidy()

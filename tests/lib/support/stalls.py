@@ -1,17 +1,12 @@
-"""Bounds on time that hold on a machine that runs: what it stands still for meanwhile is not counted."""
+"""How long the machine stood still: no process got time, or the disk took no write."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
-T = TypeVar("T")
-
-_LOOK = 0.05
 _PAUSE = 0.25
 _USUAL = 0.5
 """What a pause and a small write to the disk take, at the most, on a machine that runs."""
@@ -51,20 +46,3 @@ class Stalls:
                 os.fsync(file.fileno())
                 self._over += self._late()
                 self._began = time.monotonic()
-
-
-def within(seconds: float, condition: Callable[[], T | None], what: str, folder: Path) -> T:
-    """Wait until something is so that is promised to be so in time; return what was found.
-
-    The folder is on the disk whose stalls are not counted.
-    """
-    began = time.monotonic()
-    with Stalls(folder) as stalls:
-        while not (found := condition()):
-            passed = time.monotonic() - began
-            stalled = stalls.seconds
-            assert passed - stalled < seconds, (
-                f"not within {seconds:.0f} s: {what}, {passed:.1f} s with {stalled:.1f} s of stalls"
-            )
-            time.sleep(_LOOK)
-    return found

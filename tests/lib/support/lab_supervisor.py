@@ -1,0 +1,49 @@
+"""The supervisor of a cluster of tests: ``lab_supervisor.py LAB supervisor OPTIONS``, with LAB as JSON.
+
+It is Penstock's own, made in this process by test code, which may say three things that no user can:
+
+- ``idle``: the machine is never busy. All nodes of a test are on one machine, and each looks at it at moments
+  of its own; when it is busy, some of them would call themselves overloaded and get nothing new.
+- ``engine``: ``local`` for workers without Spark.
+- ``heartbeat``: after how many seconds without a sign of life a worker counts as hung.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+from penstock.cli import main, supervisor, supervisor_process
+from penstock.cluster.documents import NodeInfo
+from penstock.cluster.supervising import Patience
+from penstock.daemons.machine import Machine, Sample
+from penstock.daemons.supervisor import SupervisorSettings
+
+_look = Machine.sample
+
+
+def _idle(self: Machine, now: float) -> Sample:
+    return replace(_look(self, now), cpu=0.0, memory_used=0)
+
+
+def _run(lab: dict[str, Any], content: dict[str, Any]) -> None:
+    """Go on in this process: another one would know nothing of the lab."""
+    settings = SupervisorSettings()
+    if "heartbeat" in lab:
+        settings = replace(settings, patience=replace(Patience(), heartbeat=lab["heartbeat"]))
+    supervisor_process.run(
+        NodeInfo(**content["info"]),
+        supervisor_process.SupervisorOptions(**content["options"]),
+        worker_module="penstock.testing.worker" if lab["engine"] == "local" else None,
+        settings=settings,
+    )
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv.pop(1))
+    if given["idle"]:
+        Machine.sample = _idle  # type: ignore[method-assign]
+    supervisor._become = lambda content: _run(given, content)
+    main.run()
