@@ -93,7 +93,7 @@ class BatchCommitter:
         if attempts == 1:
             outcome = "at most once, a batch is not repeated: its records are given up at the next start"
         else:
-            outcome = f"it was run {attempts} times. Start the job again and it goes on before this batch"
+            outcome = f"it was run {attempts} times. Start the job again, and it goes on with this batch"
         return JobFailedError(f"{error}. Nothing of the batch was committed; {outcome}")
 
     def _commit(self, summary: TaskSummary, started: float) -> None:

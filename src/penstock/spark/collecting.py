@@ -13,6 +13,8 @@ from typing import Any
 from penstock.engine.stages import Row
 from penstock.errors import IncompleteBatchError, cause_of
 
+JAVA_LOST = "Spark's Java process does not answer any more"
+
 
 def collect_rows(frame: Any, job: str, batch: int, *, counted: bool = False) -> list[Row]:
     """Return all rows of a frame; raises IncompleteBatchError when some did not arrive.

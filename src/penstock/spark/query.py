@@ -14,7 +14,7 @@ from penstock.engine.shipping import pack_blueprint, program_of
 from penstock.engine.stages import failure_row, run_keyed
 from penstock.engine.summary import TaskSummary
 from penstock.errors import JobFailedError, PenstockError
-from penstock.spark.collecting import collect_rows, is_java_lost
+from penstock.spark.collecting import JAVA_LOST, collect_rows, is_java_lost
 from penstock.spark.native import NativeHalf
 from penstock.spark.native_check import check_natives
 from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches
@@ -97,9 +97,7 @@ class SparkQuery(Query):
         self._blueprint_file.unlink(missing_ok=True)
 
     def _lost(self) -> JobFailedError:
-        return JobFailedError(
-            f"job {self.blueprint.job!r} failed: Spark's Java process does not answer any more"
-        )
+        return JobFailedError(f"job {self.blueprint.job!r} failed: {JAVA_LOST}")
 
     def _named(self, error: Exception) -> Exception:
         text = str(error).strip()

@@ -11,8 +11,9 @@ from penstock.engine.agreement.member import Member
 from penstock.engine.handle import Handle, is_duration
 from penstock.engine.job_start import start_job
 from penstock.engine.report import Report
-from penstock.errors import SettingError
+from penstock.errors import JobFailedError, SettingError
 from penstock.graph.job import Job
+from penstock.spark.collecting import JAVA_LOST, is_java_lost
 from penstock.spark.runtime import SparkRuntime
 
 
@@ -58,15 +59,20 @@ def start(
     over from another process is never made anew when it is gone. A ``member`` runs the batches that it and
     the other replicas of the job agree on.
     """
-    return start_job(
-        job,
-        partial(SparkRuntime.open, job, master, conf),
-        folder=folder,
-        fresh=fresh,
-        taken=taken,
-        member=member,
-        on_progress=on_progress,
-    )
+    try:
+        return start_job(
+            job,
+            partial(SparkRuntime.open, job, master, conf),
+            folder=folder,
+            fresh=fresh,
+            taken=taken,
+            member=member,
+            on_progress=on_progress,
+        )
+    except Exception as error:
+        if is_java_lost(error):
+            raise JobFailedError(f"job {job.name!r} cannot start: {JAVA_LOST}") from error
+        raise
 
 
 def _check_until(until: Any) -> None:

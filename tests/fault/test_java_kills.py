@@ -1,0 +1,135 @@
+"""kill -9 of Java alone, at random moments: Python sees a result that has ended, and must not believe it."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from java_kill_job import BATCH, JOBS, KEYS, ROUNDS
+from killing import read
+
+from penstock.engine.agreement.folder import Agreement, Charter
+from penstock.log import Log, log_folder
+from penstock.record import Record
+from support.waiting import eventually
+
+PROGRAM = Path(__file__).with_name("java_kill_job.py")
+MAIN = "org.apache.spark.deploy.SparkSubmit"
+
+
+class Feed:
+    """Appends numbers to the jobs' input, so that there is always a batch to run."""
+
+    def __init__(self, home: Path) -> None:
+        self.count = 0
+        self._log = Log.create(log_folder("in", home), partitions=2)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            numbers = range(self.count, self.count + BATCH // 4)
+            self._log.append([Record(None, {"n": n}) for n in numbers])
+            self.count += len(numbers)
+
+    def __enter__(self) -> Feed:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@contextmanager
+def running(home: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the jobs in a process that is gone at the end, whatever happens, with all that it has started."""
+    with output.open("wb") as file:
+        environment = {**os.environ, "PENSTOCK_HOME": str(home)}
+        command = [sys.executable, str(PROGRAM)]
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.kill()
+        for member in family:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        process.wait()
+
+
+def java_of(process: subprocess.Popen[bytes], *, but: int) -> psutil.Process | None:
+    """Return the Java of a process, unless it is the one that was killed."""
+    for child in psutil.Process(process.pid).children():
+        # Another Java, which works out how to start this one, comes and goes before.
+        with suppress(psutil.Error):
+            if child.pid != but and MAIN in child.cmdline():
+                return child
+    return None
+
+
+def batches(home: Path) -> int:
+    """Return how many batches of all jobs have happened, as their files tell."""
+    newest = 0
+    for ledger in (home / "jobs").glob("*/ledger"):
+        newest += max((int(path.name[:-5]) + 1 for path in ledger.glob("*.json")), default=0)
+    return newest
+
+
+def _reached(home: Path, goal: int) -> bool:
+    return batches(home) >= goal
+
+
+def expected_visits(count: int) -> Counter[tuple[int, int]]:
+    numbers = Counter(n % KEYS for n in range(count))
+    visits = {key: its * (ROUNDS + 1) for key, its in numbers.items()}
+    return Counter((key, n + 1) for key, total in visits.items() for n in range(total))
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.timeout(3600)
+def test_output_is_exact_whenever_java_is_killed(tmp_path: Path, kills: int) -> None:
+    seed = int(os.environ.get("PENSTOCK_TEST_SEED", random.randrange(1 << 32)))
+    print(f"PENSTOCK_TEST_SEED={seed}")
+    dice = random.Random(seed)
+    for name in JOBS:
+        if name.endswith("replicas"):
+            Agreement(tmp_path / "agreements" / name).found(Charter(0, {}))
+    output = tmp_path / "output.txt"
+    with Feed(tmp_path) as feed, running(tmp_path, output) as process:
+
+        def alive() -> None:
+            assert process.poll() is None, output.read_text()
+
+        killed = 0
+        for number in range(kills):
+            java = eventually("another Java", partial(java_of, process, but=killed), meanwhile=alive)
+            # One in ten dies while the jobs start, the others within their batches.
+            goal = batches(tmp_path) + (0 if number % 10 == 3 else dice.randrange(1, 20))
+            eventually("batches go on", partial(_reached, tmp_path, goal), meanwhile=alive)
+            threading.Event().wait(dice.uniform(0.0, 0.4))
+            java.kill()
+            killed = java.pid
+        feed.__exit__()
+        (tmp_path / "finish").touch()
+        eventually("all is processed", lambda: process.poll() is not None)
+        assert process.returncode == 0, output.read_text()
+        count = feed.count
+    failures = [line for line in output.read_text().splitlines() if line.startswith("failed: ")]
+    assert len(failures) == kills
+    for name in JOBS:
+        visits = Counter((r.key, r.value) for r in read(tmp_path, f"{name}-visits"))
+        assert visits == expected_visits(count), name
+        numbers = Counter((r.key, r.value) for r in read(tmp_path, f"{name}-numbers"))
+        assert numbers == Counter((n % KEYS, n) for n in range(count)), name
