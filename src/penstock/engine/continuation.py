@@ -24,11 +24,23 @@ def skipped(last: Entry | None, intent: Intent | None) -> Entry | None:
     Its records are lost, and those that were on their way into it. All else is as before it.
     """
     done = last.batch if last is not None else -1
-    if intent is None or intent.batch != done + 1:
+    # Version 0.1.0 noted such an intent of a batch that read nothing, too: nothing of it was ever begun.
+    if intent is None or intent.batch != done + 1 or intent.end["batch"] <= intent.batch:
         return None
     if last is None:
         return Entry(intent.batch, intent.end, buckets=intent.buckets)
     return replace(last, batch=intent.batch, end=intent.end, receipts={}, feedback=[])
+
+
+def mended(last: Entry) -> Entry:
+    """Return an entry as it should have been written.
+
+    Version 0.1.0 could give up, at most once, a batch that read nothing, with an end before itself: no batch
+    could follow it.
+    """
+    if last.end["batch"] > last.batch:
+        return last
+    return replace(last, end={**last.end, "batch": last.batch + 1})
 
 
 def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:

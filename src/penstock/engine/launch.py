@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.engine.agreement.output import AgreedOutput
 from penstock.engine.blueprint import Blueprint, Folders
-from penstock.engine.continuation import change_buckets, remove_leftovers, skipped
+from penstock.engine.continuation import change_buckets, mended, remove_leftovers, skipped
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
 from penstock.engine.publishing import publish
@@ -30,6 +30,9 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     Positions(blueprint).begin()  # A source that is not there is the user's mistake: say so at once.
     ledger = Ledger(folders.ledger)
     last = ledger.latest()
+    if last is not None and (entry := mended(last)) != last:
+        ledger.replace(entry)
+        last = entry
     given_up = skipped(last, ledger.intent())
     last = given_up or last
     _check_spark(job, folders, last)

@@ -104,7 +104,10 @@ class Ledger:
         if fields is None:
             raise JobFailedError(f"{path} is damaged: it does not say {what}")
         if version != VERSION:
-            raise JobFailedError(f"{path} has version {version}; this is version {VERSION}")
+            raise JobFailedError(
+                f"{path} has version {version}; this is version {VERSION}. Run the job with the version of"
+                " Penstock that has written it, or start from scratch with fresh=True (--fresh)"
+            )
         return cast("dict[str, Any]", fields)
 
     def latest(self) -> Entry | None:

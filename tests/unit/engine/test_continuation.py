@@ -9,7 +9,7 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
-from penstock.engine.continuation import change_buckets, skipped
+from penstock.engine.continuation import change_buckets, mended, skipped
 from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.state import read_bucket
 from penstock.graph.compatibility import obstacles
@@ -159,6 +159,13 @@ def test_a_batch_that_was_begun_and_not_ended_is_given_up() -> None:
     assert skipped(None, Intent(0, {"batch": 1}, 3)) == Entry(0, {"batch": 1}, buckets=3)
     assert skipped(last, None) is None
     assert skipped(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"
+    assert skipped(last, Intent(4, {"batch": 4}, 2)) is None, "a batch that reads nothing was never begun"
+
+
+def test_an_entry_that_no_batch_could_follow_is_mended() -> None:
+    stuck = Entry(0, {"batch": 0, "sources": {"in": {"0": 0}}}, buckets=2)
+    assert mended(stuck) == Entry(0, {"batch": 1, "sources": {"in": {"0": 0}}}, buckets=2)
+    assert mended(mended(stuck)) == mended(stuck)
 
 
 class _Pair(ps.Task):
