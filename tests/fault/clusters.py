@@ -28,9 +28,12 @@ from penstock.log import Log, log_folder
 from penstock.record import Record
 from support import lab_supervisor
 from support.engines import SPARK
-from support.waiting import DEADLINE
+from support.waiting import DEADLINE, eventually, promised
 
 T = TypeVar("T")
+
+MOVE_SECONDS = 20.0
+"""Within this time of a death another worker of the job is started, on its node or elsewhere."""
 
 _PORTS = range(6100, 12_000)
 _LAB_SUPERVISOR = Path(lab_supervisor.__file__)
@@ -55,7 +58,7 @@ source >> job.task("by_key", lambda r: (r.value % 50, r.value)) >> job.task("tal
 
 
 def until(condition: Callable[[], T | None], what: str, seconds: float = DEADLINE) -> T:
-    """Wait until something is so, and return what was found."""
+    """Wait until something is so, for modules that do not use ``eventually`` yet."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
@@ -164,7 +167,7 @@ class Cluster:
             master.start()
         for number in range(1, self._nodes + 1):
             self.add_node(number)
-        until(lambda: self.leader() and len(self.get("/nodes")) == self._nodes, "a leader and all nodes")
+        eventually("a leader and all nodes", lambda: self.leader() and len(self.get("/nodes")) == self._nodes)
 
     @property
     def connect(self) -> str:
@@ -185,8 +188,8 @@ class Cluster:
         file = self.home / f"{name.replace('-', '_')}.py"
         file.write_text(code.format(name=name))
         self.cli("submit", str(file), "--memory", "1g", *options)
-        until(lambda: self.worker(name), f"{name} runs")
-        until(self.batches_advance(name), f"a batch of {name}")
+        eventually(f"{name} runs", lambda: self.worker(name))
+        eventually(f"a batch of {name}", self.batches_advance(name))
         return file
 
     def close(self) -> None:
@@ -225,7 +228,7 @@ class Cluster:
 
         None when there is no such thing.
         """
-        return until(lambda: self._answers(path, 10.0), f"an answer about {path}")[0]
+        return eventually(f"an answer about {path}", lambda: self._answers(path, 10.0))[0]
 
     def _answers(self, path: str, timeout: float) -> list[Any]:
         """Ask the masters, and return the first answer there is, if any.
@@ -297,6 +300,15 @@ class Cluster:
     def drivers(self, name: str) -> list[psutil.Process]:
         """Return the processes of all workers of a job that live, on whatever node."""
         return self.living("*", f"{name}-driver-")
+
+    def wait_for_another(self, name: str, driver: psutil.Process) -> None:
+        """Wait for another process of a job, when one has died."""
+        promised(
+            MOVE_SECONDS,
+            "another worker",
+            lambda: [one.pid for one in self.drivers(name)] not in ([], [driver.pid]),
+            self.home,
+        )
 
     def living(self, node: str, prefix: str) -> list[psutil.Process]:
         """Return the processes of a node that live and whose folders begin like this."""
@@ -419,9 +431,9 @@ def check_exact(home: Path, job: str, count: int) -> None:
         assert visits == list(range(1, len(visits) + 1)), f"key {key} was not numbered without gap"
 
 
-def wait_for_outputs(home: Path, job: str, count: int, seconds: float = DEADLINE) -> None:
+def wait_for_outputs(home: Path, job: str, count: int) -> None:
     """Wait until a job has written as many records as went in."""
-    until(lambda: written(home, job) >= count, f"{count} records of {job}", seconds)
+    eventually(f"{count} records of {job}", lambda: written(home, job) >= count)
 
 
 def written(home: Path, job: str) -> int:

@@ -1,13 +1,23 @@
-"""A job over several nodes: a driver on one, executors where the assignment says."""
+"""A job over several nodes: a driver on one, executors where the assignment says. They need a real Spark."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from clusters import Cluster, Feeder, check_exact, running_cluster, until, wait_for_outputs
+from clusters import Cluster, Feeder, check_exact, running_cluster, wait_for_outputs
+from worker_lab import check_nothing_is_open, check_on_no_command_line, java_of
+
+from penstock.cluster.codec import decode
+from penstock.cluster.documents import ExecutorSlot, WorkerInfo
+from penstock.coord import paths
+from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.daemons.executors import executor_command
+from penstock.spark.cluster_session import NO_SECRET
+from support.waiting import DEADLINE, eventually
 
 NAME = "spread"
 
@@ -22,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def feeder(cluster: Cluster) -> Iterator[Feeder]:
-    with Feeder(cluster.home, NAME) as feeding:
+    with Feeder(cluster.home, NAME, rate=500) as feeding:
         options = ["--cores", "2", "--executors", "2", "--executor-cores", "1", "--executor-memory", "512m"]
         cluster.submit(NAME, *options)
         yield feeding
@@ -58,82 +68,110 @@ def _listening(process: psutil.Process) -> set[str]:
 def test_executors_run_where_they_were_assigned(cluster: Cluster, feeder: Feeder) -> None:
     slots = _slots(cluster)
     assert len(set(slots.values())) == 2
-    executors = until(lambda: (len(found := _executors(cluster)) == 2 and found) or None, "two executors")
+    executors = eventually(
+        "two executors", lambda: (len(found := _executors(cluster)) == 2 and found) or None
+    )
     assert set(executors) == set(slots.values())
     for node, [process] in executors.items():
         host = f"127.0.0.{int(node[1:]) + 1}"
-        listening = until(lambda executor=process: _listening(executor), "it listens")  # type: ignore[misc]
+        listening = eventually("it listens", lambda executor=process: _listening(executor))  # type: ignore[misc]
         assert listening == {host}
         assert host in process.cmdline()
 
 
-def test_no_secret_is_on_a_command_line(cluster: Cluster, feeder: Feeder) -> None:
-    worker = until(lambda: cluster.worker(NAME), "a worker")
-    secrets = {
-        cluster.keyring.spark_secret(NAME, worker["revision"], worker["attempt"]),
-        cluster.keyring.token,
-        cluster.keyring.node_token,
-        cluster.keyring.store_password,
-        cluster.keyring.key.hex(),
-    }
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_text(errors="replace")
-        except OSError:
-            continue
-        assert not [secret for secret in secrets if secret in command]
+def test_no_secret_is_on_a_command_line_and_nothing_is_open(cluster: Cluster, feeder: Feeder) -> None:
+    worker = eventually("a worker", lambda: cluster.worker(NAME))
+    ring = cluster.keyring
+    secrets = [ring.spark_secret(NAME, worker["revision"], worker["attempt"])]
+    secrets += [ring.token, ring.node_token, ring.store_password, ring.key.hex()]
+    check_on_no_command_line(secrets)
+    check_nothing_is_open(java_of(worker["pid"]))
+
+
+def test_an_executor_without_the_secret_is_not_let_in(
+    cluster: Cluster, feeder: Feeder, tmp_path: Path
+) -> None:
+    worker = eventually("a worker", lambda: cluster.worker(NAME))
+    store = ZooKeeperStore.connect(cluster.connect, cluster.keyring.store_password)
+    try:
+        node = store.get(paths.worker(NAME, worker["revision"], worker["attempt"]))
+    finally:
+        store.close()
+    assert node is not None
+    command, environment = executor_command(
+        decode(WorkerInfo, node.data),
+        ExecutorSlot(9, worker["node"], 1, 512 << 20),
+        9001,
+        host="127.0.0.9",
+        secret=NO_SECRET,
+        bundle=tmp_path,
+        storage=cluster.home,
+        folder=tmp_path,
+    )
+    intruder = subprocess.run(
+        command,
+        env=environment,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert intruder.returncode != 0
 
 
 def test_an_executor_that_is_killed_is_started_again(cluster: Cluster, feeder: Feeder) -> None:
     node, [process] = next(iter(sorted(_executors(cluster).items())))
     process.kill()
-    until(
-        lambda: [one for one in _executors(cluster).get(node, ()) if one.pid != process.pid],
+    eventually(
         "another executor there",
+        lambda: [one for one in _executors(cluster).get(node, ()) if one.pid != process.pid],
     )
-    until(cluster.batches_advance(NAME), "a batch")
+    eventually("a batch", cluster.batches_advance(NAME))
 
 
 def test_the_node_of_an_executor_is_killed(cluster: Cluster, feeder: Feeder) -> None:
-    worker = until(lambda: cluster.worker(NAME), "a worker")
+    worker = eventually("a worker", lambda: cluster.worker(NAME))
     lost = next(node for node in _slots(cluster).values() if node != worker["node"])
     cluster.kill_node(lost)
-    until(cluster.batches_advance(NAME), "a batch without it")
-    still = until(lambda: cluster.worker(NAME), "a worker")
+    eventually("a batch without it", cluster.batches_advance(NAME))
+    still = eventually("a worker", lambda: cluster.worker(NAME))
     cluster.supervisors[lost].start()
     for what in ("revision", "attempt", "node", "pid"):
         assert still[what] == worker[what], "the driver was left alone"
     # There again, or elsewhere if the node was missed for too long.
-    until(lambda: _count(cluster) == 2, "two executors again")
+    eventually("two executors again", lambda: _count(cluster) == 2)
 
 
+@pytest.mark.full
 def test_a_new_node_gets_an_executor_on_request(cluster: Cluster, feeder: Feeder) -> None:
-    revision = until(lambda: cluster.worker(NAME), "a worker")["revision"]
+    revision = eventually("a worker", lambda: cluster.worker(NAME))["revision"]
     cluster.add_node(4)
-    until(lambda: len(cluster.get("/nodes")) == 4, "the node is registered")
+    eventually("the node is registered", lambda: len(cluster.get("/nodes")) == 4)
     # A node that lost its executor to another when it was missed has as much room as the new one.
-    taken = {until(lambda: cluster.worker(NAME), "a worker")["node"], *_slots(cluster).values()}
+    taken = {eventually("a worker", lambda: cluster.worker(NAME))["node"], *_slots(cluster).values()}
     allowed = [option for node in sorted({*taken, "n4"}) for option in ("--node", node)]
     cluster.cli("scale", NAME, "--executors", "3", *allowed)
-    until(lambda: "n4" in _executors(cluster), "an executor there")
-    assert until(lambda: cluster.worker(NAME), "a worker")["revision"] == revision
-    until(cluster.batches_advance(NAME), "a batch")
+    eventually("an executor there", lambda: "n4" in _executors(cluster))
+    assert eventually("a worker", lambda: cluster.worker(NAME))["revision"] == revision
+    eventually("a batch", cluster.batches_advance(NAME))
 
 
 def test_an_executor_is_drained_and_removed(cluster: Cluster, feeder: Feeder) -> None:
-    until(lambda: _count(cluster) == 3, "three executors")
+    wanted = len(_slots(cluster))
+    eventually("all executors", lambda: _count(cluster) == wanted)
     before = {process.pid for processes in _executors(cluster).values() for process in processes}
-    cluster.cli("scale", NAME, "--executors", "2")
-    until(lambda: _count(cluster) == 2, "one has left by itself")
+    cluster.cli("scale", NAME, "--executors", str(wanted - 1))
+    eventually("one has left by itself", lambda: _count(cluster) == wanted - 1)
     after = {process.pid for processes in _executors(cluster).values() for process in processes}
     assert after < before
-    until(cluster.batches_advance(NAME), "a batch")
+    eventually("a batch", cluster.batches_advance(NAME))
 
 
 def test_no_record_was_lost_or_doubled(cluster: Cluster, feeder: Feeder) -> None:
     feeder.stop()
-    wait_for_outputs(cluster.home, NAME, feeder.count, 300.0)
+    wait_for_outputs(cluster.home, NAME, feeder.count)
     check_exact(cluster.home, NAME, feeder.count)
     cluster.cli("kill", NAME)
-    until(lambda: cluster.job(NAME)["phase"] == "ENDED", "it has ended")
-    until(lambda: not _executors(cluster), "its executors are gone")
+    eventually("it has ended", lambda: cluster.job(NAME)["phase"] == "ENDED")
+    eventually("its executors are gone", lambda: not _executors(cluster))

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import JOB, Cluster, running_cluster, until
+from clusters import JOB, Cluster, running_cluster
 
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from support.engines import EITHER
+from support.waiting import eventually
 
 STRATEGIES = '''
 from penstock.schedule.matrix import Matrix
@@ -37,10 +39,11 @@ class ForEver:
 '''
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=EITHER)
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("cluster")
     with running_cluster(
-        tmp_path_factory.mktemp("cluster"), nodes=3, masters=1, servers=1, cores=4, idle=True
+        home, nodes=3, masters=1, servers=1, cores=4, idle=True, engine=request.param
     ) as running:
         yield running
 
@@ -53,7 +56,7 @@ def _submit(cluster: Cluster, name: str, *options: str) -> dict[str, Any]:
     (folder / "job.py").write_text(JOB.format(name=name))
     (folder / "mine.py").write_text(STRATEGIES)
     cluster.cli("submit", str(folder), "--entry", "job.py", "--memory", "1g", *options)
-    found: dict[str, Any] = until(lambda: cluster.job(name)["assignment"], f"{name} is assigned")
+    found: dict[str, Any] = eventually(f"{name} is assigned", lambda: cluster.job(name)["assignment"])
     return found
 
 
@@ -64,8 +67,8 @@ def _explained(cluster: Cluster, name: str) -> dict[str, Any]:
 
 def test_nodes_that_are_to_be_idle_say_so(cluster: Cluster) -> None:
     """Else what follows would depend on what this machine has to do."""
-    reports = until(
-        lambda: [found for node in cluster.get("/nodes") if (found := node["report"])], "a report"
+    reports = eventually(
+        "a report", lambda: [found for node in cluster.get("/nodes") if (found := node["report"])]
     )
     assert {report["cpu"] for report in reports} == {0.0}
     assert {report["memory_used"] for report in reports} == {0}
@@ -97,7 +100,7 @@ def test_a_strategy_that_is_of_no_use_is_refused_and_the_job_runs(
     assigned = _submit(cluster, name, "--strategy", strategy)
     assert assigned["strategy"] == "balanced"
     assert reason in assigned["refused"]
-    assert until(cluster.leader, "the master was not hurt")
+    assert eventually("the master was not hurt", cluster.leader)
     assert reason in cluster.cli("explain", name, "--placement")
     cluster.cli("kill", name)
 
@@ -113,7 +116,7 @@ def test_a_job_that_no_node_can_take_says_why(cluster: Cluster) -> None:
     file = Path(cluster.home / "large.py")
     file.write_text(JOB.format(name="large"))
     cluster.cli("submit", str(file), "--cores", "5", "--memory", "1g")
-    until(lambda: "5 cores asked for" in cluster.job("large")["reason"], "it waits")
+    eventually("it waits", lambda: "5 cores asked for" in cluster.job("large")["reason"])
     found = _explained(cluster, "large")
     assert found["matrix"] == {}
     assert "5 cores asked for" in found["unplaced"]["large/driver"]
@@ -122,31 +125,31 @@ def test_a_job_that_no_node_can_take_says_why(cluster: Cluster) -> None:
 
 def test_what_a_lost_node_had_goes_elsewhere_by_the_same_strategy(cluster: Cluster) -> None:
     Log.open(log_folder("own-in", cluster.home)).append([Record(None, number) for number in range(100)])
-    until(lambda: cluster.worker("own"), "it runs")
+    eventually("it runs", lambda: cluster.worker("own"))
     cluster.kill_node("n3")
-    moved = until(
-        lambda: (found := cluster.job("own")["assignment"])["revision"] > 1 and found, "it is elsewhere"
+    moved = eventually(
+        "it is elsewhere", lambda: (found := cluster.job("own")["assignment"])["revision"] > 1 and found
     )
     assert (moved["node"], moved["strategy"]) == ("n2", "mine:OnTheLast")
-    until(lambda: cluster.worker("own"), "it runs again")
+    eventually("it runs again", lambda: cluster.worker("own"))
     cluster.supervisors["n3"].start()
-    until(lambda: len(cluster.get("/nodes")) == 3, "the node is back")
+    eventually("the node is back", lambda: len(cluster.get("/nodes")) == 3)
 
 
 def test_rebalancing_moves_drivers_until_loads_are_alike(cluster: Cluster) -> None:
     """Jobs of the strategy that packs share a node with another; rebalancing takes them apart."""
     for name in ("wrong", "endless", "missing", "large"):
-        until(lambda name=name: cluster.job(name)["phase"] == "ENDED", f"{name} has ended")  # type: ignore[misc]
+        eventually(f"{name} has ended", lambda name=name: cluster.job(name)["phase"] == "ENDED")  # type: ignore[misc]
     there = cluster.job("own")["assignment"]["node"]
     jobs = ("first", "own", "second")
     for name in ("first", "second"):
         assert _submit(cluster, name, "--strategy", "packed")["node"] == there
     for name in jobs:
-        until(lambda name=name: cluster.worker(name), f"{name} runs")  # type: ignore[misc]
+        eventually(f"{name} runs", lambda name=name: cluster.worker(name))  # type: ignore[misc]
     assert len(json.loads(cluster.cli("rebalance", "--dry-run", "-o", "json"))["moves"]) == 2
     cluster.cli("rebalance")
-    until(
-        lambda: len({cluster.job(name)["assignment"]["node"] for name in jobs}) == 3,
+    eventually(
         "each has a node of its own",
+        lambda: len({cluster.job(name)["assignment"]["node"] for name in jobs}) == 3,
     )
     assert json.loads(cluster.cli("rebalance", "--dry-run", "-o", "json"))["moves"] == []

@@ -4,92 +4,91 @@ from __future__ import annotations
 
 import signal
 import socket
-import urllib.request
-from contextlib import suppress
-from http.client import HTTPException
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from clusters import free_port
-from worker_lab import DEADLINE, Lab, java_of, tree_of, wait_for
+from worker_lab import (
+    Lab,
+    check_nothing_is_open,
+    check_on_no_command_line,
+    java_of,
+    running_zookeeper,
+    tree_of,
+)
 
 from penstock.cluster.documents import ExecutorSlot
 from penstock.daemons.executors import MODULE_OPTIONS
 from penstock.daemons.instance import ENDED, read_exit
 from penstock.java import find_java, spark_jars
 from penstock.spark.cluster_session import NO_SECRET
+from support.engines import SPARK
+from support.waiting import DEADLINE, eventually
+
+# What these show in a cluster of Penstock's own is shown by test_cluster_executors.py, in each run.
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with running_zookeeper(tmp_path / "zookeeper") as server, Lab(tmp_path, server, SPARK) as running:
+        yield running
 
 
 def _slot(ordinal: int) -> ExecutorSlot:
     return ExecutorSlot(ordinal, f"n{ordinal}", 1, 512 << 20)
 
 
-def test_executors_come_and_go_while_a_job_runs(tmp_path: Path) -> None:
-    with Lab(tmp_path) as lab:
-        lab.keep_feeding()
-        slots = (_slot(2), _slot(3))
-        assignment = lab.assignment(1, executors=slots)
-        lab.assign(assignment)
-        worker = lab.start_worker(assignment)
-        info = lab.wait_connected(1)
-        intruder = lab.start_executor(info, _slot(9), 1, "127.0.0.2", secret=NO_SECRET)
-        second = lab.start_executor(info, slots[0], 1, "127.0.0.2")
-        third = lab.start_executor(info, slots[1], 1, "127.0.0.3")
-        lab.wait_phase("running", 1)
-        lab.wait_batches(2, 1)
-        for executor in (second, third):
-            wait_for("a task on each executor", lambda pid=executor.pid: len(tree_of(pid)) > 1)  # type: ignore[misc]
-        _check_nothing_is_open(lab, worker.pid)
-        assert intruder.wait(DEADLINE) != 0
+def test_executors_come_and_go_while_a_job_runs(lab: Lab) -> None:
+    lab.keep_feeding()
+    slots = (_slot(2), _slot(3))
+    assignment = lab.assignment(1, executors=slots)
+    lab.assign(assignment)
+    worker = lab.start_worker(assignment)
+    info = lab.wait_connected(1)
+    intruder = lab.start_executor(info, _slot(9), 1, "127.0.0.2", secret=NO_SECRET)
+    second = lab.start_executor(info, slots[0], 1, "127.0.0.2")
+    third = lab.start_executor(info, slots[1], 1, "127.0.0.3")
+    lab.wait_phase("running", 1)
+    lab.wait_batches(2, 1)
+    for executor in (second, third):
+        eventually("a task on each executor", lambda pid=executor.pid: len(tree_of(pid)) > 1)  # type: ignore[misc]
+    check_on_no_command_line([lab.ring.spark_secret("counted", 1, 1)])
+    check_nothing_is_open(java_of(worker.pid))
+    assert intruder.wait(DEADLINE) != 0
 
-        second.kill()
-        lab.wait_batches(2, 1)
-        fourth = lab.start_executor(info, _slot(4), 1, "127.0.0.4")
-        wait_for("a task on the new executor", lambda: len(tree_of(fourth.pid)) > 1)
-        third.send_signal(signal.SIGPWR)
-        assert third.wait(DEADLINE) == 0
-        lab.wait_batches(2, 1)
-        lab.stop_feeding()
-        lab.check_output()
-        assert read_exit(lab.instance(1, 1)) is None, "no batch has failed"
+    second.kill()
+    lab.wait_batches(2, 1)
+    fourth = lab.start_executor(info, _slot(4), 1, "127.0.0.4")
+    eventually("a task on the new executor", lambda: len(tree_of(fourth.pid)) > 1)
+    third.send_signal(signal.SIGPWR)
+    assert third.wait(DEADLINE) == 0
+    lab.wait_batches(2, 1)
+    lab.stop_feeding()
+    lab.check_output()
+    assert read_exit(lab.instance(1, 1)) is None, "no batch has failed"
 
-        lab.assign(None)
-        assert worker.wait(DEADLINE) == ENDED
-        result = lab.result()
-        assert result is not None
-        assert result.outcome == "stopped"
-        # Without a driver an executor has nothing to do here.
-        fourth.wait(DEADLINE)
-
-
-def _check_nothing_is_open(lab: Lab, pid: int) -> None:
-    """See that the secret is on no command line, and that nobody is let in without it."""
-    secret = lab.ring.spark_secret("counted", 1, 1).encode()
-    for process in psutil.process_iter():
-        with suppress(OSError):
-            assert secret not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    listening = [c.laddr for c in java_of(pid).net_connections() if c.status == "LISTEN"]
-    assert listening
-    assert {address.ip for address in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
-    for port in sorted({address.port for address in listening}):
-        # Spark's own protocols hang up; its page says that this is forbidden.
-        with pytest.raises((OSError, HTTPException)):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+    lab.assign(None)
+    assert worker.wait(DEADLINE) == ENDED
+    result = lab.result()
+    assert result is not None
+    assert result.outcome == "stopped"
+    # Without a driver an executor has nothing to do here.
+    fourth.wait(DEADLINE)
 
 
-def test_a_job_runs_on_a_spark_cluster_of_the_users_own(tmp_path: Path) -> None:
-    with Lab(tmp_path) as lab:
-        url = _start_spark_cluster(lab)
-        lab.feed(500)
-        assignment = lab.assignment(1, spark_master=url, until="drained")
-        lab.assign(assignment)
-        worker = lab.start_worker(assignment)
-        assert worker.wait(DEADLINE) == ENDED
-        result = lab.result()
-        assert result is not None
-        assert (result.outcome, result.progress.records_out) == ("drained", 500)
-        lab.check_output()
+def test_a_job_runs_on_a_spark_cluster_of_the_users_own(lab: Lab) -> None:
+    url = _start_spark_cluster(lab)
+    lab.feed(500)
+    assignment = lab.assignment(1, spark_master=url, until="drained")
+    lab.assign(assignment)
+    worker = lab.start_worker(assignment)
+    assert worker.wait(DEADLINE) == ENDED
+    result = lab.result()
+    assert result is not None
+    assert (result.outcome, result.progress.records_out) == ("drained", 500)
+    lab.check_output()
 
 
 def _start_spark_cluster(lab: Lab) -> str:
@@ -107,7 +106,7 @@ def _start_spark_cluster(lab: Lab) -> str:
     master = "org.apache.spark.deploy.master.Master"
     command = [*java, master, "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
     lab.start(command, lab.folder, environment)
-    wait_for("Spark's master", lambda: _listens(port))
+    eventually("Spark's master", lambda: _listens(port))
     worker = "org.apache.spark.deploy.worker.Worker"
     command = [*java, worker, "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
     lab.start(

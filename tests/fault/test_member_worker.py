@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from worker_lab import HERE, JOB, Lab, kill_tree, wait_for
+import pytest
+from worker_lab import HERE, JOB, Lab, kill_tree, running_zookeeper
 
 from penstock.cluster.documents import Assignment, Difference, Joined, Membership
 from penstock.cluster.members import member_name
+from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.daemons.instance import ENDED, read_heartbeat
 from penstock.engine.agreement.folder import Agreement
+from support.engines import EITHER, LOCAL, SPARK
+from support.waiting import DEADLINE, eventually
 
-LONG = 300.0
-"""Seconds in which something must happen: Spark takes a minute to start on a machine that is busy."""
-PAUSE = 0.4
+PAUSE = {LOCAL: 0.1, SPARK: 0.4}
 """Seconds from one batch to the next: replicas share a machine here, and must be able to catch up."""
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(params=EITHER)
+def lab(tmp_path: Path, zookeeper: EmbeddedZooKeeper, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    with Lab(tmp_path, zookeeper, request.param) as running:
+        yield running
 
 
 def _assignment(lab: Lab, number: int, *, runs: bool = True, entry: str = "counted_job.py") -> Assignment:
@@ -39,7 +54,7 @@ def _wait_in_step(lab: Lab, assignment: Assignment, attempt: int = 1, more: int 
         joined = _joined(lab, assignment, attempt)
         return joined.in_step and joined.batch >= goal
 
-    wait_for(f"{assignment.job} in step", there, LONG)
+    eventually(f"{assignment.job} in step", there)
 
 
 def _head(lab: Lab) -> int:
@@ -62,78 +77,75 @@ def _start(lab: Lab, *assignments: Assignment) -> None:
         _wait_in_step(lab, assignment, more=3)
 
 
-def test_a_replica_is_killed_and_comes_back_while_the_other_goes_on(tmp_path: Path) -> None:
-    with Lab(tmp_path) as lab:
-        lab.keep_feeding(50, PAUSE)
-        first, second = _assignment(lab, 0), _assignment(lab, 1)
-        _start(lab, first, second)
+def test_a_replica_is_killed_and_comes_back_while_the_other_goes_on(lab: Lab) -> None:
+    lab.keep_feeding(50, PAUSE[lab.engine])
+    first, second = _assignment(lab, 0), _assignment(lab, 1)
+    _start(lab, first, second)
 
-        kill_tree(lab.processes[1].pid)
-        killed_at = _head(lab)
-        wait_for("batches without it", lambda: _head(lab) > killed_at + 22, LONG)
-        lab.start_worker(second, 2)
-        lab.wait_phase("running", second.revision, 2, job=second.job)
-        _wait_in_step(lab, second, 2, more=3)
-        assert _joined(lab, second, 2).since > killed_at + 1, "it has copied the other, and not run after it"
+    kill_tree(lab.processes[1].pid)
+    killed_at = _head(lab)
+    eventually("batches without it", lambda: _head(lab) > killed_at + 22)
+    lab.start_worker(second, 2)
+    lab.wait_phase("running", second.revision, 2, job=second.job)
+    _wait_in_step(lab, second, 2, more=3)
+    assert _joined(lab, second, 2).since > killed_at + 1, "it has copied the other, and not run after it"
 
-        # The other way round: the one that was copied is gone for good.
-        kill_tree(lab.processes[0].pid)
-        gone_at = _head(lab)
-        wait_for("batches of the copy", lambda: _head(lab) > gone_at + 5, LONG)
-        lab.stop_feeding()
-        lab.check_output()
-        commits = [_agreement(lab).committed(batch) for batch in range(_head(lab))]
-        assert {commit.by for commit in commits if commit is not None} == {JOB, f"{JOB}~1"}
-        assert _joined(lab, second, 2).differed is None
+    # The other way round: the one that was copied is gone for good.
+    kill_tree(lab.processes[0].pid)
+    gone_at = _head(lab)
+    eventually("batches of the copy", lambda: _head(lab) > gone_at + 5)
+    lab.stop_feeding()
+    lab.check_output()
+    commits = [_agreement(lab).committed(batch) for batch in range(_head(lab))]
+    assert {commit.by for commit in commits if commit is not None} == {JOB, f"{JOB}~1"}
+    assert _joined(lab, second, 2).differed is None
 
-        lab.assign(replace(second, until="drained"))
-        assert lab.processes[-1].wait(LONG) == ENDED
-
-
-def test_a_replica_of_another_mind_is_rebuilt_in_its_process(tmp_path: Path) -> None:
-    with Lab(tmp_path) as lab:
-        shutil.copy(HERE / "odd_job.py", lab.bundle / "odd_job.py")
-        replicas = [_assignment(lab, number, entry="odd_job.py") for number in (0, 1)]
-        for replica in replicas:
-            lab.assign(replica)
-            lab.start_worker(replica)
-        lab.keep_feeding(50, PAUSE)
-
-        def differed() -> list[Difference]:
-            return [found for one in replicas if (found := _joined(lab, one).differed) is not None]
-
-        wait_for("a difference", differed, LONG)
-        found = differed()[0]
-        assert found.vertex == "tally"
-        assert found.by in (JOB, f"{JOB}~1")
-        assert "another state" in found.reason
-        wait_for("all odd batches", lambda: _head(lab) >= 33, LONG)
-        for replica in replicas:
-            _wait_in_step(lab, replica, more=3)
-        lab.stop_feeding()
-        lab.check_output()
-        assert [process.poll() for process in lab.processes] == [None, None], "in the process that it was in"
+    lab.assign(replace(second, until="drained"))
+    assert lab.processes[-1].wait(DEADLINE) == ENDED
 
 
-def test_a_replica_that_stands_by_carries_on_when_it_is_told_to(tmp_path: Path) -> None:
-    with Lab(tmp_path) as lab:
-        lab.keep_feeding(50, PAUSE)
-        first, second = _assignment(lab, 0), _assignment(lab, 1, runs=False)
-        lab.assign(second)
-        lab.start_worker(second)
-        _start(lab, first)
-        lab.wait_phase("ready", second.revision, job=second.job)
-        wait_for("a copy", lambda: _joined(lab, second).batch >= 0, LONG)
-        kept = _joined(lab, second).batch
-        wait_for("a newer copy", lambda: _joined(lab, second).batch > kept, LONG)
-        assert all(c is None or c.by == JOB for c in map(_agreement(lab).committed, range(_head(lab))))
+def test_a_replica_of_another_mind_is_rebuilt_in_its_process(lab: Lab) -> None:
+    shutil.copy(HERE / "odd_job.py", lab.bundle / "odd_job.py")
+    replicas = [_assignment(lab, number, entry="odd_job.py") for number in (0, 1)]
+    for replica in replicas:
+        lab.assign(replica)
+        lab.start_worker(replica)
+    lab.keep_feeding(50, PAUSE[lab.engine])
 
-        kill_tree(lab.processes[1].pid)
-        head, killed = _head(lab), time.monotonic()
-        lab.assign(replace(second, membership=Membership(1, runs=True)))
-        wait_for("batches", lambda: _head(lab) >= head + 3, LONG)
-        print(f"standing by: {time.monotonic() - killed:.2f} s from the kill to the third batch")
-        lab.wait_phase("running", second.revision, job=second.job)
-        wait_for("it went on from its copy", lambda: _joined(lab, second).since >= kept, LONG)
-        lab.stop_feeding()
-        lab.check_output()
+    def differed() -> list[Difference]:
+        return [found for one in replicas if (found := _joined(lab, one).differed) is not None]
+
+    eventually("a difference", differed)
+    found = differed()[0]
+    assert found.vertex == "tally"
+    assert found.by in (JOB, f"{JOB}~1")
+    assert "another state" in found.reason
+    eventually("all odd batches", lambda: _head(lab) >= 33)
+    for replica in replicas:
+        _wait_in_step(lab, replica, more=3)
+    lab.stop_feeding()
+    lab.check_output()
+    assert [process.poll() for process in lab.processes] == [None, None], "in the process that it was in"
+
+
+def test_a_replica_that_stands_by_carries_on_when_it_is_told_to(lab: Lab) -> None:
+    lab.keep_feeding(50, PAUSE[lab.engine])
+    first, second = _assignment(lab, 0), _assignment(lab, 1, runs=False)
+    lab.assign(second)
+    lab.start_worker(second)
+    _start(lab, first)
+    lab.wait_phase("ready", second.revision, job=second.job)
+    eventually("a copy", lambda: _joined(lab, second).batch >= 0)
+    kept = _joined(lab, second).batch
+    eventually("a newer copy", lambda: _joined(lab, second).batch > kept)
+    assert all(c is None or c.by == JOB for c in map(_agreement(lab).committed, range(_head(lab))))
+
+    kill_tree(lab.processes[1].pid)
+    head, killed = _head(lab), time.monotonic()
+    lab.assign(replace(second, membership=Membership(1, runs=True)))
+    eventually("batches", lambda: _head(lab) >= head + 3)
+    print(f"standing by: {time.monotonic() - killed:.2f} s from the kill to the third batch")
+    lab.wait_phase("running", second.revision, job=second.job)
+    eventually("it went on from its copy", lambda: _joined(lab, second).since >= kept)
+    lab.stop_feeding()
+    lab.check_output()

@@ -3,27 +3,72 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
-from worker_lab import JOB, Lab, signal_tree
+import pytest
+from worker_lab import JOB, Lab, running_zookeeper, signal_tree
 
+from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.daemons.instance import ENDED, REFUSED, read_exit
 from penstock.engine.takeover import Claim, current
+from support.engines import EITHER, SPARK
+from support.waiting import DEADLINE
 
 
-def test_workers_that_were_paused_cannot_commit_after_a_takeover(tmp_path: Path) -> None:
-    with Lab(tmp_path) as lab:
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+def _check_superseded(lab: Lab, attempt: int, process: subprocess.Popen[bytes]) -> None:
+    assert process.wait(DEADLINE) == ENDED
+    left = read_exit(lab.instance(1, attempt))
+    assert left is not None
+    assert left.outcome == "superseded"
+
+
+def test_a_worker_whose_java_goes_on_while_its_python_is_paused_cannot_commit_after_a_takeover(
+    tmp_path: Path, zookeeper: EmbeddedZooKeeper
+) -> None:
+    with Lab(tmp_path, zookeeper, SPARK) as lab:
         lab.keep_feeding()
         assignment = lab.assignment(1)
         lab.assign(assignment)
         first = lab.start_worker(assignment, 1, COUNTED_PAUSE=0.05)
         lab.wait_phase("running", 1, 1)
         lab.wait_batches(2, 1, 1)
-        # Python alone: Java goes on, ends the batch, and waits for its commit.
+        # Java ends the batch, and waits for its commit.
+        psutil.Process(first.pid).suspend()
+        lab.start_worker(assignment, 2)
+        lab.wait_phase("running", 1, 2)
+        lab.wait_batches(2, 1, 2)
+        psutil.Process(first.pid).resume()
+        _check_superseded(lab, 1, first)
+        lab.wait_batches(2, 1, 2)
+        lab.stop_feeding()
+        lab.check_output()
+        assert current(lab.storage / "cluster-jobs" / JOB) == Claim(1, 2)
+
+
+@pytest.mark.parametrize("engine", EITHER)
+def test_workers_that_were_paused_cannot_commit_after_a_takeover(
+    tmp_path: Path, zookeeper: EmbeddedZooKeeper, engine: str
+) -> None:
+    with Lab(tmp_path, zookeeper, engine) as lab:
+        lab.keep_feeding()
+        assignment = lab.assignment(1)
+        lab.assign(assignment)
+        first = lab.start_worker(assignment, 1, COUNTED_PAUSE=0.05)
+        lab.wait_phase("running", 1, 1)
+        lab.wait_batches(2, 1, 1)
+        # Python alone, if there is more than that.
         psutil.Process(first.pid).suspend()
         second = lab.start_worker(assignment, 2, COUNTED_PAUSE=0.05)
         lab.wait_phase("running", 1, 2)
@@ -35,22 +80,22 @@ def test_workers_that_were_paused_cannot_commit_after_a_takeover(tmp_path: Path)
         signal_tree(second.pid, signal.SIGCONT)
         psutil.Process(first.pid).resume()
         for attempt, process in ((1, first), (2, second)):
-            assert process.wait(180) == ENDED
-            left = read_exit(lab.instance(1, attempt))
-            assert left is not None
-            assert left.outcome == "superseded"
+            _check_superseded(lab, attempt, process)
         lab.wait_batches(2, 1, 3)
         lab.stop_feeding()
         lab.check_output()
         assert current(lab.storage / "cluster-jobs" / JOB) == Claim(1, 3)
 
         third.send_signal(signal.SIGTERM)
-        assert third.wait(180) == ENDED
+        assert third.wait(DEADLINE) == ENDED
         assert lab.result() is None, "a worker that is told to leave says nothing of its job"
 
 
-def test_a_job_moves_on_without_a_store_then_to_a_new_worker_and_to_its_end(tmp_path: Path) -> None:
-    with Lab(tmp_path) as lab:
+@pytest.mark.parametrize("engine", EITHER)
+def test_a_job_moves_on_without_a_store_then_to_a_new_worker_and_to_its_end(
+    tmp_path: Path, zookeeper: EmbeddedZooKeeper, engine: str
+) -> None:
+    with Lab(tmp_path, zookeeper, engine) as lab:
         lab.keep_feeding()
         lab.assign(lab.assignment(1))
         old = lab.start_worker(lab.assignment(1))
@@ -60,17 +105,14 @@ def test_a_job_moves_on_without_a_store_then_to_a_new_worker_and_to_its_end(tmp_
         lab.zookeeper.stop()
         lab.wait_batches(5, 1)
         lab.zookeeper.start()
-        lab.zookeeper.wait_ready(timeout=120)
+        lab.zookeeper.wait_ready(timeout=DEADLINE)
         back = lab.wait_phase("running", 1)
         assert back.pid == old.pid
 
         lab.assign(lab.assignment(2))
         begun = time.monotonic()
         new = lab.start_worker(lab.assignment(2))
-        assert old.wait(300) == ENDED
-        left = read_exit(lab.instance(1, 1))
-        assert left is not None
-        assert left.outcome == "superseded"
+        _check_superseded(lab, 1, old)
         lab.wait_phase("running", 2)
         took = time.monotonic() - begun
         lab.wait_batches(2, 2)
@@ -81,7 +123,7 @@ def test_a_job_moves_on_without_a_store_then_to_a_new_worker_and_to_its_end(tmp_
 
         lab.stop_feeding()
         lab.assign(lab.assignment(2, until="drained"))
-        assert new.wait(180) == ENDED
+        assert new.wait(DEADLINE) == ENDED
         result = lab.result()
         assert result is not None
         assert (result.outcome, result.revision) == ("drained", 2)
@@ -89,12 +131,15 @@ def test_a_job_moves_on_without_a_store_then_to_a_new_worker_and_to_its_end(tmp_
         lab.check_output()
 
 
-def test_a_job_that_cannot_run_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with Lab(tmp_path) as lab:
+def test_a_job_that_cannot_run_is_refused_with_the_reason(
+    tmp_path: Path, zookeeper: EmbeddedZooKeeper
+) -> None:
+    # The code is loaded before Spark is: none starts.
+    with Lab(tmp_path, zookeeper, SPARK) as lab:
         (lab.bundle / "counted_job.py").write_text("import penstock as ps\njob = ps.Job(\n")
         lab.assign(lab.assignment(1))
         worker = lab.start_worker(lab.assignment(1))
-        assert worker.wait(180) == REFUSED
+        assert worker.wait(DEADLINE) == REFUSED
         left = read_exit(lab.instance(1, 1))
         assert left is not None
         assert left.outcome == "refused"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import JOB, Feeder, check_exact, committed, until, wait_for_outputs
+from clusters import JOB, Feeder, check_exact, committed, free_port, wait_for_outputs
 
 from penstock.daemons.processes_os import OsProcesses
+from support import lab_up
+from support.engines import EITHER
+from support.waiting import DEADLINE, eventually
 
-LONG = 300.0
-"""Seconds in which a job must get on: Spark takes a minute to start on a machine that is busy."""
 SMALL = ("--nodes", "1", "--masters", "1", "--zk", "1", "--memory", "8g", "--cores", "2")
 
 
@@ -28,34 +30,37 @@ def home(tmp_path: Path) -> Iterator[Path]:
         processes.kill_all(folder)
 
 
-def penstock(home: Path, *arguments: str) -> str:
+def penstock(home: Path, engine: str, *arguments: str) -> str:
+    """Run ``penstock``; a cluster that it starts runs jobs on an engine."""
+    lab = json.dumps({"idle": True, "engine": engine})
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.cli.main", *arguments],
+        [sys.executable, str(Path(lab_up.__file__)), lab, *arguments],
         env={**os.environ, "PENSTOCK_HOME": str(home)},
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=DEADLINE,
     )
     assert done.returncode == 0, f"penstock {' '.join(arguments)}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
-def test_a_job_goes_on_with_the_next_up(home: Path) -> None:
+@pytest.mark.parametrize("engine", EITHER)
+def test_a_job_goes_on_with_the_next_up(home: Path, engine: str) -> None:
     job = home / "again.py"
     job.write_text(JOB.format(name="again"))
-    port = str(10_000 + os.getpid() % 20_000)
+    up = ("up", "--detach", "--port", str(free_port()), *SMALL)
     with Feeder(home, "again") as feeder:
-        penstock(home, "up", "--detach", "--port", port, *SMALL)
-        penstock(home, "submit", str(job))
-        until(lambda: committed(home, "again") >= 2, "the job runs", LONG)
-        penstock(home, "down")
+        penstock(home, engine, *up)
+        penstock(home, engine, "submit", str(job))
+        eventually("the job runs", lambda: committed(home, "again") >= 2)
+        penstock(home, engine, "down")
         assert OsProcesses().below(home) == []
         before = committed(home, "again")
-        penstock(home, "up", "--detach", "--port", port, *SMALL)
-        until(lambda: committed(home, "again") > before, "the job goes on", LONG)
+        penstock(home, engine, *up)
+        eventually("the job goes on", lambda: committed(home, "again") > before)
         feeder.stop()
-        wait_for_outputs(home, "again", feeder.count, LONG)
-    penstock(home, "down")
+        wait_for_outputs(home, "again", feeder.count)
+    penstock(home, engine, "down")
     check_exact(home, "again", feeder.count)
     assert OsProcesses().below(home) == []

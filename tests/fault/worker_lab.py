@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+import urllib.request
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
-from typing import TypeVar
+from uuid import uuid4
 
 import psutil
+import pytest
 from killing import read
 
 import penstock
@@ -30,29 +32,30 @@ from penstock.errors import LogNotFoundError
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
-
-T = TypeVar("T")
+from support.engines import LOCAL
+from support.waiting import DEADLINE, eventually
 
 HERE = Path(__file__).parent
 JOB = "counted"
-DEADLINE = 240.0
-"""How long something may take that comes soon unless the machine is very busy."""
 SOURCES = str(Path(penstock.__file__).parents[1])
 
 
-def wait_for(what: str, condition: Callable[[], T | None], timeout: float = DEADLINE) -> T:
-    """Wait until something is so, and return what was found; fail when it takes too long."""
-    deadline = time.monotonic() + timeout
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout:.0f} s in vain: {what}"
-        time.sleep(0.02)
-    return found
+@contextmanager
+def running_zookeeper(folder: Path) -> Iterator[EmbeddedZooKeeper]:
+    """Return a server for one lab after another."""
+    server = EmbeddedZooKeeper(folder)
+    try:
+        server.start()
+        server.wait_ready(timeout=DEADLINE)
+        yield server
+    finally:
+        server.stop()
 
 
 class Lab:
-    """A store, a shared folder, and processes by name."""
+    """A store, a shared folder, and processes by name. ``engine`` is what workers run the job on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, zookeeper: EmbeddedZooKeeper, engine: str) -> None:
         self.folder = folder
         self.storage = folder / "storage"
         self.bundle = folder / "bundle"
@@ -64,21 +67,18 @@ class Lab:
         self.ring: Keyring = open_keyring(self.keys, create=True)
         self.log = Log.create(log_folder("input", self.storage), partitions=2)
         self.fed = 0
-        self.zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
+        self.zookeeper = zookeeper
+        self.engine = engine
+        self._root = f"/lab-{uuid4().hex}"
+        self._worker = "penstock.testing.worker" if engine == LOCAL else "penstock.daemons.worker"
         self.processes: list[subprocess.Popen[bytes]] = []
         self._feeding = threading.Event()
         self._feeder: threading.Thread | None = None
 
     def __enter__(self) -> Lab:
-        try:
-            self.zookeeper.start()
-            self.zookeeper.wait_ready(timeout=DEADLINE)
-            self.store = ZooKeeperStore.connect(
-                self.zookeeper.connect_string, self.ring.store_password, root="/lab", timeout=60.0
-            )
-        except BaseException:
-            self.zookeeper.stop()
-            raise
+        self.store = ZooKeeperStore.connect(
+            self.zookeeper.connect_string, self.ring.store_password, root=self._root, timeout=60.0
+        )
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -87,7 +87,6 @@ class Lab:
             kill_tree(process.pid)
             process.wait()
         self.store.close()
-        self.zookeeper.stop()
 
     def feed(self, count: int) -> None:
         """Append some more numbers."""
@@ -165,14 +164,14 @@ class Lab:
                 assignment.revision,
                 attempt,
                 self.zookeeper.connect_string,
-                "/lab",
+                self._root,
                 str(self.keys),
                 str(self.storage),
                 str(self.bundle),
                 assignment,
             ),
         )
-        return self.start([sys.executable, "-m", "penstock.daemons.worker", str(folder)], folder, environment)
+        return self.start([sys.executable, "-m", self._worker, str(folder)], folder, environment)
 
     def start_executor(
         self, info: WorkerInfo, slot: ExecutorSlot, attempt: int, host: str, secret: str | None = None
@@ -216,9 +215,7 @@ class Lab:
         node = self.store.get(paths.worker(job, revision, attempt))
         return decode(WorkerInfo, node.data) if node is not None else None
 
-    def wait_phase(
-        self, phase: str, revision: int, attempt: int = 1, timeout: float = DEADLINE, job: str = JOB
-    ) -> WorkerInfo:
+    def wait_phase(self, phase: str, revision: int, attempt: int = 1, job: str = JOB) -> WorkerInfo:
         """Wait until a worker is in a phase."""
 
         def there() -> WorkerInfo | None:
@@ -227,7 +224,7 @@ class Lab:
             info = self.info(revision, attempt, job)
             return info if info is not None and info.phase == phase else None
 
-        return wait_for(f"worker {job} {revision}-{attempt} {phase}", there, timeout)
+        return eventually(f"worker {job} {revision}-{attempt} {phase}", there)
 
     def wait_connected(self, revision: int, attempt: int = 1) -> WorkerInfo:
         """Wait until executors can be started for a worker."""
@@ -237,17 +234,17 @@ class Lab:
             info = self.info(revision, attempt)
             return info if info is not None and info.driver_url != "" else None
 
-        return wait_for(f"the driver of worker {revision}-{attempt}", there)
+        return eventually(f"the driver of worker {revision}-{attempt}", there)
 
     def batches(self, revision: int, attempt: int = 1) -> int:
         """How many batches a worker has run, by its heartbeat."""
         beat = read_heartbeat(self.instance(revision, attempt))
         return beat[0].progress.batches if beat is not None else 0
 
-    def wait_batches(self, count: int, revision: int, attempt: int = 1, timeout: float = DEADLINE) -> None:
+    def wait_batches(self, count: int, revision: int, attempt: int = 1) -> None:
         """Wait until a worker has run some more batches."""
         goal = self.batches(revision, attempt) + count
-        wait_for(f"{count} batches", lambda: self.batches(revision, attempt) >= goal, timeout)
+        eventually(f"{count} batches", lambda: self.batches(revision, attempt) >= goal)
 
     def result(self) -> Result | None:
         """Return how the job has ended."""
@@ -261,9 +258,9 @@ class Lab:
         except LogNotFoundError:
             return 0
 
-    def check_output(self, timeout: float = DEADLINE) -> None:
+    def check_output(self) -> None:
         """Wait until all input has come out, and see that it did so exactly once."""
-        wait_for(f"{self.fed} records", lambda: self.outputs() >= self.fed, timeout)
+        eventually(f"{self.fed} records", lambda: self.outputs() >= self.fed)
         records = read(self.storage, "output")
         values = Counter(record.value[1] for record in records)
         assert values == Counter(range(self.fed))
@@ -304,3 +301,22 @@ def java_of(pid: int) -> psutil.Process:
             if process.name() == "java":
                 return process
     raise AssertionError(f"process {pid} has no Java")
+
+
+def check_on_no_command_line(secrets: Sequence[str]) -> None:
+    """See that no process, of whomever, was started with a secret among its arguments."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command = path.read_text(errors="replace")
+            assert not [secret for secret in secrets if secret in command]
+
+
+def check_nothing_is_open(java: psutil.Process) -> None:
+    """See that a driver listens on the loopback only, and lets nobody in without its secret."""
+    listening = [c.laddr for c in java.net_connections() if c.status == psutil.CONN_LISTEN]
+    assert listening
+    assert all(address.ip.removeprefix("::ffff:").startswith("127.") for address in listening)
+    for ip, port in sorted({(address.ip.removeprefix("::ffff:"), address.port) for address in listening}):
+        # Spark's own protocols hang up; its page says that this is forbidden.
+        with pytest.raises((OSError, HTTPException)):
+            urllib.request.urlopen(f"http://{ip}:{port}/", timeout=5)
