@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from store_support import Calls, eventually, gets
+from store_support import Calls, gets
 from zookeeper_servers import PASSWORD, ZooKeeperServers
 
 from penstock.coord.embedded import EmbeddedZooKeeper
@@ -20,11 +21,12 @@ from penstock.coord.lock import Lock
 from penstock.coord.store import DisconnectedError, Session
 from penstock.coord.zookeeper import ZooKeeperStore
 from penstock.errors import SettingError
+from support.waiting import DEADLINE, eventually
 
-READY = 120.0
-"""Seconds in which servers must be up: Java may take its time to start."""
 LONG = 20.0
 """Seconds of a session that must not end because this process, or a server, got no time for a while."""
+SHORT = 10.0
+"""Seconds of a session that would end while the servers are away, if they counted that time."""
 
 _HOLDER = """
 import os, sys, threading
@@ -37,25 +39,11 @@ threading.Event().wait()
 """
 
 
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
-    servers = EmbeddedZooKeeper(
-        tmp_path / "zookeeper", servers=3, hosts=["127.0.0.1", "127.0.0.2", "127.0.0.3"]
-    )
-    try:
-        servers.start()
-        servers.wait_ready(timeout=READY)
-        yield servers
-    finally:
-        servers.stop()
-
-
-@pytest.fixture
-def one(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
-    server = EmbeddedZooKeeper(tmp_path / "zookeeper")
+@contextmanager
+def _running(server: EmbeddedZooKeeper) -> Iterator[EmbeddedZooKeeper]:
     try:
         server.start()
-        server.wait_ready(timeout=READY)
+        server.wait_ready(timeout=DEADLINE)
         yield server
     finally:
         for pid in server.pids().values():
@@ -63,16 +51,30 @@ def one(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    with _running(EmbeddedZooKeeper(tmp_path_factory.mktemp("three"), servers=3, hosts=hosts)) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    with _running(EmbeddedZooKeeper(tmp_path_factory.mktemp("one"))) as server:
+        yield server
+
+
 def _write(store: ZooKeeperStore, path: str) -> None:
     """Write as a daemon does: whether a write happened that was not answered is seen by reading."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
+
+    def written() -> bool:
+        with suppress(DisconnectedError):
             if store.get(path) is not None:
-                return
+                return True
             store.create(path)
-        except DisconnectedError:
-            assert time.monotonic() < deadline
+        return False
+
+    eventually(f"{path} is written", written)
 
 
 def test_each_of_three_servers_can_die_and_be_started_again(three: EmbeddedZooKeeper) -> None:
@@ -88,9 +90,9 @@ def test_each_of_three_servers_can_die_and_be_started_again(three: EmbeddedZooKe
             os.kill(before[number], signal.SIGKILL)
             for item in range(20):
                 _write(store, f"/after-{number}/{item}")
-            eventually(lambda number=number: number not in three.pids(), "it is dead")  # type: ignore[misc]
+            eventually("it is dead", lambda number=number: number not in three.pids())  # type: ignore[misc]
             three.start(number)
-            three.wait_ready(number, timeout=READY)
+            three.wait_ready(number, timeout=DEADLINE)
             after = three.pids()
             assert after[number] != before.pop(number)
             assert before.items() <= after.items()
@@ -115,7 +117,7 @@ def test_all_servers_listen_on_loopback_only(three: EmbeddedZooKeeper) -> None:
 def test_nothing_is_lost_when_all_servers_are_away_for_some_seconds(three: EmbeddedZooKeeper) -> None:
     servers = ZooKeeperServers(three.connect_string)
     try:
-        store = servers.open(session_seconds=12.0)
+        store = servers.open(session_seconds=SHORT)
         store.create("/nodes/a", b"here", ephemeral=True)
         store.create("/jobs/a", b"job")
         session_id = store.session_id
@@ -127,9 +129,9 @@ def test_nothing_is_lost_when_all_servers_are_away_for_some_seconds(three: Embed
         assert lock.try_acquire(Calls())
         three.stop()
         assert three.pids() == {}
-        eventually(lambda: store.session is Session.SUSPENDED, "the store is suspended")
-        eventually(lambda: fired.count == 1, "the watch fires")
-        eventually(lambda: heard[-1:] == [Session.SUSPENDED], "the listener hears of it")
+        eventually("the store is suspended", lambda: store.session is Session.SUSPENDED)
+        eventually("the watch fires", lambda: fired.count == 1)
+        eventually("the listener hears of it", lambda: heard[-1:] == [Session.SUSPENDED])
         # It may have found another of the three before that one ended as well.
         del heard[:]
         # While there are servers they may take their time: only now is it a matter of how long a call waits.
@@ -137,7 +139,7 @@ def test_nothing_is_lost_when_all_servers_are_away_for_some_seconds(three: Embed
         assert not lock.held()
         away = time.monotonic()
         waited = []
-        while time.monotonic() < away + 14:
+        while time.monotonic() < away + SHORT + 2:
             began = time.monotonic()
             with pytest.raises(DisconnectedError):
                 store.get("/jobs/a")
@@ -148,8 +150,8 @@ def test_nothing_is_lost_when_all_servers_are_away_for_some_seconds(three: Embed
         assert sorted(waited)[-2] < 3.0, waited
         store._timeout = 10.0
         three.start()
-        three.wait_ready(timeout=READY)
-        eventually(lambda: heard == [Session.CONNECTED], "the store is connected")
+        three.wait_ready(timeout=DEADLINE)
+        eventually("the store is connected", lambda: heard == [Session.CONNECTED])
         assert store.session_id == session_id
         assert gets(store, "/nodes/a").owner == session_id
         assert lock.held()
@@ -169,7 +171,7 @@ def test_no_call_waits_for_a_server_that_hangs(one: EmbeddedZooKeeper) -> None:
         with pytest.raises(DisconnectedError):
             store.create("/a")
         assert time.monotonic() - began < 8.0
-        eventually(lambda: store.session is Session.SUSPENDED, "the store sees that nobody answers")
+        eventually("the store sees that nobody answers", lambda: store.session is Session.SUSPENDED)
         began = time.monotonic()
         with pytest.raises(DisconnectedError):
             store.get("/a")
@@ -178,12 +180,13 @@ def test_no_call_waits_for_a_server_that_hangs(one: EmbeddedZooKeeper) -> None:
             other.open(timeout=1.0, session_seconds=LONG)
         assert time.monotonic() - began < 12.0
         os.kill(one.pids()[1], signal.SIGCONT)
-        eventually(lambda: store.session is Session.CONNECTED, "the store is connected")
+        eventually("the store is connected", lambda: store.session is Session.CONNECTED)
         began = time.monotonic()
         os.kill(one.pids()[1], signal.SIGSTOP)
         store.close()
         assert time.monotonic() - began < 8.0
     finally:
+        os.kill(one.pids()[1], signal.SIGCONT)
         servers.close()
 
 
@@ -203,7 +206,7 @@ def test_a_holder_that_is_paused_past_its_session_hears_that_it_lost_it(one: Emb
         lock = Lock(store, "/leader", b"me")
         assert not lock.try_acquire(woken)
         helper.send_signal(signal.SIGSTOP)
-        eventually(lambda: woken.count == 1, "the lock is free")
+        eventually("the lock is free", lambda: woken.count == 1)
         assert lock.try_acquire(Calls())
         helper.send_signal(signal.SIGCONT)
         assert [helper.stdout.readline().strip() for _ in range(3)] == ["suspended", "lost", "connected"]
@@ -227,7 +230,7 @@ def test_a_store_outlives_an_error_inside_its_client(one: EmbeddedZooKeeper) -> 
         # No request is like this: kazoo's thread raises, and ends.
         client._queue.append((object(), None))
         client._connection._write_sock.send(b"\0")
-        eventually(lambda: heard == [Session.LOST, Session.CONNECTED], "it has a new session")
+        eventually("it has a new session", lambda: heard == [Session.LOST, Session.CONNECTED])
         store.create("/a")
     finally:
         servers.close()
@@ -244,13 +247,14 @@ def test_servers_are_found_again_by_their_folder(one: EmbeddedZooKeeper) -> None
     again.stop()
     assert one.pids() == {}
     again.start()
-    again.wait_ready(timeout=READY)
+    again.wait_ready(timeout=DEADLINE)
     store = ZooKeeperStore.connect(one.connect_string, PASSWORD)
     assert gets(store, "/a").data == b"kept"
     store.close()
 
 
 def test_a_server_that_cannot_start_says_why(one: EmbeddedZooKeeper, tmp_path: Path) -> None:
+    """The last test of this module with this server, whose folder it damages."""
     with pytest.raises(SettingError, match="cannot use"):
         EmbeddedZooKeeper(tmp_path / "other", ports=[one.addresses[0].client])
     one.stop()
@@ -258,4 +262,4 @@ def test_a_server_that_cannot_start_says_why(one: EmbeddedZooKeeper, tmp_path: P
     (one.folder / "server-1" / "data" / "version-2").write_text("not a folder")
     one.start()
     with pytest.raises(SettingError, match="server 1 ended"):
-        one.wait_ready(timeout=READY)
+        one.wait_ready(timeout=DEADLINE)
