@@ -39,12 +39,17 @@ class Faults:
             self._fail_worker,
             self._crash_executor,
         )
+        self.names = {kind.__name__ for kind in self._kinds}
+        self.struck: set[str] = set()
+        """Which of them there were so far."""
         self._world.after(5.0, self._strike)
 
     def _strike(self) -> None:
         if not self._world.faulty:
             return
-        self._world.random.choice(self._kinds)()
+        kind = self._world.random.choice(self._kinds)
+        self.struck.add(kind.__name__)
+        kind()
         self._world.after(self._world.random.expovariate(1 / _EVERY), self._strike)
 
     def _crash_master(self) -> None:
