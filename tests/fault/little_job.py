@@ -1,126 +1,105 @@
-"""A job without Spark that commits as the real one does: positions, keyed state, records under way, segments.
+"""A small job in a home of its own, as a worker of a cluster has it, run in this process without Spark.
 
-It takes numbers from one log and writes each to another one, and adds them up by key; every third batch hands
-some of them on to the next. So what a home must contain can be computed from its ledger.
+It takes numbers from one log and writes each visit of a key to another one; every fifth number goes round a
+loop once. So a home has positions, keyed state, records under way and segments, and what it must contain is
+known from how far it has read.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
-from penstock.engine.ledger import Entry, Ledger
-from penstock.engine.packing import pack, unpack
-from penstock.engine.sealed import read_sealed, write_sealed
-from penstock.engine.state import BucketState, forget, read_bucket, remove_before
+import penstock as ps
+from penstock.engine.handle import Handle
+from penstock.engine.job_start import start_job
+from penstock.engine.ledger import Ledger
 from penstock.engine.takeover import Claim, take_over
-from penstock.log import Log, StagedSegment, log_folder
-from penstock.record import Record
+from penstock.log import Log, log_folder
+from penstock.testing.local_engine import LocalRuntime
+from support.waiting import eventually
 
 JOB = "little"
-READER = "little.in"
+KEYS = 7
+
+
+class Tally(ps.StatefulTask):
+    """Numbers the visits of each key: visit n of a key is emitted once, whatever batch it is in."""
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
+        seen = state or 0
+        return seen + len(values), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
+
+
+class Route(ps.Task):
+    """Writes each visit down, and sends some numbers round once more."""
+
+    outputs = ("again", "out")
+
+    def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
+        for record in inputs["in"]:
+            visit, (number, done) = record.value
+            outputs.emit(record.key, (visit, number), port="out")
+            if done < _rounds(number):
+                outputs.emit(record.key, (number, done + 1), port="again")
+
+
+def _rounds(number: int) -> int:
+    return 1 if number % 5 == 0 else 0
 
 
 class LittleJob:
-    """The job in one home. ``step`` runs one batch."""
+    """The job in one home, which it has taken over."""
 
     def __init__(self, home: Path, revision: int = 1) -> None:
-        self.home = home
         self.folder = take_over(home / "cluster-jobs" / JOB, Claim(revision, 1))
-        for name in ("state", "feedback"):
-            (self.folder / name).mkdir(exist_ok=True)
-        self.input = Log.open(log_folder("in", home), upkeep=False)
-        self.output = Log.create(log_folder("out", home), partitions=2, exist_ok=True, upkeep=False)
-        self.ledger = Ledger(self.folder / "ledger")
-        self.last = self.ledger.latest()
-        forget(self.folder / "state")
-        if self.last is not None:
-            self._publish(self.last)
+        self._home = home
+        self._before = -1
 
-    def step(self, most: int = 50) -> bool:
-        """Run a batch; False when there is nothing to do."""
-        before = self.last
-        batch = before.batch + 1 if before else 0
-        start = before.end["sources"]["in"] if before else 0
-        end = min(self.input.end(0), start + most)
-        waiting = [number for name in before.feedback for number in self._waiting(name)] if before else []
-        if end == start and not waiting:
-            return False
-        read = [r.value for chunk in self.input.read(0, start, end) for r in chunk] if end > start else []
-        held = read[::5] if batch % 3 == 0 else []
-        numbers = waiting + [number for number in read if number not in held]
-        entry = Entry(
-            batch,
-            {"batch": batch + 1, "sources": {"in": end}},
-            self._stage(batch, numbers),
-            [self._hand_on(batch, held)] if held else [],
-            dict(before.state) if before else {},
-        )
-        head = entry.state.get(0)
-        bucket = BucketState(self.folder / "state", 0, head)
-        sums = bucket.states.setdefault("sum", {})
-        for number in numbers:
-            sums[number % 7] = sums.get(number % 7, 0) + number
-        bucket.changed("sum", sorted({number % 7 for number in numbers}))
-        new = bucket.save(batch, uuid4().hex)
-        if new is not None:
-            entry.state[0] = new
-        (self.folder / "state" / "00000" / f"{batch:012d}-failed.delta").write_text(f"failed {batch}")
-        assert self.ledger.commit(entry)
-        self._publish(entry)
-        self._tidy(before, entry)
-        self.input.note_reader(READER, {0: end})
-        self.last = entry
-        return True
+    def start(self) -> Handle:
+        """Run it from where its ledger says."""
+        job = ps.Job(JOB, parallelism=2, max_iterations=1)
+        source = job.source("in", ps.LogSource("in", root=self._home, max_records_per_batch=50))
+        tally, route = job.task("tally", Tally()), job.task("route", Route())
+        source >> job.task("by_key", lambda r: (r.value % KEYS, (r.value, 0))) >> tally >> route
+        route["again"] >> tally
+        route["out"] >> job.sink("out", ps.LogSink("out", root=self._home, partitions=2))
+        self._before = self.batch
+        return start_job(job, LocalRuntime, folder=self.folder, taken=True)
 
-    def _stage(self, batch: int, numbers: list[int]) -> dict[str, list[object]]:
-        since = self.output.ends()
-        parts: list[list[Record]] = [[], []]
-        for number in numbers:
-            parts[number % 2].append(Record(number, batch))
-        staged = [self.output.stage(place, part) for place, part in enumerate(parts) if part]
-        return {"out": [{"segments": [one.to_json() for one in staged], "since": since}]} if staged else {}
+    def run(self) -> None:
+        """Run it until it has processed all that there is."""
+        with self.start() as handle:
+            self.wait_done(handle)
 
-    def _publish(self, entry: Entry) -> None:
-        for receipt in entry.receipts.get("out", ()):
-            self.output.publish([StagedSegment.from_json(s) for s in receipt["segments"]], receipt["since"])
+    def wait_done(self, handle: Handle) -> None:
+        """Wait until all that there is was processed, and what the last batch has to tidy up is tidied up."""
 
-    def _hand_on(self, batch: int, numbers: list[int]) -> str:
-        name = f"{batch:012d}-{uuid4().hex}"
-        write_sealed(self.folder / "feedback" / name, pack((numbers,)))
-        return name
+        def done() -> bool:
+            last = self.batch
+            return handle.drained() and handle.report.batches == last - self._before
 
-    def _waiting(self, name: str) -> list[int]:
-        (found,) = unpack(read_sealed(self.folder / "feedback" / name))
-        return list(found)
+        eventually("all is processed", done, meanwhile=handle.check)
 
-    def _tidy(self, before: Entry | None, entry: Entry) -> None:
-        if before is None:
-            return
-        for name in before.feedback:
-            (self.folder / "feedback" / name).unlink()
-        if 0 in before.state and before.state[0].base_batch != entry.state[0].base_batch:
-            remove_before(self.folder / "state", 0, entry.state[0].base_batch)
-        if entry.batch % 5 == 0:
-            self.ledger.trim(5)
+    @property
+    def batch(self) -> int:
+        """The last batch that has happened; -1 if there was none."""
+        last = Ledger(self.folder / "ledger").latest()
+        return last.batch if last is not None else -1
 
     def check(self) -> None:
-        """See that outputs and state are those of the batches that have happened, each of them once."""
-        if self.last is None:
-            assert self.output.ends() == [0, 0]
-            return
-        reached = self.last.end["sources"]["in"]
-        waiting = sorted(number for name in self.last.feedback for number in self._waiting(name))
-        written = sorted(
-            record.key
-            for place in range(2)
-            for chunk in self.output.read(place, self.output.begin(place))
+        """See that all input has come out, each visit once and with the number that its state gave it."""
+        output = Log.open(log_folder("out", self._home))
+        visits = [
+            (record.key, *record.value)
+            for place in range(output.partitions)
+            for chunk in output.read(place, output.begin(place))
             for record in chunk
-        )
+        ]
         # The input counts up from 0, so that a position is its number.
-        assert sorted([*written, *waiting]) == list(range(reached))
-        states = read_bucket(self.folder / "state", 0, self.last.state[0]) if self.last.state else {}
-        sums: dict[int, int] = {}
-        for number in written:
-            sums[number % 7] = sums.get(number % 7, 0) + number
-        assert states.get("sum", {}) == sums
+        numbers = range(Log.open(log_folder("in", self._home)).end(0))
+        assert Counter(number for _, _, number in visits) == {n: 1 + _rounds(n) for n in numbers}
+        for key in range(KEYS):
+            counted = sorted(visit for one, visit, _ in visits if one == key)
+            assert counted == list(range(1, len(counted) + 1))
