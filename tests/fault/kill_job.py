@@ -1,5 +1,7 @@
 """The job that is killed: every number is counted by key, some go round a loop, some for ever.
 
+It has keyed state, a loop, a side stream for what the loop discards, and sinks of two kinds.
+
 Number i comes by ``tally`` once and then once more for each round that ``route`` sends it on. All that
 reaches a sink is the same however the input is cut into batches.
 """
@@ -7,17 +9,19 @@ reaches a sink is the same however the input is cut into batches.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import penstock as ps
 
 ROUNDS = 3
-KEYS = 1000
-ENDLESS = 997
+KEYS = int(os.environ.get("KILL_KEYS", "1000"))
+ENDLESS = int(os.environ.get("KILL_ENDLESS", "997"))
+HOME = Path(os.environ.get("PENSTOCK_HOME", "."))
 
 
 def rounds_of(number: int) -> int:
-    """How often a number goes round; one in 997 would never end."""
+    """How often a number goes round; one in ``ENDLESS`` would never end."""
     return ROUNDS + 1 if number % ENDLESS == 0 else number % 3
 
 
@@ -48,7 +52,7 @@ job = ps.Job(
     "killed",
     guarantee=os.environ.get("KILL_GUARANTEE", "exactly-once"),
     max_iterations=ROUNDS,
-    parallelism=2,
+    parallelism=int(os.environ.get("KILL_BUCKETS", "2")),
 )
 source = job.source(
     "source", ps.LogSource("input", max_records_per_batch=int(os.environ.get("KILL_BATCH", "60000")))
@@ -58,7 +62,9 @@ tally = job.task("tally", Tally())
 route = job.task("route", Route())
 visits = job.sink("visits", ps.LogSink("visits"))
 numbers = job.sink("numbers", ps.LogSink("numbers", partitions=2))
+files = job.sink("files", ps.FileSink(HOME / "files", format="json"))
 source >> start >> tally >> route
 route["again"] >> tally
 route["visits"] >> visits
 route["numbers"] >> numbers
+route["numbers"] >> files
