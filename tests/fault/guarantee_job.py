@@ -1,7 +1,9 @@
 """The job that kills itself: within a batch, before it becomes visible, and after that.
 
-Each of the deaths happens once, in a batch of its own. The batches are all of one size, so that it is
-known which records are in them.
+Each of the deaths happens once, in a batch of its own; ``DEATHS`` says which of them, all unless it is given.
+The batches are all of one size, so that it is known which records are in them.
+
+As a program it runs the job without Spark.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
+from penstock.engine.job_start import start_job
+from penstock.testing.local_engine import LocalRuntime
 
 SIZE = 10
 BATCHES = 8
@@ -20,10 +24,13 @@ WITHIN, BEFORE, AFTER = 1, 3, 5
 """In which batch the job dies in its code, before the sinks have anything, after they have all."""
 
 HOME = Path(os.environ.get("PENSTOCK_HOME", "."))
+DEATHS = {int(batch) for batch in os.environ.get("DEATHS", f"{WITHIN} {BEFORE} {AFTER}").split()}
 
 
 def die(batch: int) -> None:
-    """Kill the job's processes, unless it has died of this before."""
+    """Kill the job's processes, unless it is not to die of this, or has died of it before."""
+    if batch not in DEATHS:
+        return
     try:
         (HOME / f"died-{batch}").touch(exist_ok=False)
     except FileExistsError:
@@ -102,3 +109,7 @@ for name, sink in (
     ("last", Deadly(AFTER)),
 ):
     keyed >> job.sink(name, sink)
+
+if __name__ == "__main__":
+    with start_job(job, LocalRuntime) as running:
+        running.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -12,8 +13,10 @@ from pathlib import Path
 
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from support import waiting
+from support.waiting import eventually
 
-DEADLINE = 600.0
+DEADLINE = waiting.DEADLINE
 MASTER = "local[2]"
 
 
@@ -71,11 +74,23 @@ def kill_within(home: Path, job: str, process: subprocess.Popen[str], dice: rand
     """Kill the group at a random moment: from before its first batch to well within a later one."""
     goal = batches(home, job) + dice.choice([0, 1, 1, 2, 3])
     moment = dice.uniform(0.0, 0.6)
-    deadline = time.monotonic() + DEADLINE
-    while batches(home, job) < goal and process.poll() is None:
-        assert time.monotonic() < deadline, "the job makes no progress"
-        time.sleep(0.01)
+    eventually(f"batch {goal}", lambda: batches(home, job) >= goal or process.poll() is not None)
     time.sleep(moment)
+    kill(process)
+
+
+def kill_in_batch(home: Path, job: str, process: subprocess.Popen[str]) -> None:
+    """Kill the group of a job with vertices of Spark's own while a batch runs that is not its first."""
+    planned = home / "jobs" / job / "planned"
+
+    def runs() -> bool:
+        assert process.poll() is None, "the job has ended before it was killed"
+        try:
+            return int(json.loads(planned.read_text())["batch"]) == batches(home, job) > 0
+        except (FileNotFoundError, ValueError):
+            return False  # It is being written.
+
+    eventually("a batch that runs", runs)
     kill(process)
 
 

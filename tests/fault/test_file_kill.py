@@ -10,13 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from killing import batches, finish, kill_within, start_job
+from killing import batches, finish, kill_in_batch, kill_within, start_job
 
 JOB = Path(__file__).with_name("file_job.py")
 FILES, ROWS = 16, 5_000
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "kills", [1, pytest.param(3, marks=pytest.mark.full), pytest.param(12, marks=pytest.mark.full)]
+)
 @pytest.mark.timeout(1800)
 def test_files_are_written_once_whenever_the_job_is_killed(tmp_path: Path, kills: int) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
@@ -27,9 +29,12 @@ def test_files_are_written_once_whenever_the_job_is_killed(tmp_path: Path, kills
     dice = random.Random(kills)
     where = {"FILES_IN": source, "FILES_OUT": out}
     killed = 0
-    for _ in range(kills):
+    for number in range(kills):
         process = start_job(JOB, tmp_path, **where)
-        kill_within(tmp_path, "files", process, dice)
+        if number == 0:
+            kill_in_batch(tmp_path, "files", process)
+        else:
+            kill_within(tmp_path, "files", process, dice)
         killed += process.returncode == -9
     process = start_job(JOB, tmp_path, **where)
     said = finish(process)

@@ -1,29 +1,33 @@
 """What each guarantee promises when the process group is killed at the worst moments, and what it does not.
 
-The job dies three times: in its code within a batch, after that batch was decided and before its sinks
-have it, and after they have it and before anybody knows.
+The job dies three times: in its code within a batch, after a batch was decided and before its sinks have it,
+and after they have it and before anybody knows.
 """
 
 from __future__ import annotations
 
-import shutil
 import signal
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from guarantee_job import AFTER, BATCHES, BEFORE, SIZE, WITHIN
-from killing import MASTER, fill, finish, read, start_job
+from killing import fill, finish, read, start_job, start_process
 
-import penstock as ps
-from penstock.log import log_folder
+from support.engines import EITHER, LOCAL, SPARK
 
 pytestmark = pytest.mark.timeout(1800)
 
 JOB = Path(__file__).with_name("guarantee_job.py")
-DEATHS = 3
 ALL = Counter(range(SIZE * BATCHES))
+
+
+@pytest.fixture(params=EITHER)
+def engine(request: pytest.FixtureRequest) -> str:
+    """On what the job runs."""
+    return str(request.param)
 
 
 def numbers_of(batch: int) -> Counter[int]:
@@ -45,15 +49,18 @@ class Outcome:
     """How often the code has seen a record."""
 
 
-def _run(home: Path, guarantee: str) -> Outcome:
+def _run(
+    home: Path, guarantee: str, engine: str, deaths: tuple[int, ...] = (WITHIN, BEFORE, AFTER)
+) -> Outcome:
     fill(home, SIZE * BATCHES, partitions=1)
-    for _ in range(DEATHS):
-        process = start_job(JOB, home, GUARANTEE=guarantee)
+    settings = {"GUARANTEE": guarantee, "DEATHS": " ".join(map(str, deaths))}
+    for code in [-signal.SIGKILL] * len(deaths) + [0]:
+        if engine == LOCAL:
+            process = start_process([sys.executable, str(JOB)], home, **settings)
+        else:
+            process = start_job(JOB, home, **settings)
         said = finish(process)
-        assert process.returncode == -signal.SIGKILL, said
-    process = start_job(JOB, home, GUARANTEE=guarantee)
-    said = finish(process)
-    assert process.returncode == 0, said
+        assert process.returncode == code, said
     places = sorted((place, number) for _, (place, number), _ in read(home, "output"))
     return Outcome(
         log=Counter(number for _, number in places),
@@ -63,8 +70,8 @@ def _run(home: Path, guarantee: str) -> Outcome:
     )
 
 
-def test_exactly_once(tmp_path: Path) -> None:
-    found = _run(tmp_path, "exactly-once")
+def test_exactly_once(tmp_path: Path, engine: str) -> None:
+    found = _run(tmp_path, "exactly-once", engine)
     assert found.places == [(n + 1, n) for n in range(SIZE * BATCHES)]
     # A sink that cannot be asked twice is not: the batch that was decided and not shown is lost to it.
     assert found.lines == ALL - numbers_of(BEFORE)
@@ -72,8 +79,15 @@ def test_exactly_once(tmp_path: Path) -> None:
     assert set(found.seen - ALL) <= set(numbers_of(WITHIN))
 
 
-def test_at_least_once(tmp_path: Path) -> None:
-    found = _run(tmp_path, "at-least-once")
+def test_exactly_once_on_spark_a_batch_that_was_shown_is_not_shown_again(tmp_path: Path) -> None:
+    found = _run(tmp_path, "exactly-once", SPARK, (AFTER,))
+    assert found.places == [(n + 1, n) for n in range(SIZE * BATCHES)]
+    assert found.lines == ALL
+    assert found.seen == ALL, "Spark does not know that the batch has happened, and the ledger does"
+
+
+def test_at_least_once(tmp_path: Path, engine: str) -> None:
+    found = _run(tmp_path, "at-least-once", engine)
     # The batch that was shown before anybody knew is shown again, to either kind of sink. None is lost.
     assert found.log == ALL + numbers_of(AFTER)
     assert found.lines == ALL + numbers_of(AFTER)
@@ -83,8 +97,8 @@ def test_at_least_once(tmp_path: Path) -> None:
     assert set(numbers_of(AFTER)) < set(found.seen - ALL) <= repeated
 
 
-def test_at_most_once(tmp_path: Path) -> None:
-    found = _run(tmp_path, "at-most-once")
+def test_at_most_once(tmp_path: Path, engine: str) -> None:
+    found = _run(tmp_path, "at-most-once", engine)
     # The batch in which the job died is given up. One that was decided reaches a transactional sink.
     assert found.log == ALL - numbers_of(WITHIN)
     assert found.lines == ALL - numbers_of(WITHIN) - numbers_of(BEFORE)
@@ -92,35 +106,6 @@ def test_at_most_once(tmp_path: Path) -> None:
     assert [place for place, _ in found.places] == list(range(1, SIZE * (BATCHES - 1) + 1))
     assert max(found.seen.values()) == 1, "no code sees a record twice"
     assert set(ALL - found.seen) < set(numbers_of(WITHIN))
-
-
-@pytest.mark.parametrize("lost", ["nothing", "the plan", "the checkpoint"])
-def test_at_most_once_a_batch_that_code_fails_in_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
-) -> None:
-    """Whatever Spark still knows of the batch: the note of the intent decides."""
-    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
-    log = ps.Log.create(log_folder("in"))
-    log.append([ps.Record("k", value) for value in (1, 1, 1, 0, 1, 1)])
-
-    def job(guarantee: str = "at-most-once") -> ps.Job:
-        job = ps.Job("given-up", guarantee=guarantee)
-        source = job.source("in", ps.LogSource("in", max_records_per_batch=2))
-        inverse = job.task("inverse", lambda r: (r.key, 1 // r.value))
-        source >> inverse >> job.task("sum", ps.Sum()) >> job.sink("out", ps.LogSink("out"))
-        return job
-
-    with pytest.raises(ps.TaskError, match="'inverse'"):
-        ps.run(job(), master=MASTER)
-    checkpoint = tmp_path / "jobs" / "given-up" / "checkpoint"
-    if lost == "the plan":
-        (checkpoint / "offsets" / "1").unlink()
-    elif lost == "the checkpoint":
-        shutil.rmtree(checkpoint)
-    # The promise was given when the batch was begun, whatever is promised now.
-    report = ps.run(job("exactly-once" if lost == "nothing" else "at-most-once"), master=MASTER)
-    assert report.records_in == 2
-    assert [record.value for record in read(tmp_path, "out")] == [2, 4]
 
 
 @pytest.fixture(autouse=True)
