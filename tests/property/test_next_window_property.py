@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import tempfile
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from engine_support import LocalRun, Record
@@ -13,7 +15,6 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.agreement.member import Member
 from penstock.engine.agreement.next_window import is_whole
-from penstock.engine.ledger import Entry
 
 CASES = 60
 _MEMBER = Member("windows", 0, "agreement")
@@ -45,17 +46,20 @@ def test_a_replica_that_is_whole_gives_what_the_others_give(seed: int) -> None:
         new = LocalRun(job, Path(folder) / "new", member=_MEMBER)
         clock, joins, joined, whole_at = 0.0, dice.randint(1, 4), None, None
         for batch in range(24):
+            # Each has its own agreement, and plans a batch if it has work: so there is some for both.
+            counts = dice.choice([n for n in product(range(6), repeat=2) if any(n)])
             lanes = {
                 ("source", str(lane)): [
                     Record(dice.choice("ab"), dice.randint(0, 9), clock + dice.uniform(-2, 2))
-                    for _ in range(dice.randint(0, 5))
+                    for _ in range(count)
                 ]
-                for lane in range(2)
+                for lane, count in enumerate(counts)
             }
             clock += dice.uniform(0, 2)
-            if batch == joins:
+            if joined is None and batch >= joins and old.last is not None:
                 joined = old.times
-                new.go_on(Entry(old.batch - 1, {}, times=old.times_entry))
+                without_state = replace(old.last, receipts={}, feedback=[], state={}, digests={})
+                new.go_on(replace(without_state, times={**old.times_entry, "pending": {}}))
             whole = joined is not None and is_whole(new.blueprint, joined, new.times)
             expected = old.run(lanes, now=float(batch))
             if joined is None:

@@ -8,7 +8,7 @@ Nothing but test code can choose it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.engine.batch_planner import BatchPlanner
 from penstock.engine.batch_result import merge_result
@@ -59,6 +59,29 @@ def refuse_native(blueprint: Blueprint) -> None:
         )
 
 
+def run_parts(
+    program: Program, parts: Sequence[DirectPart], arrange: Callable[[list[Row]], None] = lambda _: None
+) -> TaskSummary:
+    """Run a batch once, and return what all its tasks say together.
+
+    ``arrange`` may bring the rows between the two halves into another order, as Spark's shuffle does. Raises
+    the failure of a task if one has failed, or IncompleteBatchError.
+    """
+    rows = [row for part in parts for row in run_direct(program, part)]
+    arrange(rows)
+    if program.blueprint.plan.needs_exchange:
+        rows = _run_behind_shuffle(program, rows)
+    return merge_result(program.blueprint, parts[0].batch, rows, planned=len(parts))
+
+
+def _run_behind_shuffle(program: Program, rows: Sequence[Row]) -> list[Row]:
+    """Deal rows out to the tasks behind the shuffle, one for each bucket, and run these."""
+    tasks: dict[int, list[Row]] = {}
+    for row in rows:
+        tasks.setdefault(row[0], []).append(row)
+    return [row for _, given in sorted(tasks.items()) for row in run_keyed(program, given)]
+
+
 class LocalQuery(Query):
     """The batches of one job, one after another in a thread."""
 
@@ -94,17 +117,7 @@ class LocalQuery(Query):
             forget(self.blueprint.folders.state)
 
     def _attempt(self, parts: Sequence[DirectPart]) -> TaskSummary:
-        rows = [row for part in parts for row in run_direct(self._program, part)]
-        if self.blueprint.plan.needs_exchange:
-            rows = self._exchange(rows)
-        return merge_result(self.blueprint, parts[0].batch, rows, planned=len(parts))
-
-    def _exchange(self, rows: Sequence[Row]) -> list[Row]:
-        """Deal rows out to the tasks behind the shuffle, one for each bucket, and run these."""
-        tasks: dict[int, list[Row]] = {}
-        for row in rows:
-            tasks.setdefault(row[0], []).append(row)
-        return [row for _, given in sorted(tasks.items()) for row in run_keyed(self._program, given)]
+        return run_parts(self._program, parts)
 
     def _is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()

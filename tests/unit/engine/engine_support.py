@@ -1,99 +1,193 @@
-"""A job run by the engine's own halves, batch by batch, without Spark: what Spark would do with the rows."""
+"""A job run batch by batch in the thread of the test: the engine itself plans, computes and commits."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from penstock.connect.memory import MemorySink, MemorySource
+from penstock.engine import batch_planner
+from penstock.engine.agreement.folder import Agreement, Charter
 from penstock.engine.agreement.member import Member
+from penstock.engine.batch_committer import BatchCommitter
+from penstock.engine.batch_planner import BatchPlanner
 from penstock.engine.blueprint import draw
-from penstock.engine.clock import Clock, Times, advance, due, expect
+from penstock.engine.clock import Times
 from penstock.engine.flow import Program
-from penstock.engine.ledger import Entry
-from penstock.engine.packing import unpack
-from penstock.engine.stages import PARCEL, DirectPart, run_direct, run_keyed
+from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.stages import Row
 from penstock.engine.summary import StateHead, TaskSummary
+from penstock.graph.ends import Position, Split
 from penstock.graph.job import Job
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.record import Record, as_record
+from penstock.testing.local_engine import run_parts
+
+
+class LaneSource(MemorySource):
+    """Gives the next batch what the test has put into its lanes, all of it."""
+
+    bounded = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: dict[str, list[Record]] = {}
+        self.expected: Sequence[str] = ()
+        """Lanes of which it is known that they have something, beside those that have sent it."""
+
+    def begin(self) -> Position:
+        """Start before the first item of each lane."""
+        return {}
+
+    def latest(self, after: Position) -> Position:
+        """Read all that waits."""
+        return after | {
+            lane: after.get(lane, 0) + len(waiting) for lane, waiting in self.waiting.items() if waiting
+        }
+
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        """Return what waits, lane by lane."""
+        return [(lane, waiting) for lane, waiting in self.waiting.items() if waiting]
+
+    def lanes(self, end: Position) -> Sequence[str]:
+        """Return the lanes that have sent something, and those that are expected to."""
+        return sorted({*end, *self.expected})
+
+
+class _Clock:
+    """The time that a batch is planned at."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self.monotonic = time.monotonic
+
+    def time(self) -> float:
+        return self._now
 
 
 class LocalRun:
-    """Runs batches of a job with one source in this process."""
+    """Runs batches of a job, with the lanes of its sources and the time as the test gives them.
 
-    def __init__(self, job: Job, folder: Path, buckets: int = 2, member: Member | None = None) -> None:
+    It goes on after the last batch that the ledger of its folder has. One of several replicas agrees with
+    itself alone.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        folder: Path,
+        buckets: int = 2,
+        member: Member | None = None,
+        sources: Mapping[str, LaneSource] | None = None,
+    ) -> None:
         self.sinks = {name: MemorySink() for name in job.sinks}
         self.sides = {stream: MemorySink() for stream in SIDE_STREAMS}
         self.discarded = self.sides["discarded"]
-        ends: dict[str, Any] = {name: MemorySource() for name in job.sources}
+        self.sources = {name: LaneSource() for name in job.sources} | dict(sources or {})
         drawn = draw(job, folder=folder, buckets=buckets, sides=self.sides)
-        self.blueprint = replace(drawn.with_ends({**ends, **self.sinks}), member=member)
+        if member is not None:
+            member = replace(member, agreement=str(folder / "agreement"))
+        self.blueprint = replace(drawn.with_ends({**self.sources, **self.sinks}), member=member)
         self.blueprint.folders.create()
         self.program = Program(self.blueprint)
-        self.batch = 0
-        self.heads: dict[int, StateHead] = {}
-        self.feedback: list[str] = []
         self.summaries: list[TaskSummary] = []
-        self.times = Times()
-        self.times_entry: dict[str, Any] = {}
         self.shuffler: random.Random | None = None
         """Brings the rows between the halves into another order, as Spark does."""
+        self._planner = BatchPlanner(self.blueprint)
+        self._committer = BatchCommitter(self.blueprint)
+        self._ledger = Ledger(self.blueprint.folders.ledger)
+        self._committer.begin(self._ledger.latest())
+
+    @property
+    def last(self) -> Entry | None:
+        """The last batch that has happened."""
+        return self._committer.last
+
+    @property
+    def batch(self) -> int:
+        """The batch that is next."""
+        return self.last.batch + 1 if self.last else 0
+
+    @property
+    def heads(self) -> dict[int, StateHead]:
+        """Where the state is."""
+        return self.last.state if self.last else {}
+
+    @property
+    def feedback(self) -> list[str]:
+        """The files with what is on its way into the next batch."""
+        return self.last.feedback if self.last else []
+
+    @property
+    def times_entry(self) -> dict[str, Any]:
+        """How far time has come, as the ledger keeps it."""
+        return self.last.times if self.last else {}
+
+    @property
+    def times(self) -> Times:
+        """How far time has come."""
+        return Times.of(self.times_entry)
 
     def go_on(self, last: Entry) -> None:
-        """Go on after a batch that is in the ledger."""
-        self.batch, self.heads, self.feedback = last.batch + 1, dict(last.state), list(last.feedback)
-        self.times = Times.of(last.times)
+        """Go on after a batch that another run has done."""
+        self._ledger.commit(last)
+        self._committer.begin(last)
 
     def step(self, items: list[Any] = (), source: str | None = None) -> TaskSummary:  # type: ignore[assignment]
         """Run one batch of one lane of one source."""
-        return self.run({(source or next(iter(self.blueprint.sources)), "0"): list(items)})
+        return self.run({(source or next(iter(self.sources)), "0"): list(items)})
 
     def run(
         self,
-        lanes: dict[tuple[str, str], list[Any]],
+        lanes: Mapping[tuple[str, str], list[Any]],
         *,
         now: float = 0.0,
-        flush: bool = False,
-        expected: dict[str, list[str]] | None = None,
+        expected: Mapping[str, list[str]] | None = None,
     ) -> TaskSummary:
-        """Run one batch: the items of each lane by source and lane."""
-        work: list[dict[str, Any]] = [{"feedback": file} for file in self.feedback]
-        work += [
-            {"source": name, "lane": f"{name}:{lane}", "split": (0, [as_record(item) for item in items])}
-            for (name, lane), items in lanes.items()
-        ]
-        clock = Clock(now, flush, expect(self.blueprint, self.times, expected or {}, now))
-        rows = []
-        for number, part in enumerate(work or [{}]):
-            heads = self.heads if number == 0 else None
-            direct = DirectPart(self.batch, number, {}, heads=heads, clock=clock, **part)
-            rows += list(run_direct(self.program, direct))
+        """Run one batch with the items of each lane by source and lane, if there is anything to do for it."""
+        for name, source in self.sources.items():
+            source.waiting = {
+                lane: [as_record(item) for item in items] for (of, lane), items in lanes.items() if of == name
+            }
+            source.expected = (expected or {}).get(name, ())
+        return self._run_batch(now) or TaskSummary(self.batch)
+
+    def _run_batch(self, now: float) -> TaskSummary | None:
+        """Run the batch that is next, and return what was done; None if there was nothing to do."""
+        self._found()
+        start = self._planner.begin()
+        with patch.object(batch_planner, "time", _Clock(now)):
+            end = self._planner.latest(start)
+        if end == start:
+            return None
+        parts = self._planner.parts(start, end)
+        done: list[TaskSummary] = []
+
+        def attempt() -> TaskSummary:
+            done.append(run_parts(self.program, parts, self._arrange))
+            return done[-1]
+
+        self._committer.run_batch(attempt)
+        for source in self.sources.values():
+            source.waiting = {}
+        self.summaries += done
+        return done[-1]
+
+    def _found(self) -> None:
+        if self.blueprint.member is not None:
+            agreement = Agreement(self.blueprint.member.folder)
+            if agreement.shared() is None:
+                agreement.found(Charter(self.batch, {}))
+
+    def _arrange(self, rows: list[Row]) -> None:
         if self.shuffler is not None:
             self.shuffler.shuffle(rows)
-        if self.blueprint.plan.needs_exchange:
-            tasks: dict[int, list[Any]] = {}
-            for row in rows:
-                tasks.setdefault(row[0], []).append(row)
-            rows = [row for _, its_rows in sorted(tasks.items()) for row in run_keyed(self.program, its_rows)]
-        summary = TaskSummary(self.batch)
-        for _, kind, data in rows:
-            assert kind != PARCEL
-            summary.absorb(unpack(data)[0])
-        if summary.failure is not None:
-            raise summary.failure
-        for sink, receipts in summary.receipts.items():
-            (self.blueprint.sinks[sink]).commit(self.batch, receipts)
-        self.heads.update(summary.state)
-        self.feedback = summary.feedback
-        self.times_entry = advance(self.blueprint, summary)
-        self.times = Times.of(self.times_entry)
-        self.batch += 1
-        self.summaries.append(summary)
-        return summary
 
     def drain(self, items: list[Any]) -> LocalRun:
         """Run a batch and all that follow from it."""
@@ -104,8 +198,10 @@ class LocalRun:
 
     def end(self) -> LocalRun:
         """Run what follows from the end of all sources: open windows are closed."""
-        while self.feedback or due(self.blueprint, self.times, self.times.now, at_end=True):
-            self.run({}, now=self.times.now, flush=True)
+        for source in self.sources.values():
+            source.bounded = True
+        while self._run_batch(self.times.now) is not None:
+            pass
         return self
 
     def out(self, sink: str) -> Counter[tuple[Any, Any]]:
@@ -118,4 +214,4 @@ def records(*pairs: tuple[Any, Any]) -> Counter[tuple[Any, Any]]:
     return Counter(pairs)
 
 
-__all__ = ["LocalRun", "Record", "records"]
+__all__ = ["LaneSource", "LocalRun", "Record", "records"]

@@ -37,13 +37,11 @@ def test_state_and_records_under_way_move_to_other_buckets(tmp_path: Path, befor
     run = LocalRun(_job(), tmp_path, buckets=before)
     run.step([(f"key{n}", n) for n in range(100)])
     folders = run.blueprint.folders
-    last = Entry(0, {}, {}, run.feedback, run.heads, before)
-    ledger = Ledger(folders.ledger)
-    ledger.commit(last)
+    assert run.last is not None
 
-    entry = change_buckets(folders, last, after)
+    entry = change_buckets(folders, run.last, after)
 
-    assert ledger.latest() == entry
+    assert Ledger(folders.ledger).latest() == entry
     assert entry.buckets == after
     held = {}
     for bucket, head in entry.state.items():
@@ -53,7 +51,6 @@ def test_state_and_records_under_way_move_to_other_buckets(tmp_path: Path, befor
     assert held == {f"key{n}": 1 for n in range(100)}
 
     going_on = LocalRun(_job(), tmp_path, buckets=after)
-    going_on.batch, going_on.heads, going_on.feedback = 1, dict(entry.state), list(entry.feedback)
     going_on.step()
     assert going_on.out("out") == {(f"key{n}", n): 1 for n in range(100)}
     assert len(going_on.discarded.records) == 100
@@ -195,13 +192,11 @@ def test_what_waits_moves_to_other_buckets(tmp_path: Path, before: int, after: i
     run = LocalRun(_waiting_job(), tmp_path, buckets=before)
     run.step([ps.Record(f"key{n}", 1, 5.0) for n in range(20)])
     assert run.out("out") == {}
-    last = Entry(0, {}, {}, [], run.heads, before, times=run.times_entry)
-    Ledger(run.blueprint.folders.ledger).commit(last)
+    assert run.last is not None
     if before != after:
-        last = change_buckets(run.blueprint.folders, last, after)
+        change_buckets(run.blueprint.folders, run.last, after)
 
     going_on = LocalRun(_waiting_job(), tmp_path, buckets=after)
-    going_on.go_on(last)
     keys = [f"key{n}" for n in range(20)]
     going_on.run(
         {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_support import LocalRun
+from engine_support import LaneSource, LocalRun
 
 import penstock as ps
 
@@ -158,7 +158,7 @@ def test_a_batch_that_exits_is_a_failure_whatever_the_policy(tmp_path: Path) -> 
         LocalRun(_line(leave, on_error="discard"), tmp_path).step([1])
 
 
-class _Choosy(ps.MemorySource):
+class _Choosy(LaneSource):
     def read(self, split: Any) -> Iterator[Any]:
         yield from super().read(split)
         yield ps.Rejected([("???", "line 3 is not JSON")])
@@ -169,9 +169,7 @@ def test_what_a_source_cannot_read(tmp_path: Path) -> None:
         job = ps.Job("choosy", on_error=policy)
         source, out = _ends(job)
         source >> out
-        run = LocalRun(job, tmp_path / policy)
-        run.blueprint = run.blueprint.with_ends({"in": _Choosy()})
-        run.program.blueprint = run.blueprint
+        run = LocalRun(job, tmp_path / policy, sources={"in": _Choosy()})
         if policy == "discard":
             run.step([1])
             assert run.out("out") == {(None, 1): 1}
