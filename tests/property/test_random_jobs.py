@@ -1,8 +1,9 @@
-"""Random jobs on Spark do what a plain evaluation of the graph says they do."""
+"""Random jobs, on Spark and without it, do what a plain evaluation of the graph says they do."""
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from reference import RandomJob, evaluate, random_job
 
 import penstock as ps
 
-ON_SPARK = 30
+ON_SPARK, QUICK = 30, 8
+"""How many run on Spark, and how many of them in ``make test``."""
 WITHOUT_SPARK = 300
 
 
+@cache
 def _usable(count: int, first: int) -> list[RandomJob]:
     found: list[RandomJob] = []
     seed = first
@@ -49,10 +52,20 @@ def test_random_jobs_are_of_every_kind() -> None:
     assert len([job for job in jobs if job in keyed and job in cyclic]) >= 5
 
 
-@pytest.mark.parametrize("candidate", _usable(ON_SPARK, first=0), ids=lambda candidate: candidate.job.name)
-def test_on_spark(candidate: RandomJob) -> None:
+@pytest.mark.parametrize(
+    "number", [*range(QUICK), *(pytest.param(n, marks=pytest.mark.full) for n in range(QUICK, ON_SPARK))]
+)
+def test_on_spark(number: int) -> None:
+    candidate = _usable(ON_SPARK, first=0)[number]
     result = ps.testing.run(candidate.job, candidate.feed)
     _compare(candidate, dict(result), result.discarded)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_the_same_jobs_without_spark(partitions: int) -> None:
+    for candidate in _usable(ON_SPARK, first=0):
+        result = ps.testing.run(candidate.job, candidate.feed, partitions=partitions, engine="local")
+        _compare(candidate, dict(result), result.discarded)
 
 
 def test_many_more_in_the_engine_alone(tmp_path: Path) -> None:
