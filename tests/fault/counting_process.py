@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 
 
 class CountingProcess:
@@ -43,3 +44,8 @@ class CountingProcess:
         """Kill it."""
         self.kill()
         self.wait()
+
+
+def check_alive(processes: Iterable[CountingProcess]) -> None:
+    """Raise AssertionError when one of them has ended by itself."""
+    assert all(process.process.poll() is None for process in processes), "a process failed"

@@ -6,17 +6,18 @@ import json
 import random
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from counting_process import CountingProcess
+from counting_process import CountingProcess, check_alive
 
 from penstock.log import Log
 from penstock.record import Record
+from support.waiting import DEADLINE, eventually
 
 WORKER = Path(__file__).parents[1] / "unit" / "log" / "worker.py"
 PARTITIONS = 2
-DEADLINE = 180.0
 
 
 class Worker(CountingProcess):
@@ -49,6 +50,10 @@ class Follower(threading.Thread):
             self.failure = error
 
 
+def got_on(workers: list[Worker], before: dict[str, int]) -> bool:
+    return all(worker.said >= before.get(worker.name, -1) + 3 for worker in workers)
+
+
 def everything(log: Log, partition: int) -> list[Record]:
     return [record for chunk in log.read(partition, 0) for record in chunk]
 
@@ -76,11 +81,12 @@ def test_all_of_them_killed_again_and_again(tmp_path: Path, rounds: int) -> None
             talking = [worker for worker in workers if worker.role != "compact"]
             before = dict(committed)
             try:
-                deadline = time.monotonic() + DEADLINE
-                while any(worker.said < before.get(worker.name, -1) + 3 for worker in talking):
-                    assert time.monotonic() < deadline, "a worker got nothing done"
-                    assert all(worker.process.poll() is None for worker in workers), "a worker failed"
-                    time.sleep(0.001)
+                eventually(
+                    "each worker has got something done",
+                    partial(got_on, talking, before),
+                    meanwhile=partial(check_alive, workers),
+                    every=0.001,
+                )
                 time.sleep(chance.uniform(0, 0.05))
             finally:
                 for worker in workers:

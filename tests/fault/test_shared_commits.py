@@ -16,19 +16,19 @@ from typing import Any
 
 import pytest
 from committing import sink_of
-from counting_process import CountingProcess
+from counting_process import CountingProcess, check_alive
 
 from penstock.connect.log_ends import LogSink
 from penstock.graph.ends import Sink, WriteContext
 from penstock.log import Retention
 from penstock.record import Record
+from support.waiting import eventually
 
 HERE = Path(__file__).parent
 TOGETHER = 3
 BATCHES = 120
 TASKS = 2
 RECORDS = 5
-DEADLINE = 240.0
 
 NOISE = """
 import sys
@@ -87,11 +87,11 @@ class Committers:
         """Let all of them come to the end of the plan."""
         for which in sorted(self._stopped):
             self.processes[which].send(signal.SIGCONT)
-        deadline = time.monotonic() + DEADLINE
-        while any(process.said < last for process in self.processes):
-            assert all(process.process.poll() is None for process in self.processes), "a process failed"
-            assert time.monotonic() < deadline, [process.said for process in self.processes]
-            time.sleep(0.01)
+        eventually(
+            "all of them have committed the last batch",
+            lambda: all(process.said >= last for process in self.processes),
+            meanwhile=lambda: check_alive(self.processes),
+        )
 
     def end(self) -> None:
         for process in self.processes:
@@ -161,12 +161,8 @@ def test_each_segment_is_in_a_log_once(tmp_path: Path, seed: int) -> None:
         others = [CountingProcess("-c", code, str(log.path)) for code in (NOISE, UPKEEP)]
         try:
             run(sink, committers, plan, chance, read_on)
-            deadline = time.monotonic() + DEADLINE
-            while not log.begin(0):
-                assert time.monotonic() < deadline, (
-                    "nothing is ever deleted: the test shows less than it says"
-                )
-                time.sleep(0.01)
+            # Else the test would show less than it says.
+            eventually("what was read is deleted", lambda: log.begin(0))
         finally:
             for other in others:
                 other.end()

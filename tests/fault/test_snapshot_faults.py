@@ -9,8 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from penstock.snapshots.client import SnapshotClient
 from penstock.snapshots.errors import SnapshotFullError, TransferError
 from penstock.snapshots.restoring import needs_restore, restore
 from penstock.snapshots.store import SnapshotStore
+from support.waiting import eventually
 
 TOKEN = "7" * 64
 LARGE = 8_000_000
@@ -71,13 +71,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.kill()
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_store_that_is_killed_in_the_middle_gets_only_the_rest(server: Server) -> None:
     home = home_at(0, large=LARGE)
     waited = 0
@@ -88,7 +81,7 @@ def test_a_store_that_is_killed_in_the_middle_gets_only_the_rest(server: Server)
         nonlocal waited
         waited += 1
         if waited == 20:
-            _wait(lambda: server.part > 500_000)
+            eventually("a part of the object", lambda: server.part > 500_000)
             server.kill()
 
     with SnapshotClient(server.url, TOKEN, rate=4_000_000, clock=lambda: 0.0, sleep=sleep) as client:
@@ -126,7 +119,7 @@ def test_a_worker_that_is_killed_while_it_restores_leaves_nothing_half(
         process.start()
         assert process.pid is not None
         objects = place / "restoring" / "objects"
-        _wait(lambda: unfinished_in(objects) > 500_000)
+        eventually("a part of the object", lambda: unfinished_in(objects) > 500_000)
         os.kill(process.pid, signal.SIGKILL)
         process.join(60)
         held = unfinished_in(objects)
