@@ -1,11 +1,13 @@
 """The supervisor of a cluster of tests: ``lab_supervisor.py LAB supervisor OPTIONS``, with LAB as JSON.
 
-It is Penstock's own, made in this process by test code, which may say three things that no user can:
+It is Penstock's own, made in this process by test code, which may say four things that no user can:
 
 - ``idle``: the machine is never busy. All nodes of a test are on one machine, and each looks at it at moments
   of its own; when it is busy, some of them would call themselves overloaded and get nothing new.
 - ``engine``: ``local`` for workers without Spark.
 - ``heartbeat``: after how many seconds without a sign of life a worker counts as hung.
+- ``stable``: after how many seconds of a worker the deaths of those before it are forgotten. A job whose
+  workers a test kills again and again would be given up otherwise.
 """
 
 from __future__ import annotations
@@ -30,9 +32,8 @@ def _idle(self: Machine, now: float) -> Sample:
 
 def _run(lab: dict[str, Any], content: dict[str, Any]) -> None:
     """Go on in this process: another one would know nothing of the lab."""
-    settings = SupervisorSettings()
-    if "heartbeat" in lab:
-        settings = replace(settings, patience=replace(Patience(), heartbeat=lab["heartbeat"]))
+    given = {name: lab[name] for name in ("heartbeat", "stable") if name in lab}
+    settings = SupervisorSettings(patience=replace(Patience(), **given))
     supervisor_process.run(
         NodeInfo(**content["info"]),
         supervisor_process.SupervisorOptions(**content["options"]),
