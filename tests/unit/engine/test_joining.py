@@ -5,77 +5,177 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.engine import state
 from penstock.engine.agreement import joining
-from penstock.engine.agreement.folder import Commit
+from penstock.engine.agreement.folder import Agreement, Charter, Commit
 from penstock.engine.agreement.joining import Copier, CopyError, copy_snapshot, empty, join_blank, skip_to
+from penstock.engine.agreement.member import Member
 from penstock.engine.blueprint import Folders
 from penstock.engine.continuation import remove_leftovers
+from penstock.engine.job_start import start_job
 from penstock.engine.ledger import Entry, Ledger
-from penstock.engine.packing import pack, unpack
-from penstock.engine.sealed import read_sealed, write_sealed
-from penstock.engine.state import BucketState, read_bucket, remove_before
+from penstock.engine.sealed import read_sealed
+from penstock.engine.state import read_bucket
 from penstock.engine.takeover import Claim, current, take_over
-from penstock.errors import SupersededError
+from penstock.errors import PenstockError, SupersededError
+from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.record import Record
+from penstock.testing.local_engine import LocalRuntime
+from support.waiting import eventually
 
 BUCKETS = 2
+EACH = 8
+"""How many keys a batch touches: so many that it changes every bucket."""
+
+
+class Gate:
+    """Lets a replica plan so many batches more; or all that it can, once it is open."""
+
+    def __init__(self) -> None:
+        self._allowed = threading.Semaphore(0)
+        self._open = False
+
+    def allow(self) -> None:
+        self._allowed.release()
+
+    def open(self) -> None:
+        self._open = True
+        self._allowed.release()
+
+    def wait(self) -> None:
+        if not self._open:
+            self._allowed.acquire()
+
+
+GATES: dict[str, Gate] = {}
+"""By replica. Its job is copied on its way to where it runs, and a gate cannot be."""
+
+
+class Steps(Source):
+    """Has one number a batch, for some of the keys; the others come in the two batches after it."""
+
+    def __init__(self, gate: str) -> None:
+        self._gate = gate
+
+    def begin(self) -> Position:
+        return {"0": 0}
+
+    def latest(self, after: Position) -> Position:
+        GATES[self._gate].wait()
+        return {"0": after["0"] + 1}
+
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        return [start["0"]]
+
+    def read(self, split: Split) -> Iterator[list[Record]]:
+        yield [Record(key, split, float(split)) for key in keys_of(split)]
+
+
+class Newest(ps.StatefulTask):
+    """Keeps the newest number of each key."""
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
+        return values[-1], [(key, value) for value in values]
+
+
+class Numbers(Sink):
+    """Its receipts are the numbers of a batch."""
+
+    transactional = True
+    shared = True
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        return _Numbers()
+
+    def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
+        """Put nothing anywhere."""
+
+
+class _Numbers(SinkWriter):
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+
+    def write(self, records: list[Record]) -> None:
+        self._numbers |= {record.value for record in records}
+
+    def finish(self) -> Receipt | None:
+        return sorted(self._numbers) if self._numbers else None
+
+
+def keys_of(number: int) -> list[int]:
+    """Return the keys that have a number: each of three numbers has others."""
+    return [3 * each + number % 3 for each in range(EACH)]
+
+
+def counting(gate: str) -> ps.Job:
+    """Return a job with state, with records on their way from batch to batch, and with open windows."""
+    job = ps.Job("job", parallelism=BUCKETS)
+    source = job.source("in", Steps(gate))
+    newest = source >> job.task("count", Newest())
+    newest >> job.sink("out", Numbers())
+    rekeyed = newest >> job.task("rekey", lambda r: (r.value, r.key))
+    rekeyed >> job.task("again", Newest()) >> job.sink("on", Numbers())
+    source >> job.task("windows", ps.Count(), window=ps.TimeWindow(10**6)) >> job.sink("closed", Numbers())
+    return job
 
 
 class Runner:
-    """A replica whose state after batch b is a function of b: each of three keys counts the batches."""
+    """A replica whose state after batch b is a function of b. It does batches when it is told to."""
 
-    def __init__(self, base: Path, revision: int = 1) -> None:
+    def __init__(self, base: Path) -> None:
         self.base = base
-        self.folders = Folders(str(take_over(base, Claim(revision, 1))), taken=True)
-        self.folders.create()
-        self.folders.structure.write_text('{"name": "job"}')
+        self._gate = GATES[str(base)] = Gate()
+        place = take_over(base, Claim(1, 1))
+        self.folders = Folders(str(place), taken=True)
         self.ledger = Ledger(self.folders.ledger)
-        self.last: Entry | None = self.ledger.latest()
-        state.forget(self.folders.state)
+        agreement = base.with_name(f"{base.name}-agreement")
+        Agreement(agreement).found(Charter(0, {}))
+        member = Member("job", 0, str(agreement))
+        self._handle = start_job(counting(str(base)), LocalRuntime, folder=place, taken=True, member=member)
 
-    def step(self) -> None:
-        """Run one batch."""
-        before = self.last
-        batch = before.batch + 1 if before else 0
-        heads = dict(before.state) if before else {}
-        for bucket in range(BUCKETS):
-            held = BucketState(self.folders.state, bucket, heads.get(bucket))
-            counts = held.states.setdefault("count", {})
-            counts[batch % 3] = batch
-            held.changed("count", [batch % 3])
-            new = held.save(batch, uuid4().hex)
-            assert new is not None
-            heads[bucket] = new
-        name = f"{batch:012d}-{uuid4().hex}"
-        write_sealed(self.folders.feedback / name, pack(([batch],)))
-        times = {
-            "now": float(batch),
-            "flushed": False,
-            "highs": {},
-            "marks": {},
-            "pending": {"0": {"w": 5.0}},
-        }
-        entry = Entry(batch, {"batch": batch + 1}, {"out": [batch]}, [name], heads, BUCKETS, times)
-        assert self.ledger.commit(entry)
-        for old in before.feedback if before else ():
-            (self.folders.feedback / old).unlink()
-        for bucket, head in heads.items():
-            if before and before.state[bucket].base_batch != head.base_batch:
-                remove_before(self.folders.state, bucket, head.base_batch)
-        if batch % 5 == 0:
-            self.ledger.trim(3)
-        self.last = entry
+    def step(self, count: int = 1) -> None:
+        """Run some batches, with all that is done after each of them."""
+        for _ in range(count):
+            goal = self._handle.report.batches + 1
+            self._gate.allow()
+            eventually(
+                "a batch has ended",
+                lambda goal=goal: self._handle.report.batches >= goal,  # type: ignore[misc]
+                meanwhile=self._handle.check,
+                every=0.001,
+            )
+
+    def run_freely(self) -> None:
+        """Run batches from now on as fast as it can."""
+        self._gate.open()
+
+    @property
+    def last(self) -> Entry:
+        """The last batch, by its ledger."""
+        found = self.ledger.latest()
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        """Stop it, unless what a test has done to its files has ended it before."""
+        self._gate.open()
+        with suppress(PenstockError, OSError):
+            self._handle.stop()
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Runner:
-    return Runner(tmp_path / "job")
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    started = Runner(tmp_path / "job")
+    yield started
+    started.close()
 
 
 @pytest.fixture
@@ -95,19 +195,29 @@ def check(own: Folders, batch: int) -> Entry:
     entry = Ledger(own.ledger).latest()
     assert entry is not None
     assert entry.batch == batch
-    assert json.loads(own.structure.read_text()) == {"name": "job"}
+    assert json.loads(own.structure.read_text())["name"] == "job"
     remove_leftovers(own, entry)
-    expected = {number % 3: number for number in range(max(0, batch - 2), batch + 1)}
+    found: dict[int, int] = {}
     for bucket in range(BUCKETS):
-        assert read_bucket(own.state, bucket, entry.state[bucket]) == {"count": expected}
-    assert [unpack(read_sealed(own.feedback / name))[0] for name in entry.feedback] == [[batch]]
-    assert entry.receipts == {"out": [batch]}
+        found |= read_bucket(own.state, bucket, entry.state[bucket])["count"]
+    numbers = range(max(0, batch - 2), batch + 1)
+    assert found == {key: number for number in numbers for key in keys_of(number)}
+    assert {path.name for path in own.feedback.iterdir()} == set(entry.feedback)
+    assert entry.feedback
+    for name in entry.feedback:
+        assert int(name[:12]) == batch
+        assert read_sealed(own.feedback / name)
+    assert all(numbers == [batch] for numbers in entry.receipts["out"])
     return entry
 
 
+def files(folders: Folders) -> set[str]:
+    """Return the names of what the last batch consists of, but for its ledger entry."""
+    return {path.name for path in (*folders.state.rglob("*"), *folders.feedback.iterdir()) if path.is_file()}
+
+
 def test_a_copy_is_whole_and_shares_no_file(runner: Runner, own: Folders) -> None:
-    for _ in range(9):
-        runner.step()
+    runner.step(9)
     assert copy_snapshot(runner.base, own) == 8
     check(own, 8)
     inodes = {path.stat().st_ino for path in runner.base.rglob("*") if path.is_file()}
@@ -121,13 +231,12 @@ def test_a_copy_is_whole_and_shares_no_file(runner: Runner, own: Folders) -> Non
 def test_what_was_there_before_is_gone(runner: Runner, own: Folders, tmp_path: Path) -> None:
     """The own history may be longer than that of the other, and of another mind."""
     other = Runner(tmp_path / "job~2")
-    for _ in range(30):
-        other.step()
+    other.step(30)
+    other.close()
     copy_snapshot(other.base, own)
     own.checkpoint.mkdir()
     (own.checkpoint / "metadata").touch()
-    for _ in range(3):
-        runner.step()
+    runner.step(3)
     assert copy_snapshot(runner.base, own) == 2
     check(own, 2)
     assert not own.checkpoint.exists()
@@ -137,22 +246,11 @@ def test_what_was_there_before_is_gone(runner: Runner, own: Folders, tmp_path: P
 @pytest.mark.usefixtures("short_chains")
 def test_one_that_commits_as_fast_as_it_can_is_copied_all_the_same(runner: Runner, own: Folders) -> None:
     runner.step()
-    stop = threading.Event()
-
-    def work() -> None:
-        while not stop.is_set():
-            runner.step()
-
-    thread = threading.Thread(target=work)
-    thread.start()
+    runner.run_freely()
     batches = []
-    try:
-        for _ in range(30):
-            batches.append(copy_snapshot(runner.base, own))
-            check(own, batches[-1])
-    finally:
-        stop.set()
-        thread.join()
+    for _ in range(30):
+        batches.append(copy_snapshot(runner.base, own))
+        check(own, batches[-1])
     assert batches == sorted(batches)
     assert batches[-1] > batches[0], "the other went on"
 
@@ -170,29 +268,29 @@ def test_a_standby_copies_only_what_is_new(
 
     monkeypatch.setattr(Copier, "_put", counted)
     copier = Copier(own)
-    for _ in range(3):
-        runner.step()
-    assert copier.copy(runner.base) == 2
-    assert len(copied) == 3 * BUCKETS + 2  # State, the feedback and the structure.
+
+    def copies_what_is_new(copier: Copier, batch: int) -> int:
+        before = files(own)
+        copied.clear()
+        assert copier.copy(runner.base) == batch
+        new = files(own) - before
+        assert sorted(copied) == sorted([*new, own.structure.name])
+        check(own, batch)
+        return len(new) - len(runner.last.feedback)
+
+    runner.step(3)
+    assert copies_what_is_new(copier, 2) == 3 * BUCKETS
     copied.clear()
     assert copier.copy(runner.base) == 2
     assert copied == []
-    runner.step()
-    assert copier.copy(runner.base) == 3
-    assert len(copied) == BUCKETS + 2
-    check(own, 3)
-    for batch in range(4, 40):
+    for batch in range(3, 40):
         runner.step()
-        assert copier.copy(runner.base) == batch
-        check(own, batch)
+        assert copies_what_is_new(copier, batch) == BUCKETS
     assert len(list(own.ledger.iterdir())) == 1
     assert len([path for path in own.state.rglob("*") if path.is_file()]) <= 6 * BUCKETS
     # Another process goes on with what is there.
-    copied.clear()
     runner.step()
-    assert Copier(own).copy(runner.base) == 40
-    assert len(copied) <= BUCKETS + 2
-    check(own, 40)
+    assert copies_what_is_new(Copier(own), 40) == BUCKETS
 
 
 class CrashError(Exception):
@@ -212,11 +310,9 @@ def _crashing(after: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize("standby", [False, True])
 def test_a_crash_anywhere_leaves_all_or_nothing(runner: Runner, own: Folders, standby: bool) -> None:
-    for _ in range(2):
-        runner.step()
+    runner.step(2)
     copy_snapshot(runner.base, own)
-    for _ in range(3):
-        runner.step()
+    runner.step(3)
     for after in range(100):
         try:
             if standby:
@@ -231,7 +327,7 @@ def test_a_crash_anywhere_leaves_all_or_nothing(runner: Runner, own: Folders, st
                 check(own, 1)
             continue
         break
-    assert after == 5 * BUCKETS + 1, "a crash was tried before each file"
+    assert after == len(files(runner.folders)) > 5 * BUCKETS, "a crash was tried before each file"
     check(own, 4)
 
 
@@ -239,8 +335,7 @@ def test_a_crash_anywhere_leaves_all_or_nothing(runner: Runner, own: Folders, st
 def test_a_crash_while_the_own_is_emptied_leaves_no_half(
     runner: Runner, own: Folders, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(5):
-        runner.step()
+    runner.step(5)
     copy_snapshot(runner.base, own)
     unlink, rmtree = Path.unlink, shutil.rmtree
 
@@ -268,9 +363,7 @@ def test_a_crash_while_the_own_is_emptied_leaves_no_half(
 
 
 def test_a_damaged_file_is_named_and_nothing_is_taken(runner: Runner, own: Folders) -> None:
-    for _ in range(3):
-        runner.step()
-    assert runner.last is not None
+    runner.step(3)
     file = runner.folders.state / "00001" / runner.last.state[1].file
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(CopyError, match=f"{file.name} is damaged"):
@@ -283,7 +376,6 @@ def test_a_file_that_is_gone_for_good_ends_in_an_error(
 ) -> None:
     monkeypatch.setattr(joining, "_PAUSE", 0.0)
     runner.step()
-    assert runner.last is not None
     (runner.folders.feedback / runner.last.feedback[0]).unlink()
     with pytest.raises(CopyError, match="changed 50 times"):
         copy_snapshot(runner.base, own)
@@ -297,8 +389,7 @@ def test_one_without_a_batch_or_a_folder_has_nothing_to_copy(runner: Runner, own
 
 
 def test_a_folder_that_is_taken_over_meanwhile_is_found_again(runner: Runner, own: Folders) -> None:
-    for _ in range(3):
-        runner.step()
+    runner.step(3)
     revisions = iter(range(2, 100))
 
     def look() -> None:
@@ -311,8 +402,7 @@ def test_a_folder_that_is_taken_over_meanwhile_is_found_again(runner: Runner, ow
 
 
 def test_who_loses_its_own_folder_meanwhile_is_superseded(runner: Runner, own: Folders) -> None:
-    for _ in range(3):
-        runner.step()
+    runner.step(3)
     looks = iter(range(100))
 
     def look() -> None:
@@ -349,17 +439,16 @@ def test_one_that_lacks_something_itself_is_not_copied(runner: Runner, own: Fold
 
 
 def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: Folders) -> None:
-    for _ in range(4):
-        runner.step()
+    runner.step(4)
     assert join_blank(runner.base, own) == 3
-    assert runner.last is not None
     entry = Ledger(own.ledger).latest()
     assert entry is not None
-    assert (entry.batch, entry.end, entry.buckets) == (3, {"batch": 4}, BUCKETS)
+    assert (entry.batch, entry.end, entry.buckets) == (3, runner.last.end, BUCKETS)
     assert (entry.state, entry.feedback, entry.receipts) == ({}, [], {})
+    assert runner.last.times["pending"]
     assert entry.times == {**runner.last.times, "pending": {}}
     assert json.loads(own.unwhole.read_text()) == runner.last.times
-    assert json.loads(own.structure.read_text()) == {"name": "job"}
+    assert own.structure.read_text() == runner.folders.structure.read_text()
     # A whole copy later on makes it whole.
     copy_snapshot(runner.base, own)
     assert not own.unwhole.exists()
