@@ -1,8 +1,9 @@
-"""A replica without Spark: agrees, keeps a ledger, and puts files out. Started many times, and killed.
+"""A replica as a process, without Spark and without a cluster. Started many times, and killed.
 
-A batch reads a number that its planner has drawn, and its output is that number and a checksum of all numbers
-so far, which is also the state. Whoever publishes an output names the file by the attempt that made it, so
-that a second output of a batch would be a second file.
+``agreeing_replica.py HOME NUMBER ATTEMPT BATCHES`` comes in as a worker does, and runs batches by the planner
+and the committer of every job. A batch reads a number that its planner has drawn, and its output is that
+number and a checksum of all numbers so far, which is also the state. Whoever publishes an output names the
+file by the attempt that made it, so that a second output of a batch would be a second file.
 """
 
 from __future__ import annotations
@@ -10,21 +11,33 @@ from __future__ import annotations
 import os
 import random
 import sys
-import time
 import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
-from penstock.engine.agreement.core import Entrance, Move, after_batch, before_batch, enter
-from penstock.engine.agreement.folder import Agreement, Charter, Commit, Plan, Standing
-from penstock.engine.ledger import Entry, Ledger
-from penstock.errors import OutdatedError
+import penstock as ps
+from penstock.cluster.documents import Assignment, Membership
+from penstock.cluster.members import member_name
+from penstock.daemons import coming_in, membership
+from penstock.daemons.instance import Instance
+from penstock.engine.agreement import output
+from penstock.engine.agreement.core import enter
+from penstock.engine.agreement.pacing import forgettable
+from penstock.engine.job_start import start_job
+from penstock.engine.takeover import Claim, take_over
+from penstock.errors import OutdatedError, PenstockError
+from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.record import Record
+from penstock.testing.local_engine import LocalRuntime
 
+JOB = "agreed"
 FORGET_EVERY = 8
 KEPT = 6
 FAR = 5
-PAUSE = 0.001
 
 
 def state_after(state: int, number: int) -> int:
@@ -36,102 +49,105 @@ def state_after(state: int, number: int) -> int:
     return zlib.crc32(str(number).encode(), state)
 
 
-class Replica:
-    """One replica, in a folder of its own beside those of the others."""
+class Drawn(Source):
+    """Has so many batches, each with one number. No two replicas would plan the same by themselves."""
 
-    def __init__(self, home: Path, number: int, batches: int) -> None:
-        self.home, self.number, self.batches = home, number, batches
-        self.name = f"replica~{number}"
-        self.agreement = Agreement(home / "agreed" / "0")
-        self.folder = home / self.name
-        self.folder.mkdir(exist_ok=True)
-        self.ledger = Ledger(self.folder)
+    def __init__(self, batches: int) -> None:
+        self._batches = batches
 
-    def run(self) -> None:
-        """Come in and go on until all batches are out, beginning again whenever the others are too far."""
-        while True:
-            entrance, whom = self.come_in()
-            if entrance is Entrance.FOUND:
-                self.agreement.found(Charter(0, {}))
-            elif entrance is Entrance.COPY:
-                self.copy(whom)
-            elif entrance is Entrance.WAIT:
-                time.sleep(PAUSE)
-            else:
-                try:
-                    self.go_on()
-                except OutdatedError:
-                    continue
-                return
+    def begin(self) -> Position:
+        return {"batches": 0, "number": 0}
 
-    def come_in(self) -> tuple[Entrance, str]:
-        """Decide how to come in."""
-        others = {
-            path.name: Ledger(path).latest_batch()
-            for path in self.home.glob("replica~*")
-            if path.name != self.name
-        }
-        own = self.ledger.latest_batch()
-        return enter(self.number, own, self.agreement.shared(), others, new=True, far=FAR)
+    def latest(self, after: Position) -> Position:
+        if after["batches"] >= self._batches:
+            return after
+        return {"batches": after["batches"] + 1, "number": random.randrange(10**9)}
 
-    def copy(self, whom: str) -> None:
-        """Take over the newest entry of another replica."""
-        newest = Ledger(self.home / whom).latest()
-        if newest is None or newest.batch <= self.ledger.latest_batch():
-            return
-        self.ledger.commit(newest)
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        return [end["number"]]
 
-    def go_on(self) -> None:
-        """Run batch after batch."""
-        last = self.ledger.latest()
-        if last is not None:
-            self.publish(last)
-        while last is None or last.batch + 1 < self.batches:
-            last = self.one_batch(last)
-            self.ledger.trim(3)
-            self.agreement.stand(Standing(self.name, last.batch, time.time()))
-            if (last.batch + 1) % FORGET_EVERY == 0:
-                self.agreement.forget(last.batch + 1 - KEPT)
+    def read(self, split: Split) -> Iterator[list[Record]]:
+        yield [Record(0, split)]
 
-    def one_batch(self, before: Entry | None) -> Entry:
-        """Plan or follow, run, commit or accept, publish."""
-        batch = before.batch + 1 if before is not None else 0
-        state = before.end["state"] if before is not None else 0
-        move = before_batch(batch, self.agreement.see(batch), work=True)
-        if move is Move.REBUILD:
-            raise OutdatedError("to be copied")
-        mine = Plan(batch, {"number": random.randrange(10**9)}, self.name, time.time())
-        plan = self.agreement.propose(mine) if move is Move.PROPOSE else self.agreement.plan(batch)
-        assert plan is not None, "seen before"
-        number = plan.end["number"]
-        end = {"number": number, "state": state_after(state, number)}
-        attempt = uuid4().hex
-        staged = self.home / "staged" / attempt
-        staged.write_text(f"{number} {end['state']}")
-        move = after_batch(batch, self.agreement.see(batch))
-        if move is Move.REBUILD:
-            raise OutdatedError("to be copied")
-        if move is Move.COMMIT:
-            commit = self.agreement.commit(Commit(batch, attempt, self.name, 1, end))
-        else:
-            commit = self.agreement.committed(batch)  # type: ignore[assignment]
-        assert commit.end == end, f"{self.name} differs in batch {batch}: {commit.end} is not {end}"
-        if commit.id != attempt:
-            staged.unlink()
-        entry = Entry(batch, end, {"sink": [commit.id]})
-        self.ledger.commit(entry)
-        self.publish(entry)
-        return entry
 
-    def publish(self, entry: Entry) -> None:
-        """Put the output that counts where it belongs, if it is not there."""
-        if not self.agreement.is_out(entry.batch):
-            (attempt,) = entry.receipts["sink"]
-            target = self.home / "sink" / f"{entry.batch:06d}.{attempt}"
+class Checksum(ps.StatefulTask):
+    """Gives each number with the checksum of all up to it."""
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
+        [number] = values
+        after = state_after(state or 0, number)
+        return after, [(key, f"{number} {after}")]
+
+
+class Files(Sink):
+    """Puts each batch out as a file, which is there before under a name that nobody looks at."""
+
+    transactional = True
+    shared = True
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        return _Staging(self.home / "staged" / uuid4().hex)
+
+    def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
+        for attempt in receipts:
             with suppress(FileExistsError):
-                os.link(self.home / "staged" / attempt, target)
-            self.agreement.mark_out(entry.batch)
+                os.link(self.home / "staged" / attempt, self.home / "sink" / f"{batch:06d}.{attempt}")
+
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        for attempt in receipts:
+            (self.home / "staged" / attempt).unlink(missing_ok=True)
+
+
+class _Staging(SinkWriter):
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def write(self, records: list[Record]) -> None:
+        [record] = records
+        self._file.write_text(record.value)
+
+    def finish(self) -> Receipt | None:
+        return self._file.name
+
+
+def job(home: Path, batches: int) -> ps.Job:
+    """Return the job of all replicas."""
+    made = ps.Job(JOB, parallelism=1)
+    source = made.source("drawn", Drawn(batches))
+    source >> made.task("checksum", Checksum()) >> made.sink("files", Files(home))
+    return made
+
+
+def run(home: Path, number: int, attempt: int, batches: int) -> None:
+    """Go on until all batches are out, beginning again whenever the others are too far."""
+    name = member_name(JOB, number)
+    assignment = Assignment(name, 1, 1, 1, "", "", "n", 1, 1, membership=Membership(number))
+    instance = Instance(name, "n", "", 1, attempt, "", "", "", str(home), "", assignment)
+    replica = membership.Replica(instance, home / f"scratch-{number}")
+    made = job(home, batches)
+    place = take_over(home / "cluster-jobs" / name, Claim(1, attempt))
+    replica.settle_in(membership.drawn_for(made, place))
+    while True:
+        replica.come_in(lambda: None)
+        handle = start_job(made, LocalRuntime, folder=place, taken=True, member=replica.member)
+        try:
+            handle.wait("drained")
+            handle.stop()
+        except OutdatedError:
+            with suppress(PenstockError):
+                handle.stop()
+            continue
+        return
 
 
 if __name__ == "__main__":
-    Replica(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])).run()
+    # Batches of milliseconds: what takes replicas of a cluster ten minutes happens here within a pause.
+    output._FORGET_EVERY = FORGET_EVERY
+    output.forgettable = partial(forgettable, keep=KEPT, seconds=0.0)  # type: ignore[attr-defined]
+    coming_in.enter = partial(enter, far=FAR)  # type: ignore[attr-defined]
+    coming_in._LOOK = 0.001
+    os.environ["PENSTOCK_HOME"] = sys.argv[1]
+    run(Path(sys.argv[1]), *map(int, sys.argv[2:]))
