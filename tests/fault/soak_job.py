@@ -1,7 +1,7 @@
 """The program of the soak: a job that is changed in place again and again until its input ends.
 
-``python soak_job.py SECONDS`` reconfigures the job every so many seconds: another number of buckets, or
-other code in a task. It tells its memory, and how long each restart took, in files of its home.
+``python soak_job.py ENGINE SECONDS`` reconfigures the job every so many seconds: another number of buckets,
+or other code in a task. It tells its memory, and how long each restart took, in files of its home.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from typing import Any
 import psutil
 
 import penstock as ps
+from penstock.engine.handle import Handle
+from penstock.engine.job_start import start_job
+from penstock.testing.local_engine import LocalRuntime
 
+LOCAL = "local"
 KEYS = 50
 A_SECOND = 100
 """Records in a second of event time."""
@@ -70,11 +74,16 @@ def note(home: Path, file: str, fields: dict[str, Any]) -> None:
         lines.write(json.dumps({"at": time.time(), "pid": os.getpid(), **fields}) + "\n")
 
 
+def begin(engine: str, made: ps.Job) -> Handle:
+    """Start the job on an engine."""
+    return start_job(made, LocalRuntime) if engine == LOCAL else ps.start(made, master="local[2]")
+
+
 def main() -> None:
     """Run until the input has ended and all of it is processed."""
-    home, every = Path(os.environ["PENSTOCK_HOME"]), float(sys.argv[1])
+    home, every = Path(os.environ["PENSTOCK_HOME"]), float(sys.argv[2])
     version = len((home / "restarts").read_text().splitlines()) if (home / "restarts").exists() else 0
-    with ps.start(job(version), master="local[2]") as handle:
+    with begin(sys.argv[1], job(version)) as handle:
         restart_at = time.monotonic() + every
         while not (home / END).exists():
             handle.wait(every / 4)

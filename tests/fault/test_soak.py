@@ -14,12 +14,14 @@ from statistics import median
 from typing import Any
 
 import pytest
-from killing import DEADLINE, kill, read, start_process
+from killing import kill, read, start_process
 from soak_job import A_SECOND, END, KEYS, WINDOW
 
 from penstock.errors import LogError
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from support.engines import LOCAL, SPARK
+from support.waiting import DEADLINE
 
 PROGRAM = Path(__file__).with_name("soak_job.py")
 EVERY = 0.05
@@ -34,19 +36,21 @@ FILES_SLACK = 40
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to run, how often to restart in place and how often to kill, in seconds.
+    """How long to run, how often to restart in place and after how long to kill, in seconds.
 
-    A process is restarted in place twice at least before it is killed, however slow the machine is.
+    A process is restarted in place twice at least before it is killed, however slow the machine is. The last
+    one lives for as long.
     """
 
+    engine: str
     length: float
     restart: float
     kill: float
     kills: int
 
 
-SHORT = Plan(length=30, restart=3, kill=6, kills=2)
-LONG = Plan(length=15 * 60, restart=20, kill=60, kills=10)
+SHORT = Plan(LOCAL, length=10, restart=0.5, kill=2, kills=2)
+LONG = Plan(SPARK, length=7 * 60, restart=20, kill=60, kills=6)
 
 
 @pytest.mark.parametrize("plan", [SHORT, pytest.param(LONG, marks=pytest.mark.full)], ids=["short", "long"])
@@ -55,14 +59,15 @@ def test_restarts_and_kills_leave_the_output_exact_and_nothing_behind(tmp_path: 
     log = Log.create(log_folder("input", tmp_path), retain_consumed=True)
     count, kills = 0, 0
     files: list[float] = []
-    command = [sys.executable, str(PROGRAM), str(plan.restart)]
+    command = [sys.executable, str(PROGRAM), plan.engine, str(plan.restart)]
     process = start_process(command, tmp_path)
     began = started = tidied = time.monotonic()
     try:
         while time.monotonic() - began < plan.length or kills < plan.kills:
             log.append([Record(None, number) for number in range(count, count + RECORDS)])
             count += RECORDS
-            if time.monotonic() - started >= plan.kill and _restarts(tmp_path, process.pid) >= 2:
+            lived = time.monotonic() - started >= plan.kill and _restarts(tmp_path, process.pid) >= 2
+            if lived and kills < plan.kills:
                 kill(process)
                 kills += 1
                 process = start_process(command, tmp_path)
@@ -88,10 +93,11 @@ def test_restarts_and_kills_leave_the_output_exact_and_nothing_behind(tmp_path: 
     _check_output(tmp_path, count)
     _check_windows(tmp_path, count)
     _check_flat("files of the job and its logs", files, FILES_GROWTH, FILES_SLACK)
-    if plan is LONG:  # A process that is killed every half minute has no memory to speak of.
-        memory = _notes(tmp_path / "memory")
-        for kind in ("driver", "java", "workers"):
-            _check_flat(kind, [note[kind] for note in memory], MEMORY_GROWTH, 0)
+    memory = _notes(tmp_path / "memory")
+    if plan is SHORT:  # A process that is killed after two seconds has no memory to speak of.
+        memory = [note for note in memory if note["pid"] == process.pid]
+    for kind in ("driver", "java", "workers"):
+        _check_flat(kind, [note[kind] for note in memory], MEMORY_GROWTH, 0)
 
 
 def _check_output(home: Path, count: int) -> None:
