@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.integration.replicated_reader import SOURCES
 import penstock as ps
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from support.waiting import DEADLINE, eventually
 
 BATCHES = 6
 
@@ -40,8 +40,17 @@ class Replica:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
+    def plan(self, position: Any) -> Any:
+        """Return where the next batch ends, as soon as there is something to read."""
+
+        def further() -> Any:
+            end = self.ask("latest", position)
+            return end if end != position else None
+
+        return eventually("there is something to read", further)
+
     def end(self) -> None:
-        self._process.communicate(timeout=120)
+        self._process.communicate(timeout=DEADLINE)
 
 
 def feed(kind: str, place: Path, number: int) -> None:
@@ -80,9 +89,7 @@ def test_what_one_replica_has_planned_every_replica_reads(
     seen = 0
     for number in range(1, BATCHES + 1):
         planner, other = replicas[number % 2], replicas[1 - number % 2]
-        deadline = time.monotonic() + 120
-        while (end := planner.ask("latest", position)) == position:
-            assert time.monotonic() < deadline, "there is nothing to read"
+        end = planner.plan(position)
         at_once = planner.ask("read", position, end)
         # The other one comes to the batch when there is more already, and has looked at it.
         feed(kind, tmp_path, number)
