@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from clusters import JOB, Cluster, committed, records_in, until
+from clusters import JOB, Cluster, committed, records_in
 
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
@@ -27,7 +27,7 @@ from penstock.record import Record
 from penstock.snapshots.manifest import Manifest
 from penstock.snapshots.restoring import Restored, restored
 from penstock.snapshots.store import SnapshotStore
-from support.waiting import DEADLINE
+from support.waiting import DEADLINE, eventually
 
 NAME = "held"
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class KeptDocuments:
             kept = self.kept
             return kept if kept is not None and condition(kept) else None
 
-        return until(found, what)
+        return eventually(what, found)
 
 
 class KeptLab(KeptDocuments):
@@ -85,7 +85,7 @@ class KeptLab(KeptDocuments):
         """Start the supervisors, and store the job's code."""
         for number in range(1, 4):
             self.cluster.add_node(number)
-        until(lambda: len(self.store.children(paths.NODES)) == 3, "all nodes")
+        eventually("all nodes are there", lambda: len(self.store.children(paths.NODES)) == 3)
         code = self.cluster.home / "code"
         code.mkdir()
         (code / "held.py").write_text(JOB.format(name=NAME))
@@ -137,12 +137,15 @@ class KeptLab(KeptDocuments):
     def wait_running(self, revision: int, attempt: int = 1) -> None:
         """Wait until a worker runs the job."""
         path = paths.worker(NAME, revision, attempt)
-        until(lambda: (w := self._get(WorkerInfo, path)) and w.phase == "running", f"worker {revision} runs")
+        eventually(
+            f"worker {revision} runs",
+            lambda: (worker := self._get(WorkerInfo, path)) and worker.phase == "running",
+        )
 
     def wait_batches(self, node: str, count: int = 3) -> None:
         """Wait until the job has done some more on a node."""
         goal = committed(self.home(node), NAME) + count
-        until(lambda: committed(self.home(node), NAME) >= goal, f"{count} batches on {node}")
+        eventually(f"{count} batches on {node}", lambda: committed(self.home(node), NAME) >= goal)
 
     def wait_snapshots(self, count: int = 3) -> Kept:
         """Wait until some more snapshots are whole."""
@@ -152,7 +155,7 @@ class KeptLab(KeptDocuments):
 
     def wait_covered(self, node: str) -> Kept:
         """Wait until all that has come so far is in a snapshot, and processed in it."""
-        until(lambda: outputs(self.home(node)) == inputs(self.home(node)), "all is processed")
+        eventually("all is processed", lambda: outputs(self.home(node)) == inputs(self.home(node)), every=0.2)
         batch = committed(self.home(node), NAME) - 1
         return self.wait_kept(lambda kept: kept.batch >= batch, "a snapshot of all")
 
@@ -168,9 +171,9 @@ def documents_of(cluster: Cluster) -> Iterator[KeptDocuments]:
 
 
 @contextmanager
-def running_lab(home: Path) -> Iterator[KeptLab]:
+def running_lab(home: Path, engine: str) -> Iterator[KeptLab]:
     """A lab that is ended whatever happens."""
-    cluster = Cluster(home, masters=0, servers=1)
+    cluster = Cluster(home, masters=0, servers=1, engine=engine)
     try:
         cluster.zookeeper.start()
         cluster.zookeeper.wait_ready(timeout=DEADLINE)
@@ -228,7 +231,7 @@ def outputs(home: Path) -> Counter[int]:
 
 def check_exact(home: Path) -> None:
     """See that all input comes out once, numbered by key without gap or double."""
-    until(lambda: outputs(home).total() >= inputs(home).total(), "all is processed")
+    eventually("all is processed", lambda: outputs(home).total() >= inputs(home).total(), every=0.2)
     assert outputs(home) == inputs(home)
     assert set(inputs(home).values()) == {1}
     visits: dict[int, list[int]] = {}
