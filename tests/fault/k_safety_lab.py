@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,19 +14,20 @@ from typing import Any
 import psutil
 from benchmarks.halves import HalfFailedError
 from benchmarks.network import Network
-from clusters import Cluster, Daemon, Feeder, free_port, until
+from clusters import Cluster, Daemon, Feeder, free_port
 from relays import Relay
 from worker_lab import tree_of
 
-from penstock.cluster.members import job_of
+from penstock.cluster.members import job_of, number_of
 from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.daemons.processes_os import OsProcesses
+from penstock.engine.agreement.joining import last_batch
 from penstock.errors import LogNotFoundError
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from support.engines import SPARK
+from support.waiting import eventually
 
-SAFE_SECONDS = 480.0
-"""How long a job may take to be k-safe again: a node is missed, a Spark session starts on a busy machine."""
 _CLONE_NEWNET = 0x40000000
 
 JOB = '''
@@ -92,8 +92,14 @@ class Replicas:
         before = self.written()
         self.cluster.cli("submit", str(file), "--memory", "1g", "--cores", "1", *options)
         self.wait_safe(safe)
-        until(lambda: self.written() > before, f"output of {self.name}")
+        eventually(f"output of {self.name}", lambda: self.written() > before)
         return file
+
+    def end(self, *options: str) -> None:
+        """Kill the job, and wait until it has ended and none of its workers is left."""
+        self.cluster.cli("kill", self.name, *options)
+        eventually(f"{self.name} has ended", lambda: self.cluster.job(self.name)["phase"] == "ENDED")
+        eventually(f"the workers of {self.name} have left", lambda: not self.living())
 
     def write(self, code: str) -> Path:
         """Write the job's file."""
@@ -115,7 +121,8 @@ class Replicas:
             return self.safety.startswith(safe) and len(self.living()) == wanted
 
         try:
-            until(there, f"{self.name} is {safe}", SAFE_SECONDS)
+            # Each look asks the master and looks for processes: a busy machine has better things to do.
+            eventually(f"{self.name} is {safe}", there, every=0.1)
         except AssertionError as error:
             told = self.cluster.job(self.name)
             told.pop("spec", None)
@@ -134,12 +141,29 @@ class Replicas:
         """Return the node of each replica that lives."""
         return {member: node for member, (node, _) in self.living().items()}
 
+    def assigned(self, member: str) -> str:
+        """Return where the master wants a replica; nothing if nowhere."""
+        number = number_of(member)
+        found = self.cluster.job(self.name)["replicas"]
+        return next((str(one["node"]) for one in found if one["number"] == number), "")
+
     def kill(self, *folders: Path) -> None:
         """Kill processes with their families, all at once."""
         for folder in folders:
             self.processes.signal(folder, signal.SIGKILL, family=True)
         for folder in folders:
             self.processes.kill_all(folder)
+
+    def copied(self, before: Path) -> bool:
+        """Whether a worker that came after another of the same replica has come in with a copy."""
+        member = before.name.rpartition("-driver-")[0]
+        folders = self.cluster.folder.glob(f"nodes/*/instances/{member}-driver-*")
+        logs = [folder / "log.jsonl" for folder in folders if folder.name > before.name]
+        return any('"copied"' in log.read_text() for log in logs if log.exists())
+
+    def batch(self, member: str) -> int:
+        """Return the last batch of a replica, -1 if it has done none."""
+        return last_batch(self.cluster.home / "cluster-jobs" / member)
 
     def pause(self, folder: Path) -> Callable[[], None]:
         """Stop a process with its family, unless it has just left; return how it is woken."""
@@ -163,7 +187,7 @@ class Replicas:
     def wait_output(self) -> None:
         """Wait until something more has come out."""
         before = self.written()
-        until(lambda: self.written() > before, f"output of {self.name}")
+        eventually(f"more output of {self.name}", lambda: self.written() > before)
 
     def ends(self) -> list[int]:
         """Return how far each partition of the output goes."""
@@ -186,17 +210,15 @@ class Replicas:
     def check_exact(self, feeder: Feeder, since: list[int] | None = None) -> None:
         """See that what has gone in so far comes out once, each key numbered without gap or double."""
         count = feeder.count
-        deadline = time.monotonic() + SAFE_SECONDS
-        while True:
+
+        def complete() -> list[Record]:
             records = self.outputs(since)
             found = Counter(record.value[1] for record in records)
             doubled = {number: times for number, times in found.items() if times > 1}
             assert not doubled, f"{len(doubled)} doubled, for instance {sorted(doubled.items())[:5]}"
-            missing = [number for number in range(count) if number not in found]
-            if not missing:
-                break
-            assert time.monotonic() < deadline, f"{len(missing)} missing, for instance {missing[:5]}"
-            time.sleep(0.5)
+            return records if all(number in found for number in range(count)) else []
+
+        records = eventually(f"all of {count} records are out", complete, every=0.5)
         visits: dict[int, list[int]] = {}
         for record in records:
             visits.setdefault(record.key, []).append(record.value[0])
@@ -205,7 +227,14 @@ class Replicas:
 
 
 class LinkedCluster(Cluster):
-    """A cluster whose nodes have links that can be cut."""
+    """A cluster whose nodes have links that can be cut.
+
+    Workers are killed there again and again: one that has run for a second has run well.
+    """
+
+    def __init__(self, home: Path, nodes: int, engine: str) -> None:
+        super().__init__(home, nodes=nodes, masters=1, servers=1, idle=True, engine=engine)
+        self.lab["stable"] = 1.0
 
     def cut(self, node: str) -> None:
         """Let nothing go to and from a node any more."""
@@ -223,8 +252,8 @@ class LinkedCluster(Cluster):
 class SpacedCluster(LinkedCluster):
     """Each node is a network namespace; ZooKeeper and the master are in the hub between them."""
 
-    def __init__(self, home: Path, network: Network, nodes: int) -> None:
-        super().__init__(home, nodes=nodes, masters=1, servers=1)
+    def __init__(self, home: Path, network: Network, nodes: int, engine: str) -> None:
+        super().__init__(home, nodes, engine)
         self._network = network
         self.zookeeper = EmbeddedZooKeeper(self.folder / "linked-zookeeper", hosts=[network.address()])
 
@@ -245,8 +274,8 @@ class SpacedCluster(LinkedCluster):
 class RelayedCluster(LinkedCluster):
     """Where namespaces cannot be made: all that nodes say to others goes to ZooKeeper, by a relay each."""
 
-    def __init__(self, home: Path, nodes: int) -> None:
-        super().__init__(home, nodes=nodes, masters=1, servers=1)
+    def __init__(self, home: Path, nodes: int, engine: str) -> None:
+        super().__init__(home, nodes, engine)
         self._relays: dict[str, Relay] = {}
 
     def add_node(self, number: int) -> Daemon:
@@ -271,7 +300,9 @@ class RelayedCluster(LinkedCluster):
 
 
 @contextmanager
-def linked_cluster(home: Path, nodes: int, *, spaces: bool = True) -> Iterator[LinkedCluster]:
+def linked_cluster(
+    home: Path, nodes: int, *, engine: str = SPARK, spaces: bool = True
+) -> Iterator[LinkedCluster]:
     """A cluster with links that can be cut: by namespaces, unless they cannot be made here.
 
     The thread that has one with namespaces is in its hub until the cluster is ended.
@@ -283,7 +314,9 @@ def linked_cluster(home: Path, nodes: int, *, spaces: bool = True) -> Iterator[L
                 network = stack.enter_context(Network(nodes))
         if network is not None:
             stack.enter_context(inside(network.namespace()))
-        cluster = SpacedCluster(home, network, nodes) if network else RelayedCluster(home, nodes)
+        cluster = (
+            SpacedCluster(home, network, nodes, engine) if network else RelayedCluster(home, nodes, engine)
+        )
         stack.callback(cluster.close)
         cluster.start()
         yield cluster

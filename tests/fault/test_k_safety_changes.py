@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from clusters import Cluster, Feeder, running_cluster, until
+from clusters import Cluster, Feeder, running_cluster
 from k_safety_lab import JOB, Replicas, alarms_of
+
+from support.engines import EITHER
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -19,10 +22,11 @@ DIFFERING = JOB.replace("import penstock as ps", "import os\n\nimport penstock a
 """What it makes of some records depends on the process that runs it."""
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=EITHER)
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("cluster")
     with running_cluster(
-        tmp_path_factory.mktemp("cluster"), nodes=4, masters=1, servers=1, cores=2
+        home, nodes=4, masters=1, servers=1, cores=2, idle=True, engine=request.param
     ) as running:
         yield running
 
@@ -47,7 +51,7 @@ def test_k_is_changed_while_the_job_runs(cluster: Cluster) -> None:
             if k:
                 replicas.wait_safe()
             else:
-                until(lambda: len(replicas.living()) == 1, "the others have left")
+                eventually("the others have left", lambda: len(replicas.living()) == 1)
             _apart(replicas, k + 1)
             replicas.wait_output()
         said = cluster.cli("update", "counted", "--k", "4", expect=1)
@@ -55,8 +59,7 @@ def test_k_is_changed_while_the_job_runs(cluster: Cluster) -> None:
         _apart(replicas, 2)
         feeder.stop()
         replicas.check_exact(feeder)
-    cluster.cli("kill", "counted")
-    until(lambda: not replicas.living(), "it has ended")
+    replicas.end()
 
 
 def test_code_is_updated_without_a_record_lost_or_doubled(cluster: Cluster) -> None:
@@ -65,20 +68,18 @@ def test_code_is_updated_without_a_record_lost_or_doubled(cluster: Cluster) -> N
         replicas.submit("--k", "1")
         before = {folder for _, folder in replicas.living().values()}
         cluster.cli("update", "updated", str(replicas.write(SECOND)))
-        until(
-            lambda: before.isdisjoint(folder for _, folder in replicas.living().values()),
+        eventually(
             "all replicas have new workers",
+            lambda: before.isdisjoint(folder for _, folder in replicas.living().values()),
         )
         replicas.wait_safe()
-        until(
-            lambda: any(len(record.value) == 3 for record in replicas.outputs()),
+        eventually(
             "output of the new code",
+            lambda: any(len(record.value) == 3 for record in replicas.outputs()),
         )
         feeder.stop()
         replicas.check_exact(feeder)
-    cluster.cli("kill", "updated", "--drain")
-    until(lambda: cluster.job("updated")["phase"] == "ENDED", "it has ended")
-    until(lambda: not replicas.living(), "its workers have left")
+    replicas.end("--drain")
 
 
 def test_all_replicas_die_at_once_and_the_job_comes_back(cluster: Cluster) -> None:
@@ -92,14 +93,12 @@ def test_all_replicas_die_at_once_and_the_job_comes_back(cluster: Cluster) -> No
 
         # From the beginning: all input is processed once more, by replicas that agree anew.
         feeder.stop()
-        cluster.cli("kill", "lost", "--drain")
-        until(lambda: cluster.job("lost")["phase"] == "ENDED" and not replicas.living(), "it has ended")
+        replicas.end("--drain")
         replicas.check_exact(feeder)
         since = replicas.ends()
         replicas.submit("--k", "1", "--fresh")
         replicas.check_exact(feeder, since)
-    cluster.cli("kill", "lost")
-    until(lambda: not replicas.living(), "it has ended")
+    replicas.end()
 
 
 def test_a_replica_that_differs_is_told_of_and_rebuilt(cluster: Cluster) -> None:
@@ -107,18 +106,17 @@ def test_a_replica_that_differs_is_told_of_and_rebuilt(cluster: Cluster) -> None
     with Feeder(cluster.home, "differing", rate=RATE) as feeder:
         file = replicas.write(DIFFERING)
         cluster.cli("submit", str(file), "--memory", "1g", "--cores", "1", "--k", "1")
-        [alarm] = until(lambda: alarms_of(cluster, "replicas-differ"), "an alarm that replicas differ")
+        [alarm] = eventually("an alarm that replicas differ", lambda: alarms_of(cluster, "replicas-differ"))
         assert alarm["subject"] == "differing"
         assert alarm["evidence"]["batch"] >= 0
         assert alarm["evidence"]["vertex"] in {"out", "tally"}
         replicas.wait_output()
         feeder.stop()
-        until(lambda: replicas.written() >= feeder.count, "all has come out")
+        eventually("all has come out", lambda: replicas.written() >= feeder.count)
         # What counts is of one replica in each batch: every record once, whoever wrote it.
         numbers = sorted(record.value[1] % 10**9 for record in replicas.outputs())
         assert numbers == list(range(feeder.count))
-    cluster.cli("kill", "differing")
-    until(lambda: not replicas.living(), "it has ended")
+    replicas.end()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +136,6 @@ def test_a_standby_takes_over(cluster: Cluster, name: str, options: list[str], s
         replicas.wait_safe(safe)
         assert lost not in replicas.nodes().values()
         cluster.supervisors[lost].start()
-        until(lambda: len(cluster.get("/nodes")) == 4, "the node is back")
+        eventually("the node is back", lambda: len(cluster.get("/nodes")) == 4)
         replicas.check_exact(feeder)
-    cluster.cli("kill", name)
-    until(lambda: not replicas.living(), "it has ended")
+    replicas.end()
