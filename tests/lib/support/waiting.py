@@ -20,7 +20,8 @@ T = TypeVar("T")
 DEADLINE = 240.0 * float(os.environ.get("PENSTOCK_TEST_PATIENCE", "1"))
 """Seconds after which a wait of any test is given up."""
 
-_LOOK = 0.02
+_LOOK, _LONGEST_LOOK = 0.02, 0.25
+"""Seconds from one look to the next: rarer when it takes long, because looking takes time from who works."""
 
 
 def eventually(
@@ -41,9 +42,10 @@ def eventually(
         found = condition()
         if found:
             return found
-        if time.monotonic() - began >= DEADLINE:
+        passed = time.monotonic() - began
+        if passed >= DEADLINE:
             raise AssertionError(f"not within {DEADLINE:.0f} s: {what}; the last look found {found!r}")
-        time.sleep(every)
+        time.sleep(max(every, min(passed / 20, _LONGEST_LOOK)))
 
 
 def always(what: str, condition: Callable[[], object], seconds: float) -> None:
