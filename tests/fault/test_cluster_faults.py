@@ -31,9 +31,9 @@ from support.waiting import DEADLINE, always, eventually, promised
 
 LEADER_SECONDS = 10.0
 KILLS = 2
-AWAY_SECONDS = {LOCAL: 12.0, SPARK: 30.0}
-"""How long there is no ZooKeeper: longer than a session lasts and a node is missed, 6 and 4 seconds."""
-SETTLED_SECONDS = {LOCAL: 10.0, SPARK: MOVE_SECONDS}
+AWAY_SECONDS = {LOCAL: 8.0, SPARK: 30.0}
+"""How long there is no ZooKeeper: longer than a session lasts, 6 seconds."""
+SETTLED_SECONDS = {LOCAL: 8.0, SPARK: MOVE_SECONDS}
 """How long is watched then whether anything is restarted, which nodes whose sessions had ended would be."""
 
 SLOW = JOB.replace("seen = state or 0", "seen = state or 0; time.sleep(0.01)").replace(
