@@ -19,10 +19,11 @@ _QUICK = "-XX:TieredStopAtLevel=1"
 
 
 def begin() -> None:
-    """Count from now on, in this process and all that it starts."""
-    if _FOLDER in os.environ:
-        return  # Somebody who has started this process counts already.
-    folder = tempfile.mkdtemp(prefix="penstock-java-starts-")
+    """Count from now on, in this process and all that it starts.
+
+    Who has started this process may count already, or want several runs to count together.
+    """
+    folder = os.environ.get(_FOLDER) or tempfile.mkdtemp(prefix="penstock-java-starts-")
     os.environ[_FOLDER] = folder
     os.environ.setdefault(_OPTIONS, f"{_QUICK} -Xlog:gc=error:file={folder}/%p-%t.log")
 
