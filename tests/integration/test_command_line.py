@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,8 +14,10 @@ import pytest
 
 from penstock.log import Log, log_folder
 from penstock.record import Record
-
-DEADLINE = 300.0
+from support import local_penstock
+from support.engines import EITHER, SPARK
+from support.running import MASTER
+from support.waiting import DEADLINE, eventually
 
 JOB = """
 import penstock as ps
@@ -36,10 +36,10 @@ class Shell:
         self.file = home / "job.py"
         self.file.write_text(JOB)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, engine: str = SPARK) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "penstock.cli.main", *arguments],
-            env={**os.environ, "PENSTOCK_HOME": str(self.home)},
+            [*local_penstock.command(engine), *arguments],
+            env={**local_penstock.environment(), "PENSTOCK_HOME": str(self.home)},
             cwd=self.home,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -63,13 +63,6 @@ class Shell:
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -104,50 +97,59 @@ def _is_java(member: psutil.Process) -> bool:
         return False
 
 
-def test_a_drained_run_reports_and_leaves_no_process(shell: Shell) -> None:
+RUN = ("run", "job.py", "--master", MASTER)
+
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """Wait until a run has ended as it was asked to; return what it has said."""
+    _, said = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, said
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.mark.parametrize("engine_name", EITHER)
+def test_a_drained_run_reports_and_leaves_no_process(shell: Shell, engine_name: str) -> None:
     shell.fill(250)
-    process = shell.start("run", "job.py", "--until", "drained", "--master", "local[2]", "-o", "json")
-    _wait(lambda: shell.batches() > 0 or process.poll() is not None)
-    family = _family(process) if process.poll() is None else []
+    process = shell.start(*RUN, "--until", "drained", "-o", "json", engine=engine_name)
+    eventually("a batch", lambda: shell.batches() > 0 or process.poll() is not None)
+    family = _family(process)
     out, said = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, said
     report = json.loads(out)
     assert (report["records_in"], report["batches"], report["lag"]) == (250, 3, 0)
     assert "counting: in " in said
     assert "Traceback" not in said
-    _wait(lambda: _gone(family))
+    eventually("the end of all processes", lambda: _gone(family))
 
 
-def test_everything_listens_on_loopback_only(shell: Shell) -> None:
-    shell.fill(10)
-    process = shell.start("run", "job.py", "--master", "local[2]")
-    _wait(lambda: shell.batches() > 0)
-    listening = [address for member in _family(process) for address in _listening(member)]
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=DEADLINE)
+def test_ctrl_c_stops_after_the_batch_and_leaves_no_process(shell: Shell) -> None:
+    """The real thing: nothing listens beyond this machine, and the whole group gets the signal, Java too."""
+    shell.fill(50_000)
+    process = shell.start(*RUN)
+    eventually("a batch", lambda: shell.batches() > 0)
+    family = _family(process)
+    listening = [address for member in family for address in _listening(member)]
+    os.killpg(process.pid, signal.SIGINT)
+    assert "counting: stopped after" in _ended(process)
+    eventually("the end of all processes", lambda: _gone(family))
     assert listening, "the driver listens somewhere"
     assert {ip.replace("::ffff:", "") for ip in listening} <= {"127.0.0.1", "::1"}
+    assert shell.batches() < 500, "it was stopped, it did not end by itself"
+    job = shell.home / "jobs" / "counting"
+    spark = [int(path.name) for path in (job / "checkpoint" / "commits").glob("[0-9]*")]
+    ledger = [int(path.stem) for path in (job / "ledger").glob("*.json")]
+    assert max(spark) == max(ledger), "the last batch is committed on both sides"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_stops_after_the_batch(shell: Shell, number: signal.Signals) -> None:
+@pytest.mark.parametrize("engine_name", EITHER)
+def test_a_polite_signal_stops_after_the_batch(shell: Shell, engine_name: str) -> None:
     shell.fill(50_000)
-    process = shell.start("run", "job.py", "--master", "local[2]")
-    _wait(lambda: shell.batches() > 0)
-    family = _family(process)
-    # As a terminal does it: the whole group gets the signal, Java and the workers too.
-    os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
-    _, said = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 0, said
-    assert "counting: stopped after" in said
-    assert "Traceback" not in said
-    _wait(lambda: _gone(family))
-    committed = shell.batches()
-    assert committed < 500, "it was stopped, it did not end by itself"
-    spark = list((shell.home / "jobs" / "counting" / "checkpoint" / "commits").glob("[0-9]*"))
-    assert max(int(path.name) for path in spark) == max(
-        int(path.stem) for path in (shell.home / "jobs" / "counting" / "ledger").glob("*.json")
-    ), "the last batch is committed on both sides"
+    process = shell.start(*RUN, engine=engine_name)
+    eventually("a batch", lambda: shell.batches() > 0)
+    process.send_signal(signal.SIGTERM)
+    assert "counting: stopped after" in _ended(process)
+    assert shell.batches() < 500, "it was stopped, it did not end by itself"
 
 
 def test_a_second_signal_stops_at_once(shell: Shell) -> None:
@@ -155,45 +157,33 @@ def test_a_second_signal_stops_at_once(shell: Shell) -> None:
         JOB.replace("source >>", "import time\nsource >> job.task('slow', lambda r: time.sleep(3) or r) >>")
     )
     shell.fill(100)
-    process = shell.start("run", "job.py", "--master", "local[2]")
-    _wait((shell.home / "jobs" / "counting" / "checkpoint" / "offsets" / "0").exists)
+    process = shell.start(*RUN)
+    eventually("a planned batch", (shell.home / "jobs/counting/checkpoint/offsets/0").exists)
     family = _family(process)
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=2.0)
     # Two signals that come before the first is heard are one.
-    _wait((shell.home / "jobs" / "counting" / "stop").exists)
+    eventually("the first signal is heard", (shell.home / "jobs/counting/stop").exists)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
-    _wait(lambda: _gone(family))
-
-
-def test_user_code_that_raises_ends_with_its_place_and_no_noise(shell: Shell) -> None:
-    shell.file.write_text(JOB.replace("source >>", "source >> job.task('bad', lambda r: 1 // r.value) >>"))
-    shell.fill(5)
-    result = shell.run("run", "job.py", "--until", "drained", "--master", "local[2]")
-    assert result.returncode == 1
-    assert "error: job 'counting', vertex 'bad': ZeroDivisionError" in result.stderr
-    assert "Record(key=0, value=0" in result.stderr
-    assert "py4j" not in result.stderr
-    assert "org.apache" not in result.stderr
+    eventually("the end of all processes", lambda: _gone(family))
 
 
 def test_a_signal_while_spark_starts_is_a_clean_stop(shell: Shell) -> None:
     shell.fill(100)
-    process = shell.start("run", "job.py", "--master", "local[2]")
-    _wait(lambda: any(map(_is_java, _family(process))))
+    process = shell.start(*RUN)
+    eventually("Java", lambda: any(map(_is_java, _family(process))))
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 0, said
-    assert "Traceback" not in said
+    _ended(process)
 
 
-def test_a_closed_pipe_is_no_error(shell: Shell) -> None:
+@pytest.mark.parametrize("engine_name", EITHER)
+def test_a_closed_pipe_is_no_error(shell: Shell, engine_name: str) -> None:
     shell.file.write_text(JOB.replace('ps.LogSink("out")', "ps.ConsoleSink()"))
     shell.fill(10_000)
-    process = shell.start("run", "job.py", "--until", "drained", "--master", "local[2]")
+    process = shell.start(*RUN, "--until", "drained", engine=engine_name)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
@@ -201,45 +191,6 @@ def test_a_closed_pipe_is_no_error(shell: Shell) -> None:
     said = process.stderr.read()
     assert process.wait(timeout=DEADLINE) == 0, said
     assert "Traceback" not in said
-
-
-def test_spark_that_does_not_start_is_one_clear_error(shell: Shell) -> None:
-    shell.fill(1)
-    for arguments in (["--master", "bogus"], ["--conf", "spark.driver.memory=zzz"]):
-        result = shell.run("run", "job.py", *arguments)
-        assert result.returncode == 1
-        assert "error: Spark does not start" in result.stderr
-        assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("file", "arguments", "complaint"),
-    [
-        (None, ["missing.py"], "there is no file missing.py"),
-        (None, ["missing.py:job"], "there is no file missing.py"),
-        ("x = (", ["job.py"], "job.py, line 1"),
-        ("import nowhere_to_be_found", ["job.py"], "job.py, line 1: ModuleNotFoundError"),
-        ("x = 1", ["job.py"], "defines no job"),
-        (JOB + "\nother = ps.Job('other')", ["job.py"], "defines several jobs"),
-        (JOB, ["job.py:nope"], "has no job 'nope'"),
-        (JOB.replace("job.task", "job.sink"), ["job.py"], "[bad-sink]"),
-        (JOB, ["job.py", "--for", "soon"], "not a duration"),
-        (JOB, ["job.py", "--until", "later"], "--until takes 'drained'"),
-        (JOB, ["job.py", "--for", "1s", "--until", "drained"], "exclude each other"),
-        (JOB, ["job.py", "--conf", "nonsense"], "--conf takes"),
-        (JOB, ["job.py"], "penstock log create in"),
-    ],
-)
-def test_a_users_mistake_is_one_clear_error(
-    shell: Shell, file: str | None, arguments: list[str], complaint: str
-) -> None:
-    if file is not None:
-        shell.file.write_text(file)
-    result = shell.run("run", *arguments)
-    wrong_usage = any(option in arguments for option in ("--for", "--until", "--conf"))
-    assert result.returncode == (2 if wrong_usage else 1)
-    assert complaint in result.stderr.replace("\n│ ", " ")
-    assert "Traceback" not in result.stderr
 
 
 def test_explain(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Files, rates, sockets and calls as the ends of jobs on real Spark, in one session."""
+"""Files, rates, sockets and calls as the ends of jobs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-
-MASTER = "local[2]"
+from support.engines import each_on
+from support.running import Engine
 
 
 @pytest.fixture(autouse=True)
@@ -72,16 +72,19 @@ def _job(name: str, source: ps.FileSource, out: Path, to: str) -> ps.Job:
     return job
 
 
+FORMATS = {
+    "lines": ("txt", "json"),
+    "csv": ("csv.gz", "parquet"),
+    "json": ("json", "parquet"),
+    "parquet": ("parquet", "json"),
+}
+
+
 @pytest.mark.parametrize(
-    ("format", "ending", "to"),
-    [
-        ("lines", "txt", "json"),
-        ("csv", "csv.gz", "parquet"),
-        ("json", "json", "parquet"),
-        ("parquet", "parquet", "json"),
-    ],
+    ("format", "engine"), each_on(((name, name) for name in FORMATS), on_spark=["csv"]), indirect=["engine"]
 )
-def test_files_to_files(tmp_path: Path, format: str, ending: str, to: str) -> None:
+def test_files_to_files(tmp_path: Path, format: str, engine: Engine) -> None:
+    ending, to = FORMATS[format]
     folder, out = tmp_path / "in", tmp_path / "out"
     key: Any = (lambda line: line.split()[0]) if format == "lines" else "user"
 
@@ -90,17 +93,17 @@ def test_files_to_files(tmp_path: Path, format: str, ending: str, to: str) -> No
 
     for n in range(5):
         _publish(folder, f"{9 - n}.{ending}", _file(format, range(n * 100, n * 100 + 100)))
-    assert ps.run(job(), until="drained", master=MASTER).records_in == 500
+    assert engine.run(job(), until="drained").records_in == 500
     assert _written(out) == Counter((f"u{n % 7}", 2 * n) for n in range(500))
-    assert ps.run(job(), until="drained", master=MASTER).batches == 0, "nothing new"
+    assert engine.run(job(), until="drained").batches == 0, "nothing new"
     _publish(folder, f"new.{ending}", _file(format, range(500, 1500)))
-    report = ps.run(job(), until="drained", master=MASTER)
+    report = engine.run(job(), until="drained")
     assert report.records_in == 1000
     assert _written(out) == Counter((f"u{n % 7}", 2 * n) for n in range(1500))
     assert list((out / ".penstock-staging").iterdir()) == []
 
 
-def test_what_cannot_be_read_or_written_goes_to_the_errors(tmp_path: Path) -> None:
+def test_what_cannot_be_read_or_written_goes_to_the_errors(tmp_path: Path, engine: Engine) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     _publish(folder, "a", b'{"user": "ada", "n": 1}\n{oops\n{"user": "bob", "n": "x"}\n')
 
@@ -112,26 +115,26 @@ def test_what_cannot_be_read_or_written_goes_to_the_errors(tmp_path: Path) -> No
         return made
 
     with pytest.raises(ps.ConnectorError, match="vertex 'in': a, line 2: not JSON"):
-        ps.run(job("fail"), master=MASTER)
-    report = ps.run(job("discard"), master=MASTER)
+        engine.run(job("fail"))
+    report = engine.run(job("discard"))
     assert report.errors_by_vertex == {"in": 1, "out": 1}
     assert [pq.ParquetFile(path).read().to_pylist() for path in out.glob("part-*")] == [
         [{"user": "ada", "n": 1}]
     ]
 
 
-def test_a_folder_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_told_before_spark_starts(tmp_path: Path, engine: Engine) -> None:
     job = _job("nowhere", ps.FileSource(tmp_path / "nowhere"), tmp_path / "out", "json")
     with pytest.raises(ps.SettingError, match="there is no folder"):
-        ps.run(job, master=MASTER)
+        engine.run(job)
 
 
-def test_a_rate_with_a_limit_is_drained_when_all_have_come(tmp_path: Path) -> None:
+def test_a_rate_with_a_limit_is_drained_when_all_have_come(tmp_path: Path, engine: Engine) -> None:
     got: list[tuple[int, list[ps.Record]]] = []
     job = ps.Job("rate")
     source = ps.RateSource(100, limit=150, partitions=2, value=lambda i: i * i, key=lambda i: i % 3)
     job.source("in", source) >> job.sink("out", ps.ForeachBatchSink(lambda b, r: got.append((b, r))))
-    ps.run(job, until="drained", master=MASTER)
+    engine.run(job, until="drained")
     assert Counter((r.key, r.value) for _, records in got for r in records) == Counter(
         (i % 3, i * i) for i in range(150)
     )
@@ -139,7 +142,7 @@ def test_a_rate_with_a_limit_is_drained_when_all_have_come(tmp_path: Path) -> No
     assert batches == sorted(set(batches)), "one call a batch"
 
 
-def test_a_batch_whose_call_failed_is_called_again_by_the_next_run(tmp_path: Path) -> None:
+def test_a_batch_whose_call_failed_is_called_again_by_the_next_run(tmp_path: Path, engine: Engine) -> None:
     folder = tmp_path / "in"
     _publish(folder, "a", b"1\n2\n")
     calls: list[tuple[int, list[str]]] = []
@@ -155,14 +158,14 @@ def test_a_batch_whose_call_failed_is_called_again_by_the_next_run(tmp_path: Pat
         return made
 
     with pytest.raises(ps.ConnectorError, match=r"'out': OSError: the database is away"):
-        ps.run(job(True), master=MASTER)
+        engine.run(job(True))
     _publish(folder, "b", b"3\n")
-    ps.run(job(False), master=MASTER)
-    ps.run(job(False), master=MASTER)
+    engine.run(job(False))
+    engine.run(job(False))
     assert calls == [(0, ["1", "2"]), (0, ["1", "2"]), (1, ["3"])]
 
 
-def test_records_posted_by_a_job(tmp_path: Path) -> None:
+def test_records_posted_by_a_job(tmp_path: Path, spark: Engine) -> None:
     applied: dict[str, Any] = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -184,7 +187,7 @@ def test_records_posted_by_a_job(tmp_path: Path) -> None:
             f"http://127.0.0.1:{server.server_port}/", batch_size=3, headers={"X-Token": "hush"}
         )
         job.source("in", ps.MemorySource(range(10), partitions=2)) >> job.sink("out", sink)
-        ps.run(job, master=MASTER)
+        spark.run(job)
     finally:
         server.shutdown()
         server.server_close()
@@ -194,7 +197,7 @@ def test_records_posted_by_a_job(tmp_path: Path) -> None:
     assert "hush" not in job.to_json()
 
 
-def test_lines_from_a_socket_until_the_run_is_stopped() -> None:
+def test_lines_from_a_socket_until_the_run_is_stopped(spark: Engine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(300)
         closed: list[bytes] = []
@@ -216,7 +219,7 @@ def test_lines_from_a_socket_until_the_run_is_stopped() -> None:
         source = ps.SocketSource(port=listening.getsockname()[1])
         job.source("in", source) >> job.sink("out", sink)
         deadline = time.monotonic() + 240
-        ps.run(job, None, master=MASTER, stop=lambda: len(got) >= 3 or time.monotonic() > deadline)
+        spark.run(job, None, stop=lambda: len(got) >= 3 or time.monotonic() > deadline)
         assert got == ["a", "b", "c"]
         server.join(240)
         assert closed == [b""], "nobody holds the connection when the job has ended"

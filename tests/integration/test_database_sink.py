@@ -12,8 +12,8 @@ import pytest
 
 import penstock as ps
 from penstock.log import log_folder
+from support.running import Engine
 
-MASTER = "local[2]"
 COUNT = 500
 
 
@@ -47,7 +47,7 @@ def job_of(database: Away) -> ps.Job:
 
 
 def test_a_table_has_each_row_once_after_the_database_was_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Engine
 ) -> None:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     log = ps.Log.create(log_folder("numbers"), partitions=2)
@@ -61,7 +61,7 @@ def test_a_table_has_each_row_once_after_the_database_was_away(
             return Counter(connection.execute("SELECT user, n FROM seen").fetchall())
 
     job = job_of(database)
-    with ps.start(job, master=MASTER) as handle:
+    with spark.start(job) as handle:
         handle.follow("drained")
         assert sum(rows().values()) == COUNT - COUNT // 100
         database.away = True
@@ -69,7 +69,7 @@ def test_a_table_has_each_row_once_after_the_database_was_away(
         with pytest.raises(ps.ConnectorError, match=r"job 'table', vertex 'table': batch .*is away"):
             handle.follow("drained")
     database.away = False
-    report = ps.run(job_of(database), master=MASTER)
+    report = spark.run(job_of(database))
     assert report.batches >= 1
     assert rows() == Counter((f"u{n % 7}", n) for n in range(2 * COUNT) if n % 100 != 99)
     errors = ps.Log.open(log_folder("table.errors"))

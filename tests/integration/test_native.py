@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from support.running import MASTER
+
+pytestmark = pytest.mark.usefixtures("spark_says")
 
 SALES = "user string, amount double"
 
@@ -311,7 +314,7 @@ def rows_of(tmp_path: Path) -> list[dict[str, Any]]:
 def test_files_go_through_spark_alone(tmp_path: Path, native: bool) -> None:
     write_files(tmp_path / "in", 5, native=native)
     job = files_job(tmp_path, native=native)
-    report = ps.run(job, folder=tmp_path / "job")
+    report = ps.run(job, master=MASTER, folder=tmp_path / "job")
     assert sorted(row["id"] for row in rows_of(tmp_path)) == [n * 10 for n in range(0, 50, 2)]
     assert {row["name"] for row in rows_of(tmp_path)} == {"n0", "n1", "n2"}
     assert report.batches == 3
@@ -321,18 +324,18 @@ def test_files_go_through_spark_alone(tmp_path: Path, native: bool) -> None:
     write_files(tmp_path / "more", 1, rows=2, native=native)
     (file,) = (tmp_path / "more").iterdir()
     file.rename(tmp_path / "in" / f"900{file.suffix}")
-    assert ps.run(job, folder=tmp_path / "job").batches == 1
+    assert ps.run(job, master=MASTER, folder=tmp_path / "job").batches == 1
     assert len(rows_of(tmp_path)) == 26
-    assert ps.run(job, folder=tmp_path / "job").batches == 0
+    assert ps.run(job, master=MASTER, folder=tmp_path / "job").batches == 0
 
 
 def test_a_batch_that_happened_is_not_written_again(tmp_path: Path) -> None:
     write_files(tmp_path / "in", 4)
     job = files_job(tmp_path)
-    ps.run(job, folder=tmp_path / "job")
+    ps.run(job, master=MASTER, folder=tmp_path / "job")
     # Spark has forgotten its last batch, as after a crash between the ledger's entry and Spark's own.
     for name in ("commits/1", "commits/.1.crc"):
         (tmp_path / "job" / "checkpoint" / name).unlink(missing_ok=True)
     before = sorted(row["id"] for row in rows_of(tmp_path))
-    ps.run(job, folder=tmp_path / "job")
+    ps.run(job, master=MASTER, folder=tmp_path / "job")
     assert sorted(row["id"] for row in rows_of(tmp_path)) == before

@@ -17,8 +17,9 @@ from penstock.errors import StrayedError
 from penstock.spark.row_digest import RowDigest
 from penstock.spark.run import start
 from penstock.spark.session import open_session
+from support.running import MASTER
 
-MASTER = "local[2]"
+pytestmark = pytest.mark.usefixtures("spark_says")
 
 
 @pytest.fixture

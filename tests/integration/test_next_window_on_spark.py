@@ -16,8 +16,10 @@ from penstock.engine.handle import Handle
 from penstock.engine.takeover import Claim, take_over
 from penstock.log import Log, log_folder
 from penstock.spark.run import start
+from support.running import MASTER
+from support.waiting import DEADLINE
 
-PATIENCE = 240.0
+pytestmark = pytest.mark.usefixtures("spark_says")
 
 
 def counting() -> ps.Job:
@@ -43,7 +45,7 @@ class Group:
     def begin(self, number: int) -> Handle:
         member = Member(f"minutes~{number}", number, str(self.storage / "agreement"))
         folder = self.folders[number]
-        return start(counting(), master="local[2]", folder=folder, taken=True, member=member)
+        return start(counting(), master=MASTER, folder=folder, taken=True, member=member)
 
 
 @pytest.fixture
@@ -73,23 +75,23 @@ def _expected(closed: int) -> Counter[tuple[int, float, int]]:
 def test_a_replica_without_state_counts_from_the_next_window_on(group: Group) -> None:
     with group.begin(0) as first:
         _append(0, 26)
-        assert first.wait(timeout=PATIENCE)
+        assert first.wait(timeout=DEADLINE)
         into = Folders(str(group.folders[1]), taken=True)
         into.create()
         join_blank(group.base(0), into)
         with group.begin(1) as second:
             # The window from 20 on closes, of which the second has seen a part only.
             _append(26, 36)
-            assert first.wait(timeout=PATIENCE)
-            assert second.wait(timeout=PATIENCE)
+            assert first.wait(timeout=DEADLINE)
+            assert second.wait(timeout=DEADLINE)
             assert _counted() == _expected(30)
             _append(36, 47)
-            assert first.wait(timeout=PATIENCE)
-            assert second.wait(timeout=PATIENCE)
+            assert first.wait(timeout=DEADLINE)
+            assert second.wait(timeout=DEADLINE)
             assert not into.unwhole.exists()
             first.stop()
             _append(47, 72)
-            assert second.wait(timeout=PATIENCE)
+            assert second.wait(timeout=DEADLINE)
     assert _counted() == _expected(70)
     shared = group.agreement.shared()
     assert shared is not None

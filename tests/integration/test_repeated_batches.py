@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from support.running import MASTER
+
+pytestmark = pytest.mark.usefixtures("spark_says")
 
 
 class Chances(ps.StatefulTask):
@@ -42,7 +45,7 @@ def _run_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Any, list[Any
     monkeypatch.setenv("PENSTOCK_HOME", str(home))
     log = ps.Log.create(home / "logs" / "lines", partitions=3)
     log.append([ps.Record(str(number), number) for number in range(300)])
-    ps.run(_job(), folder=home / "job", master="local[2]")
+    ps.run(_job(), folder=home / "job", master=MASTER)
     out = ps.Log.open(home / "logs" / "out")
     found: dict[Any, list[Any]] = {}
     for partition in range(out.partitions):

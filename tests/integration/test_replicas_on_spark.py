@@ -1,10 +1,8 @@
-"""Replicas of a job on real Spark, two queries of one session: they agree, and the output is there once."""
+"""Replicas of a job, two queries of one process: they agree, and the output is there once."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,9 @@ from penstock.engine.handle import Handle
 from penstock.engine.ledger import Ledger
 from penstock.errors import StrayedError
 from penstock.log import Log, log_folder
-from penstock.spark.run import start
-
-MASTER = "local[2]"
-PATIENCE = 240.0
+from support.engines import LOCAL, SPARK, each_on
+from support.running import Engine
+from support.waiting import DEADLINE, eventually
 
 
 class Tally(ps.StatefulTask):
@@ -50,10 +47,11 @@ def member(folder: Path, number: int, *, holds: bool = False) -> Member:
     return Member(name, number, str(folder / "agreement"), holds=holds, scratch=str(scratch))
 
 
-def begin(folder: Path, number: int, job: ps.Job | None = None, *, holds: bool = False) -> Handle:
-    return start(
+def begin(
+    engine: Engine, folder: Path, number: int, job: ps.Job | None = None, *, holds: bool = False
+) -> Handle:
+    return engine.start(
         job or tally(),
-        master=MASTER,
         folder=folder / f"member-{number}",
         member=member(folder, number, holds=holds),
     )
@@ -89,11 +87,15 @@ def agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agreement:
     return found
 
 
-@pytest.mark.parametrize("holds", [False, True])
-def test_two_replicas_give_the_output_once(tmp_path: Path, agreement: Agreement, holds: bool) -> None:
-    with begin(tmp_path, 0, holds=holds) as one, begin(tmp_path, 1, holds=holds) as other:
-        assert one.wait(timeout=PATIENCE)
-        assert other.wait(timeout=PATIENCE)
+@pytest.mark.parametrize(
+    ("holds", "engine"), each_on({"active": False, "standby": True}, on_spark=["active"]), indirect=["engine"]
+)
+def test_two_replicas_give_the_output_once(
+    tmp_path: Path, agreement: Agreement, engine: Engine, holds: bool
+) -> None:
+    with begin(engine, tmp_path, 0, holds=holds) as one, begin(engine, tmp_path, 1, holds=holds) as other:
+        assert one.wait(timeout=DEADLINE)
+        assert other.wait(timeout=DEADLINE)
     assert written() == expected(1000)
     assert staged() == []
     ledgers = [Ledger(tmp_path / f"member-{n}" / "ledger") for n in (0, 1)]
@@ -105,7 +107,7 @@ def test_two_replicas_give_the_output_once(tmp_path: Path, agreement: Agreement,
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_what_a_sink_refuses_is_set_aside_once_whoever_gives_the_batch(
-    tmp_path: Path, agreement: Agreement, holds: bool
+    tmp_path: Path, agreement: Agreement, engine: Engine, holds: bool
 ) -> None:
     def job() -> ps.Job:
         made = ps.Job("tally", k=1, on_error="discard")
@@ -115,9 +117,12 @@ def test_what_a_sink_refuses_is_set_aside_once_whoever_gives_the_batch(
         source >> odd >> made.sink("out", ps.FileSink(tmp_path / "files", format="json"))
         return made
 
-    with begin(tmp_path, 0, job(), holds=holds) as one, begin(tmp_path, 1, job(), holds=holds) as other:
-        assert one.wait(timeout=PATIENCE)
-        assert other.wait(timeout=PATIENCE)
+    with (
+        begin(engine, tmp_path, 0, job(), holds=holds) as one,
+        begin(engine, tmp_path, 1, job(), holds=holds) as other,
+    ):
+        assert one.wait(timeout=DEADLINE)
+        assert other.wait(timeout=DEADLINE)
     lines = [line for path in (tmp_path / "files").glob("*.jsonl") for line in path.read_text().splitlines()]
     assert sorted(map(int, lines)) == [n for n in range(1000) if n % 100 > 1]
     errors = Log.open(log_folder("tally.errors"))
@@ -127,14 +132,16 @@ def test_what_a_sink_refuses_is_set_aside_once_whoever_gives_the_batch(
     assert refused == ["out"] * 20
 
 
-def test_a_replica_that_comes_late_follows_and_doubles_nothing(tmp_path: Path, agreement: Agreement) -> None:
-    with begin(tmp_path, 0) as one:
-        assert one.wait(timeout=PATIENCE)
-    with begin(tmp_path, 1) as other:
-        assert other.wait(timeout=PATIENCE)
+def test_a_replica_that_comes_late_follows_and_doubles_nothing(
+    tmp_path: Path, agreement: Agreement, engine: Engine
+) -> None:
+    with begin(engine, tmp_path, 0) as one:
+        assert one.wait(timeout=DEADLINE)
+    with begin(engine, tmp_path, 1) as other:
+        assert other.wait(timeout=DEADLINE)
         assert written() == expected(1000)
         Log.open(log_folder("numbers")).append([ps.Record(None, n) for n in range(1000, 1500)])
-        assert other.wait(timeout=PATIENCE)
+        assert other.wait(timeout=DEADLINE)
     assert written() == expected(1500)
     commit = agreement.committed(0)
     assert commit is not None
@@ -143,26 +150,20 @@ def test_a_replica_that_comes_late_follows_and_doubles_nothing(tmp_path: Path, a
 
 
 def test_replicas_that_have_nothing_to_do_yet_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Engine
 ) -> None:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     log = Log.create(log_folder("numbers"))
     Agreement(tmp_path / "agreement").found(Charter(0, {}))
-    with begin(tmp_path, 0) as one:
+    commits = tmp_path / "member-0" / "checkpoint" / "commits"
+    with begin(spark, tmp_path, 0) as one:
         # Spark runs a batch even so.
-        wait_for(lambda: list((tmp_path / "member-0" / "checkpoint" / "commits").glob("0")), one)
+        eventually("Spark's first batch", (commits / "0").exists, meanwhile=one.check)
         log.append([ps.Record(None, n) for n in range(100)])
-        wait_for(lambda: Ledger(tmp_path / "member-0" / "ledger").latest_batch() >= 0, one)
-        assert one.wait(timeout=PATIENCE)
+        ledger = Ledger(tmp_path / "member-0" / "ledger")
+        eventually("a batch in the ledger", lambda: ledger.latest_batch() >= 0, meanwhile=one.check)
+        assert one.wait(timeout=DEADLINE)
     assert written() == expected(100)
-
-
-def wait_for(condition: Callable[[], object], handle: Handle) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        handle.check()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 class _Odd(Tally):
@@ -171,26 +172,29 @@ class _Odd(Tally):
         return total, [(k, (n, -value)) for k, (n, value) in items]
 
 
+@pytest.mark.parametrize("engine", [LOCAL, SPARK], indirect=True)
 def test_a_replica_that_differs_is_told_so_and_its_output_dropped(
-    tmp_path: Path, agreement: Agreement
+    tmp_path: Path, agreement: Agreement, engine: Engine
 ) -> None:
-    with begin(tmp_path, 0) as one:
-        assert one.wait(timeout=PATIENCE)
-    other = begin(tmp_path, 1, tally(_Odd()))
+    with begin(engine, tmp_path, 0) as one:
+        assert one.wait(timeout=DEADLINE)
+    other = begin(engine, tmp_path, 1, tally(_Odd()))
     with pytest.raises(StrayedError) as caught:
-        other.wait(timeout=PATIENCE)
+        other.wait(timeout=DEADLINE)
     other.stop()
     assert (caught.value.batch, caught.value.vertex, caught.value.by) == (0, "out", "tally")
     assert written() == expected(1000)
     assert staged() == []
 
 
-def test_batches_begin_no_sooner_than_the_interval_says(tmp_path: Path, agreement: Agreement) -> None:
+def test_batches_begin_no_sooner_than_the_interval_says(
+    tmp_path: Path, agreement: Agreement, engine: Engine
+) -> None:
     job = tally()
     job.interval = "700ms"
-    with begin(tmp_path, 0, job) as one, begin(tmp_path, 1, job) as other:
-        assert one.wait(timeout=PATIENCE)
-        assert other.wait(timeout=PATIENCE)
+    with begin(engine, tmp_path, 0, job) as one, begin(engine, tmp_path, 1, job) as other:
+        assert one.wait(timeout=DEADLINE)
+        assert other.wait(timeout=DEADLINE)
     plans = [plan.at for batch in range(5) if (plan := agreement.plan(batch)) is not None]
     assert len(plans) == 5
     assert min(after - before for before, after in pairwise(plans)) > 0.6

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from support.waiting import DEADLINE
+
 CODE = """
 import os, sys
 import penstock as ps
@@ -31,18 +35,24 @@ def kill(report):
     SparkContext._gateway.proc.kill()
 
 try:
-    ps.run(job(), None, master="local[1]", on_progress=kill)
+    ps.run(job(spark={"spark.driver.memory": "1g"}), None, master="local[1]", on_progress=kill)
 except ps.JobFailedError as error:
     print("failed:", error)
+"""
+
+AGAIN = """
 assert ps.run(job(), master="local[1]").records_out == 1
+print("replaced")
 """
 
 
-def test_sessions_are_shared_and_replaced() -> None:
+@pytest.mark.parametrize("again", ["", pytest.param(AGAIN, marks=pytest.mark.full)], ids=["once", "again"])
+def test_sessions_are_shared_and_replaced(again: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=500
+        [sys.executable, "-c", CODE + again], capture_output=True, text=True, check=False, timeout=DEADLINE
     )
     assert done.returncode == 0, done.stderr
     assert "failed: job 'session' failed: Spark's Java process does not answer" in done.stdout
     assert "incubator" not in done.stderr
     assert "said\n" in done.stderr, "what users print in their tasks is not lost"
+    assert ("replaced" in done.stdout) == bool(again)

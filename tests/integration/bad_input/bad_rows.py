@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -16,6 +17,9 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from support import local_penstock
+from support.engines import SPARK
+from support.running import MASTER
 
 DEADLINE = 400.0
 IMPORT = "import penstock as ps\n"
@@ -120,12 +124,13 @@ class Shell:
         check_manners(result.output)
         return Said(result.exit_code, result.stdout, result.stderr)
 
-    def process(self, *arguments: str, before: str = "") -> Said:
+    def process(self, *arguments: str, before: str = "", engine: str = SPARK) -> Said:
         """Run a command as a process of its own; ``before`` is Python that it runs first."""
-        start = f"{before}\nfrom penstock.cli.main import run; run()"
+        module = "penstock.cli.main" if engine == SPARK else "support.local_penstock"
         done = subprocess.run(
-            [sys.executable, "-c", start, *arguments],
+            [sys.executable, "-c", f"{before}\nfrom {module} import run; run()", *arguments],
             cwd=self.home,
+            env=os.environ if engine == SPARK else local_penstock.environment(),
             capture_output=True,
             text=True,
             timeout=DEADLINE,
@@ -135,8 +140,8 @@ class Shell:
         return Said(done.returncode, done.stdout, done.stderr)
 
     def drain(self, file: str, *options: str) -> Said:
-        """Run a job until it is drained, in the session that all tests share."""
-        return self.run("run", file, "--until", "drained", "--master", "local[2]", *options)
+        """Run a job until it is drained, in this process."""
+        return self.run("run", file, "--until", "drained", "--master", MASTER, *options)
 
     def fill(self, log: str, items: Iterable[Any], **options: Any) -> Log:
         """Append records or values to a log, which is made if there is none."""

@@ -1,8 +1,7 @@
-"""A home for each test, and one Spark session for all of them."""
+"""A home for each test, and what its jobs run on."""
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,9 @@ from pathlib import Path
 
 import pytest
 from bad_rows import Shell, check_manners
+
+from support.engines import EITHER
+from support.running import start_without_spark
 
 
 @pytest.fixture
@@ -28,22 +30,11 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
             del sys.modules[name]
 
 
-@pytest.fixture(scope="session")
-def spark_says(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Start the session that all rows share, and keep what Java and the workers print of their own."""
-    from penstock.spark.session import open_session
-
-    said = tmp_path_factory.mktemp("spark") / "stderr"
-    real = os.dup(2)
-    with said.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        open_session("local[2]", {}, {}, {})
-    finally:
-        os.dup2(real, 2)
-        os.close(real)
-    yield said
-    check_manners(said.read_text(errors="replace"))
+@pytest.fixture
+def local(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell whose jobs run without Spark."""
+    monkeypatch.setattr("penstock.spark.run.start", start_without_spark)
+    return shell
 
 
 @pytest.fixture
@@ -52,3 +43,10 @@ def spark(shell: Shell, spark_says: Path) -> Iterator[Shell]:
     before = spark_says.stat().st_size
     yield shell
     check_manners(spark_says.read_bytes()[before:].decode(errors="replace"))
+
+
+@pytest.fixture(params=EITHER)
+def jobs(request: pytest.FixtureRequest) -> Shell:
+    """A shell whose jobs run without Spark, and on Spark as well in ``make test-full``."""
+    shell: Shell = request.getfixturevalue(request.param)
+    return shell

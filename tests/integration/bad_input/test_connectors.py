@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from bad_rows import Shell, line
 
+from support.engines import each_on
+
 FOLDER = 'ps.FileSource("{folder}", {options})'
 
 
@@ -100,58 +102,62 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize("row", FILES, ids=lambda row: row.name)
-def test_a_corrupt_file(spark: Shell, row: BadFile) -> None:
-    folder = spark.home / "files"
+@pytest.mark.parametrize(
+    ("row", "jobs"),
+    each_on(((row.name, row) for row in FILES), on_spark=["json-line", "torn-parquet"]),
+    indirect=["jobs"],
+)
+def test_a_corrupt_file(jobs: Shell, row: BadFile) -> None:
+    folder = jobs.home / "files"
     folder.mkdir()
-    sound = _parquet(spark.home)
+    sound = _parquet(jobs.home)
     content = sound if row.content == b"PARQUET" else row.content or sound[: len(sound) // 2]
     (folder / row.file).write_bytes(content)
     source = f'ps.FileSource("{folder}", {row.options})'
 
-    fails = spark.drain(spark.write(f"fails_{row.name}.py".replace("-", "_"), line("strict", source=source)))
+    fails = jobs.drain(jobs.write(f"fails_{row.name}.py".replace("-", "_"), line("strict", source=source)))
     assert fails.code == 1
     assert f"error: job 'strict', vertex 'in': {row.says}" in fails.err
-    assert spark.values("out") == []
+    assert jobs.values("out") == []
 
     lenient = line("lenient", source=source, options='on_error="discard"')
-    goes_on = spark.drain(spark.write(f"goes_on_{row.name}.py".replace("-", "_"), lenient))
+    goes_on = jobs.drain(jobs.write(f"goes_on_{row.name}.py".replace("-", "_"), lenient))
     assert goes_on.code == 0, goes_on.err
-    assert spark.values("out") == sorted(row.good, key=repr)
-    [(vertex, error, message, _)] = spark.errors("lenient")
+    assert jobs.values("out") == sorted(row.good, key=repr)
+    [(vertex, error, message, _)] = jobs.errors("lenient")
     assert (vertex, error) == ("in", "ValueError")
     assert message.startswith(row.says)
 
 
-def test_a_folder_that_is_not_there(spark: Shell) -> None:
-    source = f'ps.FileSource("{spark.home / "nowhere"}")'
-    said = spark.drain(spark.write("nowhere.py", line("nowhere", source=source)))
+def test_a_folder_that_is_not_there(jobs: Shell) -> None:
+    source = f'ps.FileSource("{jobs.home / "nowhere"}")'
+    said = jobs.drain(jobs.write("nowhere.py", line("nowhere", source=source)))
     assert said.code == 1
-    assert f"{spark.home / 'nowhere'}" in said.err
+    assert f"{jobs.home / 'nowhere'}" in said.err
     assert "in job 'nowhere', vertex 'in'" in said.err
 
 
-def test_a_file_that_vanishes(spark: Shell) -> None:
-    folder = spark.home / "files"
+def test_a_file_that_vanishes(jobs: Shell) -> None:
+    folder = jobs.home / "files"
     folder.mkdir()
     for name in ("a", "b"):
         (folder / f"{name}.txt").write_text(f"{name}\n")
     task = f"lambda r: __import__('pathlib').Path('{folder}/b.txt').unlink(missing_ok=True) or r"
     options = '"lines", partitions=1, max_files_per_batch=1'
     source = FOLDER.format(folder=folder, options=options)
-    file = spark.write("vanishes.py", line("vanishes", source=source, task=task))
-    said = spark.drain(file)
+    file = jobs.write("vanishes.py", line("vanishes", source=source, task=task))
+    said = jobs.drain(file)
     assert said.code == 1
     assert f"{folder / 'b.txt'} is gone before it was read. Put it back, or go on without it" in said.err
     assert "in job 'vanishes', vertex 'in'" in said.err
     (folder / "b.txt").write_text("other\n")
-    said = spark.drain(file)
+    said = jobs.drain(file)
     assert said.code == 1
     assert f"{folder / 'b.txt'} has changed since it was found" in said.err
     (folder / "b.txt").unlink()
     source = FOLDER.format(folder=folder, options=f"{options}, ignore_missing=True")
-    assert spark.drain(spark.write("vanishes2.py", line("vanishes", source=source))).code == 0
-    assert spark.values("out") == ["a"]
+    assert jobs.drain(jobs.write("vanishes2.py", line("vanishes", source=source))).code == 0
+    assert jobs.values("out") == ["a"]
 
 
 OWN = """
@@ -163,7 +169,7 @@ class Broken(ps.Source):
 
 class BrokenSink(ps.Sink):
     transactional = True
-    def writer(self, context): return Writer()
+    def writer(self, context): {writer}
     def commit(self, batch, receipts): {commit}
 
 class Writer(ps.SinkWriter):
@@ -176,6 +182,7 @@ def _own(**broken: str) -> str:
     sound = {
         "latest": "return {'0': 1}",
         "read": "yield [ps.Record(None, 1)]",
+        "writer": "return Writer()",
         "write": "pass",
         "commit": "pass",
     }
@@ -185,31 +192,35 @@ def _own(**broken: str) -> str:
     return text
 
 
+BROKEN = {
+    "latest": ("raise OSError('the broker is away')", "in", "OSError: the broker is away"),
+    "read": ("raise RuntimeError('cannot read')", "in", "RuntimeError: cannot read"),
+    "writer": ("raise PermissionError('not for you')", "out", "PermissionError: not for you"),
+    "write": ("raise ValueError('no such table')", "out", "ValueError: no such table"),
+    "commit": ("raise TimeoutError('no answer')", "out", "TimeoutError: no answer"),
+}
+
+
 @pytest.mark.parametrize(
-    ("broken", "code", "vertex", "says"),
-    [
-        ("latest", "raise OSError('the broker is away')", "in", "OSError: the broker is away"),
-        ("read", "raise RuntimeError('cannot read')", "in", "RuntimeError: cannot read"),
-        ("write", "raise ValueError('no such table')", "out", "ValueError: no such table"),
-        ("commit", "raise TimeoutError('no answer')", "out", "TimeoutError: no answer"),
-    ],
+    ("broken", "jobs"),
+    each_on(((name, name) for name in BROKEN), on_spark=["latest", "write"]),
+    indirect=["jobs"],
 )
-def test_a_connector_of_ones_own_that_raises(
-    spark: Shell, broken: str, code: str, vertex: str, says: str
-) -> None:
+def test_a_connector_of_ones_own_that_raises(jobs: Shell, broken: str) -> None:
+    code, vertex, says = BROKEN[broken]
     name = f"own-{broken}"
     text = line(name, before=_own(**{broken: code}), source="Broken()", sink="BrokenSink()")
-    file = spark.write(f"own_{broken}.py", text)
-    said = spark.drain(file)
+    file = jobs.write(f"own_{broken}.py", text)
+    said = jobs.drain(file)
     assert said.code == 1
     assert f"error: job '{name}', vertex '{vertex}': {says}" in said.err
     assert f"in {file}, line " in said.err
 
 
-def test_a_service_that_is_not_there(spark: Shell) -> None:
-    spark.fill("in", [1])
+def test_a_service_that_is_not_there(jobs: Shell) -> None:
+    jobs.fill("in", [1])
     sink = 'ps.HttpSink("http://127.0.0.1:1/x?token=secret", retries=0)'
-    said = spark.drain(spark.write("posts.py", line("posts", sink=sink)))
+    said = jobs.drain(jobs.write("posts.py", line("posts", sink=sink)))
     assert said.code == 1
     assert (
         "error: job 'posts', vertex 'out': POST http://127.0.0.1:1/x failed: ConnectionRefusedError"
@@ -228,25 +239,25 @@ def test_a_server_that_is_not_there(spark: Shell) -> None:
     assert "in job 'listens', vertex 'in'" in said.err
 
 
-def test_a_sink_whose_folder_is_a_file(spark: Shell) -> None:
-    spark.fill("in", [1])
-    sink = f'ps.FileSink("{spark.write("taken", "")}")'
-    said = spark.drain(spark.write("folder_is_file.py", line("taken", sink=sink)))
+def test_a_sink_whose_folder_is_a_file(jobs: Shell) -> None:
+    jobs.fill("in", [1])
+    sink = f'ps.FileSink("{jobs.write("taken", "")}")'
+    said = jobs.drain(jobs.write("folder_is_file.py", line("taken", sink=sink)))
     assert said.code == 1
-    assert f"FileSink: {spark.home / 'taken'} cannot be written: " in said.err
+    assert f"FileSink: {jobs.home / 'taken'} cannot be written: " in said.err
     assert "in job 'taken', vertex 'out'" in said.err
 
 
-def test_a_value_that_does_not_fit_a_parquet_schema(spark: Shell) -> None:
-    spark.fill("in", [{"n": 1}, {"n": "one"}, {"n": 3}])
-    folder = spark.home / "table"
+def test_a_value_that_does_not_fit_a_parquet_schema(jobs: Shell) -> None:
+    jobs.fill("in", [{"n": 1}, {"n": "one"}, {"n": 3}])
+    folder = jobs.home / "table"
     sink = f'ps.FileSink("{folder}", schema="n long")'
-    said = spark.drain(spark.write("fits_not.py", line("fits-not", sink=sink)))
+    said = jobs.drain(jobs.write("fits_not.py", line("fits-not", sink=sink)))
     assert said.code == 1
     assert "error: job 'fits-not', vertex 'out': " in said.err
     assert list(folder.glob("*.parquet")) == []
-    said = spark.drain(spark.write("fits.py", line("fits", sink=sink, options='on_error="discard"')))
+    said = jobs.drain(jobs.write("fits.py", line("fits", sink=sink, options='on_error="discard"')))
     assert said.code == 0, said.err
     assert sorted(pq.read_table(folder).column("n").to_pylist()) == [1, 3]
-    [(vertex, _, _, value)] = spark.errors("fits")
+    [(vertex, _, _, value)] = jobs.errors("fits")
     assert (vertex, value) == ("out", {"n": "one"})

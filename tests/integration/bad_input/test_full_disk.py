@@ -11,6 +11,11 @@ from shutil import which
 import pytest
 from bad_rows import Said, Shell, line
 
+from support.engines import LOCAL, SPARK
+from support.running import MASTER
+
+SMALL = "small file system"
+
 FILL = '''
 import os, random
 
@@ -49,23 +54,25 @@ class Disk:
 
     folder: Path
     real: bool
+    engine: str
 
-    def drain(self, spark: Shell, file: str, *, full: bool) -> Said:
+    def drain(self, jobs: Shell, file: str, *, full: bool) -> Said:
         if self.real or not full:
-            return spark.drain(file)
-        return spark.process("run", file, "--until", "drained", "--master", "local[2]", before=LIMIT)
+            return jobs.drain(file)
+        return jobs.process(
+            "run", file, "--until", "drained", "--master", MASTER, before=LIMIT, engine=self.engine
+        )
 
 
 @pytest.fixture
-def disk(spark: Shell, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Disk]:
+def disk(shell: Shell, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Disk]:
     """Who may not mount a file system has the limit each time."""
-    folder = spark.home / "disk"
+    kind, engine = request.param
+    folder = shell.home / "disk"
     folder.mkdir()
     monkeypatch.setenv("PENSTOCK_HOME", str(folder))
-    real = request.param == "small file system" and _run(
-        "mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)
-    )
-    yield Disk(folder, real)
+    real = kind == SMALL and _run("mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder))
+    yield Disk(folder, real, engine)
     if real:
         assert _run("umount", "-l", str(folder))
 
@@ -77,19 +84,28 @@ def _run(*command: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("disk", "flow"),
+    ("disk", "jobs", "flow"),
     [
-        ("small file system", "sink"),
-        ("small file system", "state"),
-        ("small file system", "ledger"),
-        ("limit", "sink"),
+        pytest.param((SMALL, SPARK), SPARK, "sink", id="sink-spark"),
+        *(
+            pytest.param((SMALL, engine), engine, flow, id=f"{flow}-{engine}", marks=marks)
+            for flow, engine, marks in (
+                ("sink", LOCAL, []),
+                ("state", LOCAL, []),
+                ("ledger", LOCAL, []),
+                ("state", SPARK, [pytest.mark.full]),
+                ("ledger", SPARK, [pytest.mark.full]),
+            )
+        ),
+        pytest.param(("limit", LOCAL), LOCAL, "sink", id="limit-local"),
+        pytest.param(("limit", SPARK), SPARK, "sink", id="limit-spark", marks=pytest.mark.full),
     ],
-    indirect=["disk"],
+    indirect=["disk", "jobs"],
 )
-def test_a_disk_that_gets_full(spark: Shell, disk: Disk, flow: str) -> None:
+def test_a_disk_that_gets_full(jobs: Shell, disk: Disk, flow: str) -> None:
     flow = flow if disk.real else "sink"
-    spark.fill("in", [1, 2, 3, 4, 5])
-    flag, ballast = spark.home / "flag", disk.folder / "ballast"
+    jobs.fill("in", [1, 2, 3, 4, 5])
+    flag, ballast = jobs.home / "flag", disk.folder / "ballast"
     if disk.real:
         flag.touch()
     text = line(
@@ -99,15 +115,15 @@ def test_a_disk_that_gets_full(spark: Shell, disk: Disk, flow: str) -> None:
         task="fill",
         flow=FLOWS[flow],
     )
-    file = spark.write(f"full_{flow}.py", text)
+    file = jobs.write(f"full_{flow}.py", text)
     for _ in range(2 if disk.real else 1):
-        said = disk.drain(spark, file, full=True)
+        said = disk.drain(jobs, file, full=True)
         assert said.code == 1, said.err
         assert f"job 'full-{flow}'" in said.err
         assert "no space left" in said.err.lower()
     flag.unlink(missing_ok=True)
     ballast.unlink(missing_ok=True)
-    said = disk.drain(spark, file, full=False)
+    said = disk.drain(jobs, file, full=False)
     assert said.code == 0, said.err
-    found = sorted(str(entry["key"]) for entry in spark.read("out"))
+    found = sorted(str(entry["key"]) for entry in jobs.read("out"))
     assert found == (["1"] if flow == "ledger" else ["0", "0", "1", "1", "1"]), "each record once"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from bad_rows import IMPORT, Shell, line
+from bad_rows import Shell, line
 
-RUN = ("--until", "drained", "--master", "local[2]")
+from support.engines import LOCAL, SPARK
+from support.running import MASTER
+
+RUN = ("--until", "drained", "--master", MASTER)
 
 
 @pytest.mark.parametrize(
@@ -13,17 +16,10 @@ RUN = ("--until", "drained", "--master", "local[2]")
     [
         ("x = (", (), 1, "error: job.py, line 1: '(' was never closed"),
         ("def f(): return f()\nf()", (), 1, "error: job.py, line 1: RecursionError: maximum recursion"),
-        (
-            f"{IMPORT}ps.RateSource(0)",
-            (),
-            1,
-            "SettingError: RateSource: per_second takes a number above 0, not 0",
-        ),
-        (line(sink="[]"), (), 1, "[bad-sink] sink 'out': must be a Sink, not []"),
         (line(), ("--for", "soon"), 2, "'soon' is not a duration"),
         (line(), (), 1, "error: there is no log 'in' at "),
-        (line(), ("--conf", "nonsense"), 2, "--conf takes spark.NAME=VALUE, not 'nonsense'"),
     ],
+    ids=["syntax", "recursion", "option", "log"],
 )
 def test_a_mistake_that_needs_no_spark(
     shell: Shell, text: str, options: tuple[str, ...], code: int, says: str
@@ -42,20 +38,27 @@ def work(r):
         {what}
     return r
 """
+RAISES = "raise ValueError('three')"
+RAISED = "error: job 'line', vertex 'work': ValueError: three"
 
 
 @pytest.mark.parametrize(
-    ("what", "says"),
+    ("what", "engine", "says"),
     [
-        ("raise ValueError('three')", "error: job 'line', vertex 'work': ValueError: three"),
-        ("os._exit(1)", "error: job 'line' failed: a Python worker process died while it ran the job's code"),
+        pytest.param(RAISES, LOCAL, RAISED, id="raises-local"),
+        pytest.param(RAISES, SPARK, RAISED, id="raises-spark", marks=pytest.mark.full),
+        pytest.param(
+            "os._exit(1)",
+            SPARK,
+            "error: job 'line' failed: a Python worker process died while it ran the job's code",
+            id="dies",
+        ),
     ],
-    ids=["raises", "dies"],
 )
-def test_code_that_fails(shell: Shell, what: str, says: str) -> None:
+def test_code_that_fails(shell: Shell, what: str, engine: str, says: str) -> None:
     shell.fill("in", [1, 2, 3])
     shell.write("job.py", line(before=CODE.replace("{what}", what), task="work"))
-    said = shell.process("run", "job.py", *RUN)
+    said = shell.process("run", "job.py", *RUN, engine=engine)
     assert said.code == 1
     assert says in said.err
     trace = (shell.home / "jobs" / "line" / "trace.txt").read_text()
@@ -67,7 +70,12 @@ def test_code_that_fails(shell: Shell, what: str, says: str) -> None:
     ("options", "master", "says"),
     [
         (("--master", "bogus"), "bogus", "Master must either be yarn or start with spark, k8s, or local"),
-        (("--master", "local[x]"), "local[x]", "Could not parse Master URL: 'local[x]'"),
+        pytest.param(
+            ("--master", "local[x]"),
+            "local[x]",
+            "Could not parse Master URL: 'local[x]'",
+            marks=pytest.mark.full,
+        ),
         (("--conf", "spark.driver.memory=zzz"), "local[*]", "Invalid maximum heap size: -Xmxzzz"),
     ],
     ids=["bogus", "local", "memory"],

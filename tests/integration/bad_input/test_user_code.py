@@ -1,8 +1,11 @@
-"""Poisonous user code on Spark: the job ends with a word on what and where, or goes on without the record."""
+"""Poisonous user code: the job ends with a word on what and where, or goes on without the record."""
 
 from __future__ import annotations
 
-from bad_rows import Row, Shell, line, rows
+import pytest
+from bad_rows import Row, Shell, line
+
+from support.engines import each_on
 
 CLASSES = """
 import os, sys, threading
@@ -213,24 +216,32 @@ FAILS = [
 ]
 
 
-@rows(FAILS)
-def test_code_that_fails_ends_the_job_and_loses_nothing(spark: Shell, row: Row) -> None:
-    spark.fill("in", [1, 2, 3, 4])
-    file = spark.write(f"fails_{row.name.replace('-', '_')}.py", row.file)
-    said = spark.drain(file)
+@pytest.mark.parametrize(
+    ("row", "jobs"),
+    each_on(
+        ((row.name, row) for row in FAILS),
+        on_spark=["function-raises", "code-that-cannot-be-sent"],
+        only_on_spark=["worker-that-dies"],
+    ),
+    indirect=["jobs"],
+)
+def test_code_that_fails_ends_the_job_and_loses_nothing(jobs: Shell, row: Row) -> None:
+    jobs.fill("in", [1, 2, 3, 4])
+    file = jobs.write(f"fails_{row.name.replace('-', '_')}.py", row.file)
+    said = jobs.drain(file)
     assert said.code == 1, said.err
     for words in row.says:
         assert words in said.err
-    out = spark.run("log", "read", "out")
+    out = jobs.run("log", "read", "out")
     assert out.out == "", "the batch has not happened"
 
 
-def _discarding(spark: Shell, name: str, task: str, items: list[object], **options: str) -> None:
-    spark.fill("in", items)
-    file = spark.write(
+def _discarding(jobs: Shell, name: str, task: str, items: list[object], **options: str) -> None:
+    jobs.fill("in", items)
+    file = jobs.write(
         f"discards_{name}.py", line(name, task=task, options='on_error="discard"', before=CLASSES, **options)
     )
-    said = spark.drain(file)
+    said = jobs.drain(file)
     assert said.code == 0, said.err
 
 
@@ -243,65 +254,65 @@ def test_a_function_that_raises_loses_only_its_record(spark: Shell) -> None:
     ]
 
 
-def test_a_memory_error_and_a_recursion_lose_only_their_records(spark: Shell) -> None:
+def test_a_memory_error_and_a_recursion_lose_only_their_records(jobs: Shell) -> None:
     _discarding(
-        spark, "heavy", "lambda r: deep(r) if r.value == 1 else greedy(r) if r.value == 2 else r", [1, 2, 3]
+        jobs, "heavy", "lambda r: deep(r) if r.value == 1 else greedy(r) if r.value == 2 else r", [1, 2, 3]
     )
-    assert spark.values("out") == [3]
-    found = spark.errors("heavy")
+    assert jobs.values("out") == [3]
+    found = jobs.errors("heavy")
     assert [(vertex, error, value) for vertex, error, _, value in found] == [
         ("work", "MemoryError", 2),
         ("work", "RecursionError", 1),
     ]
 
 
-def test_a_program_that_is_to_end_is_no_bad_record(spark: Shell) -> None:
-    spark.fill("in", [1])
+def test_a_program_that_is_to_end_is_no_bad_record(jobs: Shell) -> None:
+    jobs.fill("in", [1])
     for name, says in (("exit", "SystemExit: 4"), ("interrupt", "KeyboardInterrupt")):
-        file = spark.write(
+        file = jobs.write(
             f"ends_{name}.py", line(f"ends-{name}", task=name, options='on_error="discard"', before=CLASSES)
         )
-        said = spark.drain(file)
+        said = jobs.drain(file)
         assert said.code == 1
         assert f"job 'ends-{name}', vertex 'work': {says}" in said.err
 
 
-def test_an_unprintable_error_has_its_entry(spark: Shell) -> None:
-    _discarding(spark, "mute", "Raises", [1])
-    assert spark.errors("mute") == [("work", "Unprintable", "(its message cannot be shown)", 1)]
+def test_an_unprintable_error_has_its_entry(jobs: Shell) -> None:
+    _discarding(jobs, "mute", "Raises", [1])
+    assert jobs.errors("mute") == [("work", "Unprintable", "(its message cannot be shown)", 1)]
 
 
-def test_a_value_too_strange_for_a_log_loses_only_its_record(spark: Shell) -> None:
-    _discarding(spark, "odd", "lambda r: (r.value, object() if r.value == 2 else 'fine')", [1, 2, 3])
-    assert [(entry["key"], entry["value"]) for entry in spark.read("out")] == [(1, "fine"), (3, "fine")]
-    [(vertex, error, message, value)] = spark.errors("odd")
+def test_a_value_too_strange_for_a_log_loses_only_its_record(jobs: Shell) -> None:
+    _discarding(jobs, "odd", "lambda r: (r.value, object() if r.value == 2 else 'fine')", [1, 2, 3])
+    assert [(entry["key"], entry["value"]) for entry in jobs.read("out")] == [(1, "fine"), (3, "fine")]
+    [(vertex, error, message, value)] = jobs.errors("odd")
     assert (vertex, error) == ("out", "ValueError")
     assert "a log cannot store a value of type object" in message
     assert value.startswith("<object object at")
 
 
-def test_a_key_without_a_place_loses_only_its_record(spark: Shell) -> None:
+def test_a_key_without_a_place_loses_only_its_record(jobs: Shell) -> None:
     _discarding(
-        spark,
+        jobs,
         "keys",
         "lambda r: (object() if r.value == 2 else r.value, 1)",
         [1, 2, 3],
         flow='source >> task >> job.task("count", ps.Count()) >> sink',
     )
-    assert sorted(entry["key"] for entry in spark.read("out")) == [1, 3]
-    [(vertex, error, _, value)] = spark.errors("keys")
+    assert sorted(entry["key"] for entry in jobs.read("out")) == [1, 3]
+    [(vertex, error, _, value)] = jobs.errors("keys")
     assert (vertex, error, value) == ("count", "TypeError", 1)
 
 
-def test_an_update_that_raises_loses_only_its_values(spark: Shell) -> None:
-    spark.fill("in", [1, 2, "x", 3])
+def test_an_update_that_raises_loses_only_its_values(jobs: Shell) -> None:
+    jobs.fill("in", [1, 2, "x", 3])
     before = (
         "class Add(ps.StatefulTask):\n"
         "    def update(self, key, values, state):\n"
         "        state = (state or 0) + sum(values)\n"
         "        return state, [state]\n"
     )
-    file = spark.write(
+    file = jobs.write(
         "adds.py",
         line(
             "adds",
@@ -310,20 +321,20 @@ def test_an_update_that_raises_loses_only_its_values(spark: Shell) -> None:
             flow='source >> task >> job.task("add", Add, on_error="discard") >> sink',
         ),
     )
-    assert spark.drain(file).code == 0
-    assert max(spark.values("out")) == 6
-    [(vertex, error, _, value)] = spark.errors("adds")
+    assert jobs.drain(file).code == 0
+    assert max(jobs.values("out")) == 6
+    [(vertex, error, _, value)] = jobs.errors("adds")
     assert (vertex, error, value) == ("add", "TypeError", ["x"])
 
 
-def test_a_record_without_a_time_is_no_part_of_a_window(spark: Shell) -> None:
+def test_a_record_without_a_time_is_no_part_of_a_window(jobs: Shell) -> None:
     _discarding(
-        spark,
+        jobs,
         "untimely",
         "lambda r: ps.Record('k', r.value, None if r.value == 2 else 5.0)",
         [1, 2, 3],
         flow='source >> task >> job.task("hourly", ps.Count(), window=ps.TimeWindow("1h")) >> sink',
     )
-    [(vertex, error, message, value)] = spark.errors("untimely")
+    [(vertex, error, message, value)] = jobs.errors("untimely")
     assert (vertex, error, value) == ("hourly", "ValueError", 2)
     assert message.startswith("the record has no time, and windows of event time need one")
