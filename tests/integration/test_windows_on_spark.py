@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +11,13 @@ from window_cases import SOURCE, SOURCE_CUTS, Case, add_case, random_cases, seen
 from window_reference import evaluate
 
 import penstock as ps
+from support.running import Engine
 
-CASES = {f"case{seed}": case for seed, case in enumerate(random_cases(300))}
+
+def _cases(wanted: Callable[[Case], bool], least: int) -> dict[str, Case]:
+    cases = {f"case{seed}": case for seed, case in enumerate(random_cases(300)) if wanted(case)}
+    assert len(cases) >= least
+    return cases
 
 
 class Dealer(ps.Task):
@@ -56,25 +62,27 @@ def _compare(cases: dict[str, Case], result: ps.testing.Result) -> None:
     assert not late
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_windows_of_tasks(lanes: int) -> None:
-    cases = {n: case for n, case in CASES.items() if case.place != SOURCE and case.lanes == lanes}
-    assert len(cases) >= 60
+@pytest.mark.parametrize("lanes", [*(pytest.param(n, marks=pytest.mark.full) for n in (1, 2)), 3])
+def test_windows_of_tasks(lanes: int, spark: Engine) -> None:
+    cases = _cases(lambda case: case.place != SOURCE and case.lanes == lanes, least=60)
     job = ps.Job("windows")
     dealer = job.task("dealer", Dealer(list(cases)))
     job.source("all", ps.MemorySource()) >> dealer
     for name, case in cases.items():
         add_case(job, name, case, comes_from=dealer[name])
     feed, batch = _side_by_side(cases, lanes)
-    _compare(cases, ps.testing.run(job, {"all": feed}, partitions=lanes, batch=batch))
+    _compare(cases, spark.feed(job, {"all": feed}, partitions=lanes, batch=batch))
 
 
-@pytest.mark.parametrize("cut", SOURCE_CUTS, ids=lambda cut: f"{cut[0]} lanes, batches of {cut[1]}")
-def test_windows_of_sources(cut: tuple[int, int | None]) -> None:
-    cases = {n: case for n, case in CASES.items() if case.place == SOURCE and (case.lanes, case.batch) == cut}
-    assert len(cases) >= 3
+@pytest.mark.parametrize(
+    "cut",
+    [pytest.param(cut, marks=[] if cut == (3, 4) else [pytest.mark.full]) for cut in SOURCE_CUTS],
+    ids=lambda cut: f"{cut[0]} lanes, batches of {cut[1]}",
+)
+def test_windows_of_sources(cut: tuple[int, int | None], spark: Engine) -> None:
+    cases = _cases(lambda case: case.place == SOURCE and (case.lanes, case.batch) == cut, least=3)
     job = ps.Job("windows")
     for name, case in cases.items():
         add_case(job, name, case)
     feeds = {f"source-{name}": case.feed for name, case in cases.items()}
-    _compare(cases, ps.testing.run(job, feeds, partitions=cut[0], batch=cut[1]))
+    _compare(cases, spark.feed(job, feeds, partitions=cut[0], batch=cut[1]))

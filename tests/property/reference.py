@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -144,6 +145,15 @@ def evaluate(random_job: RandomJob, most: int = 20_000) -> tuple[dict[str, Multi
             for its_port, its_key, its_value in _call(target, key, value, state):
                 queue.append((target.index, its_port, its_key, its_value, tuple(sorted(counts.items()))))
     return out, discarded
+
+
+def compare(random_job: RandomJob, out: Mapping[str, list[ps.Record]], discarded: list[ps.Discarded]) -> None:
+    """See that a run gave what the evaluation gives."""
+    expected = evaluate(random_job)
+    assert expected is not None
+    assert {name: Counter((r.key, r.value) for r in records) for name, records in out.items()} == expected[0]
+    found = Counter((d.vertex, d.count, d.record.key, d.record.value) for d in discarded)
+    assert found == expected[1]
 
 
 def _closing(job: ps.Job) -> list[Edge]:

@@ -101,22 +101,20 @@ def test_count_windows_of_a_source_are_those_of_its_lanes() -> None:
     )
 
 
-CASES = random_cases(300)
-
-
 def test_random_cases_are_of_every_kind() -> None:
-    in_time = [case for case in CASES if isinstance(case.window, TimeWindow)]
+    cases = random_cases(300)
+    in_time = [case for case in cases if isinstance(case.window, TimeWindow)]
     assert len(in_time) >= 180
-    assert len(CASES) - len(in_time) >= 30
+    assert len(cases) - len(in_time) >= 30
     for place in PLACES:
         assert len([case for case in in_time if case.place == place]) >= 8
-        assert len([case for case in CASES if case.place == place and case not in in_time]) >= 2
+        assert len([case for case in cases if case.place == place and case not in in_time]) >= 2
     for lanes in (1, 2, 3):
-        assert len([case for case in CASES if case.lanes == lanes]) >= 60
-        assert len([case for case in CASES if case.lanes == lanes and case.batch is not None]) >= 30
+        assert len([case for case in cases if case.lanes == lanes]) >= 60
+        assert len([case for case in cases if case.lanes == lanes and case.batch is not None]) >= 30
     assert len([case for case in in_time if case.window.slide < case.window.size]) >= 60
     assert len([case for case in in_time if evaluate(case)[1]]) >= 60
-    assert len([case for case in CASES if evaluate(case)[0].total() >= 5]) >= 120
+    assert len([case for case in cases if evaluate(case)[0].total() >= 5]) >= 120
     assert len([case for case in in_time if _loses_some_windows(case)]) >= 20
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from hypothesis import Phase, given, settings
@@ -96,7 +97,8 @@ def _count_window(dice: random.Random) -> CountWindow:
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def random_cases(count: int) -> list[Case]:
+@cache
+def random_cases(count: int) -> tuple[Case, ...]:
     """Return cases that hypothesis has drawn, the same ones every time.
 
     It draws their seeds: of cases drawn part by part it makes too many tiny ones.
@@ -109,7 +111,7 @@ def random_cases(count: int) -> list[Case]:
         found[seed] = random_case(seed)
 
     draw()
-    return list(found.values())[:count]
+    return tuple(found.values())[:count]
 
 
 class Shown(ps.StatefulTask):
