@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from store_support import Calls, Servers, eventually, gets
+from store_support import Calls, Servers, gets
 
 from penstock.coord.lock import Lock
 from penstock.coord.store import (
     Session,
 )
+from support.waiting import eventually
 
 
 class LockCases:
@@ -34,7 +35,7 @@ class LockCases:
         assert lock.held()
         lock.release()
         assert not lock.held()
-        eventually(lambda: woken.count == 1, "the rival is woken")
+        eventually("the rival is woken", lambda: woken.count == 1)
         assert rival.try_acquire(Calls())
         lock.release()
         assert rival.held()
@@ -47,11 +48,11 @@ class LockCases:
         woken = Calls()
         assert not rival.try_acquire(woken)
         servers.expire(store)
-        eventually(lambda: woken.count == 1, "the rival is woken")
+        eventually("the rival is woken", lambda: woken.count == 1)
         assert rival.try_acquire(Calls())
         eventually(
-            lambda: store.session is Session.CONNECTED and store.session_id != first,
             "the old holder has a new session",
+            lambda: store.session is Session.CONNECTED and store.session_id != first,
         )
         assert not lock.held()
         assert not lock.try_acquire(Calls())
@@ -65,5 +66,5 @@ class LockCases:
         assert not lock.try_acquire(woken)
         assert not lock.held()
         earlier.close()
-        eventually(lambda: woken.count == 1, "it is woken")
+        eventually("it is woken", lambda: woken.count == 1)
         assert lock.try_acquire(Calls())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from store_support import Calls, Servers, eventually
+from store_support import Calls, Servers
 
 from penstock.coord.mirror import Mirror
 from penstock.coord.store import (
@@ -13,6 +13,7 @@ from penstock.coord.store import (
     DisconnectedError,
     Node,
 )
+from support.waiting import eventually
 
 
 class MirrorCases:
@@ -40,10 +41,10 @@ class MirrorCases:
             step()
             expected = {path: store.get(path) for path in ("/jobs/a", "/jobs/b", "/status/a")}
             eventually(
-                lambda expected=expected: _is_exact(mirror, expected),
                 f"the copy is {expected}",
+                lambda expected=expected: _is_exact(mirror, expected),
             )
-        eventually(lambda: _is_exact(mirror, {"/workers/a/1-1": None}), "the worker is gone")
+        eventually("the worker is gone", lambda: _is_exact(mirror, {"/workers/a/1-1": None}))
         assert mirror.children("/workers/a") == []
         assert mirror.children("/jobs") == ["b"]
         assert wake.count >= len(steps)
@@ -55,12 +56,12 @@ class MirrorCases:
         mirror = Mirror(store, ["/jobs"], wake)
         mirror.refresh()
         servers.expire(store)
-        eventually(lambda: wake.count > 0, "it is woken")
+        eventually("it is woken", lambda: wake.count > 0)
         other.set("/jobs/a", b"new")
         other.create("/jobs/b")
-        eventually(lambda: _is_exact(mirror, {"/jobs/a": Node(b"new", 1), "/jobs/b": Node(b"", 0)}), "exact")
+        eventually("exact", lambda: _is_exact(mirror, {"/jobs/a": Node(b"new", 1), "/jobs/b": Node(b"", 0)}))
         other.delete("/jobs/b")
-        eventually(lambda: _is_exact(mirror, {"/jobs/b": None}), "its new watches work")
+        eventually("its new watches work", lambda: _is_exact(mirror, {"/jobs/b": None}))
 
 
 def _is_exact(mirror: Mirror, expected: dict[str, Node | None]) -> bool:

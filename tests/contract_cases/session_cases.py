@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from store_support import Calls, Servers, eventually, gets
+from store_support import Calls, Servers, gets
 
 from penstock.coord.store import (
     Create,
@@ -13,6 +13,7 @@ from penstock.coord.store import (
     Session,
     StoreError,
 )
+from support.waiting import eventually
 
 
 class SessionCases:
@@ -25,7 +26,7 @@ class SessionCases:
         gone = Calls()
         other.get("/nodes/a", gone)
         store.close()
-        eventually(lambda: gone.count == 1, "the watch fires")
+        eventually("the watch fires", lambda: gone.count == 1)
         assert other.get("/nodes/a") is None
         assert other.get("/nodes") is not None
 
@@ -47,12 +48,12 @@ class SessionCases:
         store.children("/lasting", fired)
         store.get("/not/there", fired)
         servers.expire(store)
-        eventually(lambda: heard[-1:] == [Session.CONNECTED] and Session.LOST in heard, "a new session")
+        eventually("a new session", lambda: heard[-1:] == [Session.CONNECTED] and Session.LOST in heard)
         # A connection that breaks on the way is told, too, and so is one that comes back before the end.
         lost = heard.index(Session.LOST)
         assert heard[lost:] == [Session.LOST, Session.CONNECTED]
         assert set(heard[:lost]) <= {Session.SUSPENDED, Session.CONNECTED}
-        eventually(lambda: fired.count == 3, "all watchers are called")
+        eventually("all watchers are called", lambda: fired.count == 3)
         assert store.session is Session.CONNECTED
         assert store.session_id not in (0, first)
         assert other.get("/nodes/a") is None
@@ -68,9 +69,9 @@ class SessionCases:
         fired = Calls()
         store.get("/nodes/a", fired)
         servers.interrupt(store)
-        eventually(lambda: len(heard) == 2, "the connection comes back")
+        eventually("the connection comes back", lambda: len(heard) == 2)
         assert heard == [Session.SUSPENDED, Session.CONNECTED]
-        eventually(lambda: fired.count == 1, "watchers are called, since nobody told of changes")
+        eventually("watchers are called, since nobody told of changes", lambda: fired.count == 1)
         assert store.session_id == first
         assert gets(other, "/nodes/a").owner == first
 
@@ -81,7 +82,7 @@ class SessionCases:
         store.close()
         store.close()
         assert store.session is Session.CLOSED
-        eventually(lambda: heard == [Session.CLOSED], "the listener hears it, once")
+        eventually("the listener hears it, once", lambda: heard == [Session.CLOSED])
         asks: list[Callable[[], object]] = [
             lambda: store.get("/"),
             lambda: store.children("/"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Protocol
 
 from penstock.coord.store import Node, Store
@@ -23,14 +21,6 @@ class Servers(Protocol):
     def interrupt(self, store: Store) -> None:
         """Break the connection of a store, and let it connect again."""
         ...
-
-
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
-    """Wait until something is so; news of a store comes from another thread."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout:g} seconds: {what}"
-        time.sleep(0.01)
 
 
 class Calls:

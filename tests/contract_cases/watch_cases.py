@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from store_support import Calls, Servers, eventually
+from store_support import Calls, Servers
 
 from penstock.coord.store import (
     Create,
 )
+from support.waiting import eventually
 
 
 class WatchCases:
@@ -26,7 +27,7 @@ class WatchCases:
             fired = Calls()
             store.get("/a", fired)
             step()
-            eventually(lambda fired=fired: fired.count == 1, "the watch fires")  # type: ignore[misc]
+            eventually("the watch fires", lambda fired=fired: fired.count == 1)  # type: ignore[misc]
             other.create("/unrelated/n-", sequence=True)
             if other.get("/a") is not None:
                 other.set("/a", b"again")
@@ -44,13 +45,13 @@ class WatchCases:
             fired = Calls()
             store.children("/a", fired)
             step()
-            eventually(lambda fired=fired: fired.count == 1, "the watch fires")  # type: ignore[misc]
+            eventually("the watch fires", lambda fired=fired: fired.count == 1)  # type: ignore[misc]
         other.create("/a/c")
         other.create("/a/d")
         marker = Calls()
         store.get("/marker", marker)
         other.create("/marker")
-        eventually(lambda: marker.count == 1, "the marker's watch fires")
+        eventually("the marker's watch fires", lambda: marker.count == 1)
         assert fired.count == 1
 
     def test_a_watch_of_names_does_not_fire_for_data_or_for_what_is_further_below(
@@ -65,7 +66,7 @@ class WatchCases:
         other.set("/a/b", b"new")
         other.create("/a/b/c")
         other.create("/marker")
-        eventually(lambda: marker.count == 1, "the marker's watch fires")
+        eventually("the marker's watch fires", lambda: marker.count == 1)
         assert fired.count == 0
 
     def test_a_watch_of_a_node_does_not_fire_for_what_is_below(self, servers: Servers) -> None:
@@ -76,7 +77,7 @@ class WatchCases:
         store.get("/marker", marker)
         other.create("/a/b")
         other.create("/marker")
-        eventually(lambda: marker.count == 1, "the marker's watch fires")
+        eventually("the marker's watch fires", lambda: marker.count == 1)
         assert fired.count == 0
 
     def test_each_of_several_watchers_is_called(self, servers: Servers) -> None:
@@ -85,4 +86,4 @@ class WatchCases:
         for watcher in watchers:
             store.get("/a", watcher)
         other.create("/a")
-        eventually(lambda: [watcher.count for watcher in watchers] == [1, 1, 1], "all are called")
+        eventually("all are called", lambda: [watcher.count for watcher in watchers] == [1, 1, 1])

@@ -26,6 +26,7 @@ from penstock.errors import SettingError
 from penstock.web.agent import make_agent
 from penstock.web.agent_client import AgentClient, AgentError
 from penstock.web.serving import serve
+from support.waiting import eventually
 
 DATA = b"bundle" * 50_000
 SHA = sha256_of(DATA)
@@ -221,17 +222,9 @@ def test_a_client_that_goes_away_leaves_nothing(node: Node) -> None:
     with socket.create_connection(("127.0.0.1", node.served.port)) as connection:
         head = f"PUT /blobs/{SHA} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
         connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + b"x" * 1000)
-        _wait(lambda: any((node.folder / "blobs").iterdir()))
-    _wait(lambda: not any((node.folder / "blobs").iterdir()))
+        eventually("a part of the blob", lambda: any((node.folder / "blobs").iterdir()))
+    eventually("the part is removed", lambda: not any((node.folder / "blobs").iterdir()))
     node.client.put(node.url, SHA, DATA)
-
-
-def _wait(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_failures_say_nothing_of_their_cause(node: Node) -> None:

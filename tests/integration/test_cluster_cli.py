@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli.main import app
 from penstock.cluster.documents import JobStatus
 from penstock.web.app import make_app
+from support.waiting import eventually
 
 TOKEN = "ef" * 32
 DEADLINE = 180.0
@@ -150,7 +150,7 @@ def test_submit_and_wait(shell: Shell) -> None:
     shell.master.phases["counting"] = JobStatus("FAILED", "it failed 5 times", 0.0)
     process = shell.start("submit", str(shell.file), "--until", "drained", "--wait")
     try:
-        _wait(lambda: shell.master.phases["counting"].phase == "RUNNING")
+        eventually("the job runs", lambda: shell.master.phases["counting"].phase == "RUNNING")
         assert process.poll() is None
         shell.master.phases["counting"] = JobStatus("FAILED", "the disk is full", 9.0)
         _, said = process.communicate(timeout=DEADLINE)
@@ -366,10 +366,3 @@ def test_watching_goes_on_until_interrupted(shell: Shell, command: str) -> None:
     finally:
         process.kill()
     assert (process.returncode, said) == (0, "")
-
-
-def _wait(condition: Any) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -18,15 +18,9 @@ from penstock.daemons.ending import end_cluster
 from penstock.daemons.keeper import Keeper
 from penstock.daemons.layout import Daemon, Layout, read_layout, write_layout
 from penstock.daemons.processes_os import OsProcesses
+from support.waiting import eventually
 
 SLEEP = "import signal; signal.pause()"
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def layout_of(cluster: Path, **programs: str) -> Layout:
@@ -76,20 +70,24 @@ def test_what_dies_comes_back(cluster: Path, descriptors: bool, monkeypatch: pyt
         monkeypatch.setattr(OsProcesses, "descriptor", lambda *_: None)
     keeping = Keeping(cluster, layout_of(cluster, one=SLEEP, two=SLEEP))
     try:
-        wait_until(lambda: pid_of(cluster, "one") is not None and pid_of(cluster, "two") is not None)
+        eventually(
+            "both daemons run",
+            lambda: pid_of(cluster, "one") is not None and pid_of(cluster, "two") is not None,
+        )
         first, other = pid_of(cluster, "one"), pid_of(cluster, "two")
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: pid_of(cluster, "one") not in (None, first))
+        eventually("the first daemon is back", lambda: pid_of(cluster, "one") not in (None, first))
         assert pid_of(cluster, "two") == other
         assert keeping.told == [
             f"one was ended by SIGKILL; it is started again in 0.5 s, see {cluster / 'up/one/output.txt'}"
         ]
-        wait_until(
+        eventually(
+            "the layout has the new process",
             lambda: (
                 (read_layout(cluster) or layout_of(cluster)).pids.get("one", {}).get("pid")
                 == pid_of(cluster, "one")
-            )
+            ),
         )
     finally:
         keeping.stop()
@@ -104,7 +102,9 @@ def test_who_refuses_is_not_asked_again_and_who_fails_is_given_time(cluster: Pat
         return [line for line in keeping.told if line.startswith(name)]
 
     try:
-        wait_until(lambda: len(told_by("refusing")) >= 1 and len(told_by("failing")) >= 3)
+        eventually(
+            "the words of both", lambda: len(told_by("refusing")) >= 1 and len(told_by("failing")) >= 3
+        )
     finally:
         keeping.stop()
     refusals, failures = told_by("refusing"), told_by("failing")
@@ -115,15 +115,18 @@ def test_who_refuses_is_not_asked_again_and_who_fails_is_given_time(cluster: Pat
 
 def test_a_keeper_adopts_what_runs(cluster: Path) -> None:
     first = Keeping(cluster, layout_of(cluster, one=SLEEP))
-    wait_until(lambda: pid_of(cluster, "one") is not None)
+    eventually("the daemon runs", lambda: pid_of(cluster, "one") is not None)
     pid = pid_of(cluster, "one")
     first.stop()
     second = Keeping(cluster, layout_of(cluster, one=SLEEP))
     try:
         assert pid is not None
-        wait_until(lambda: (read_layout(cluster) or layout_of(cluster)).pids.get("one", {}).get("pid") == pid)
+        eventually(
+            "the keeper knows the daemon",
+            lambda: (read_layout(cluster) or layout_of(cluster)).pids.get("one", {}).get("pid") == pid,
+        )
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: pid_of(cluster, "one") not in (None, pid))
+        eventually("the daemon is back", lambda: pid_of(cluster, "one") not in (None, pid))
     finally:
         second.stop()
 
@@ -135,7 +138,7 @@ def test_in_the_background_it_ends_its_cluster_or_leaves_it(cluster: Path, numbe
         [sys.executable, "-m", "penstock.daemons.keeper", cluster], stdout=subprocess.PIPE
     )
     try:
-        wait_until(lambda: pid_of(cluster, "one") is not None)
+        eventually("the daemon runs", lambda: pid_of(cluster, "one") is not None)
         process.send_signal(number)
         assert process.wait(120) == 0
         assert (pid_of(cluster, "one") is None) == (number == signal.SIGTERM)
@@ -150,7 +153,7 @@ def test_a_keeper_that_waits_costs_nothing(cluster: Path) -> None:
         [sys.executable, "-m", "penstock.daemons.keeper", cluster], stdout=subprocess.PIPE
     )
     try:
-        wait_until(lambda: pid_of(cluster, "two") is not None)
+        eventually("the daemon runs", lambda: pid_of(cluster, "two") is not None)
         watched = psutil.Process(process.pid)
         # Not at once perhaps: it may have to note yet what it has started. What ticks does so all the time.
         assert any(_is_idle(watched) for _ in range(5))

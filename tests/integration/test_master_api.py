@@ -37,6 +37,7 @@ from penstock.web.agent_client import AgentClient
 from penstock.web.app import make_app
 from penstock.web.guarding import Limits
 from penstock.web.log_reading import ClusterLogs
+from support.waiting import eventually
 
 TOKEN = "9a" * 32
 KEY = signing_key(TOKEN)
@@ -76,7 +77,7 @@ class Cluster:
     def led(self) -> Iterator[Cluster]:
         self._thread.start()
         try:
-            self._wait(self.service.is_leader)
+            eventually("a leader", self.service.is_leader)
             node = NodeInfo("n1", "127.0.0.2", 4, 8 << 30)
             self.store.create(f"{paths.NODES}/n1", encode(node), ephemeral=True)
             alarm = Alarm("node-lost.n2", "node-lost", "n2", "it is gone", 1.0)
@@ -84,8 +85,10 @@ class Cluster:
             digest = sha256_of(self.code)
             self.service.put_bundle(digest, sign(self.code, KEY), self.code)
             self.service.submit(Submission("job.py", _structure("busy")), digest)
-            self._wait(lambda: self.store.get(f"{paths.ASSIGNMENTS}/busy") is not None)
-            self._wait(lambda: any(job["node"] == "n1" for job in self.service.jobs()))
+            eventually("the job is assigned", lambda: self.store.get(f"{paths.ASSIGNMENTS}/busy") is not None)
+            eventually(
+                "the job has its node", lambda: any(job["node"] == "n1" for job in self.service.jobs())
+            )
             yield self
         finally:
             self._stop.set()
@@ -101,12 +104,6 @@ class Cluster:
             for root in roots
             for name in self.store.children(root)
         }
-
-    def _wait(self, condition: Any) -> None:
-        end = time.monotonic() + DEADLINE
-        while not condition():
-            assert time.monotonic() < end, "it did not happen in time"
-            time.sleep(0.01)
 
 
 @pytest.fixture

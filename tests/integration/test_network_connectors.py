@@ -6,8 +6,7 @@ import json
 import pickle
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from penstock.connect.socket_source import SocketSource
 from penstock.errors import ConnectorError, SettingError
 from penstock.graph.ends import Rejected, WriteContext
 from penstock.record import Record
+from support.waiting import eventually
 
 
 class Service:
@@ -262,13 +262,6 @@ class Lines:
         self.listening.close()
 
 
-def _until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def lines() -> Iterator[Lines]:
     server = Lines()
@@ -295,15 +288,15 @@ def test_lines_come_once_over_disconnects_and_can_be_read_again(lines: Lines) ->
     assert planner.latest(start) == start
     lines.accept()
     lines.send(b"one\r\ntwo\n\xff\nthr")
-    _until(lambda: planner.latest(start)["0"] == 3)
+    eventually("three lines", lambda: planner.latest(start)["0"] == 3)
     first = planner.latest(start)
     assert driver.latest(start) == first, "the driver sees it and does not connect"
     lines.send(b"ee\nunfinished")
     lines.hang_up()
-    _until(lambda: planner.latest(start)["0"] == 5)
+    eventually("five lines", lambda: planner.latest(start)["0"] == 5)
     lines.accept()
     lines.send(b"again\n")
-    _until(lambda: planner.latest(start)["0"] == 6)
+    eventually("six lines", lambda: planner.latest(start)["0"] == 6)
     end = planner.latest(start)
     assert _values(planner, start, first) == ["one", "two", "rejected b'\\xff'"]
     assert _values(driver, first, end) == ["three", "unfinished", "again"]
@@ -335,7 +328,7 @@ def test_two_planners_do_not_share_the_lines(lines: Lines) -> None:
     lines.accept()
     lines.send(b"one\n")
     for planner in planners:
-        _until(lambda planner=planner: planner.latest(start)["0"] == 1)  # type: ignore[misc]
+        eventually("one line", lambda planner=planner: planner.latest(start)["0"] == 1)  # type: ignore[misc]
     lines.listening.settimeout(0.3)
     with pytest.raises(TimeoutError):
         lines.listening.accept()
@@ -349,12 +342,12 @@ def test_a_server_that_comes_late_is_waited_for_and_one_that_never_comes_is_told
     planner = pickle.loads(pickle.dumps(driver))
     planner.latest(start)
     with pytest.raises(SettingError, match=rf"nobody has answered at 127.0.0.1:{port}.*refused"):
-        _until(lambda: planner.latest(start) != start)
+        eventually("a line", lambda: planner.latest(start) != start)
     late = Lines(port)
     try:
         late.accept()
         late.send(b"x\n")
-        _until(lambda: driver.latest(start)["0"] == 1)
+        eventually("one line", lambda: driver.latest(start)["0"] == 1)
         assert planner.latest(start)["0"] == 1
     finally:
         late.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +14,7 @@ import pytest
 from penstock.daemons.processes import ProcessError, Processes
 from penstock.daemons.processes_memory import FakeProcesses
 from penstock.daemons.processes_os import OsProcesses
+from support.waiting import eventually
 
 WAITING = """
 import signal, sys
@@ -44,7 +44,7 @@ class OsBench:
     def start(self, folder: Path, *, stubborn: bool = False) -> int:
         program = [sys.executable, "-I", "-S", "-c", STUBBORN if stubborn else WAITING]
         found = self.processes.start(program, folder=folder, environment=dict(os.environ), cwd=Path("/"))
-        wait_until(lambda: folder.joinpath("output.txt").read_text().startswith("up"))
+        eventually("the program is up", lambda: folder.joinpath("output.txt").read_text().startswith("up"))
         return found.pid
 
     def let_end(self, folder: Path) -> None:
@@ -66,13 +66,6 @@ class MemoryBench:
         self._fake.end(folder, 3)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 @pytest.fixture(params=[OsBench, MemoryBench])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     found: Bench = request.param()
@@ -90,7 +83,7 @@ def test_a_process_lives_until_it_ends_by_itself(bench: Bench, tmp_path: Path) -
     assert bench.processes.alive(folder)
     assert bench.processes.exit_code(folder) is None
     bench.let_end(folder)
-    wait_until(lambda: not bench.processes.alive(folder))
+    eventually("the process ends", lambda: not bench.processes.alive(folder))
     assert bench.processes.find(folder) is None
     assert bench.processes.exit_code(folder) == 3
 
@@ -115,7 +108,7 @@ def test_a_folder_may_be_used_again(bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "a"
     first = bench.start(folder)
     bench.let_end(folder)
-    wait_until(lambda: not bench.processes.alive(folder))
+    eventually("the process ends", lambda: not bench.processes.alive(folder))
     assert bench.start(folder) != first
     assert bench.processes.alive(folder)
     assert bench.processes.exit_code(folder) is None
@@ -125,7 +118,7 @@ def test_a_signal_ends_a_process_and_its_number_is_told(bench: Bench, tmp_path: 
     folder = tmp_path / "a"
     bench.start(folder)
     assert bench.processes.signal(folder, signal.SIGTERM)
-    wait_until(lambda: not bench.processes.alive(folder))
+    eventually("the process ends", lambda: not bench.processes.alive(folder))
     assert bench.processes.exit_code(folder) == -signal.SIGTERM
     assert not bench.processes.signal(folder, signal.SIGTERM)
 

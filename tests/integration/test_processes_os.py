@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import penstock
 from penstock.daemons import launcher
 from penstock.daemons.processes import MARK
 from penstock.daemons.processes_os import OsProcesses
+from support.waiting import eventually
 
 SLEEP = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 
@@ -37,13 +38,6 @@ print(subprocess.Popen({sleep!r}, start_new_session=True, stdout=subprocess.DEVN
 print(near.pid, far.pid, int(lost), flush=True)
 signal.pause()
 """
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def gone(pid: int) -> bool:
@@ -73,7 +67,7 @@ def start(processes: OsProcesses, folder: Path, argv: list[str]) -> int:
 
 
 def family_of(folder: Path) -> tuple[int, int, int]:
-    wait_until(lambda: folder.joinpath("output.txt").read_text().endswith("\n"))
+    eventually("the program is up", lambda: folder.joinpath("output.txt").read_text().endswith("\n"))
     near, far, lost = folder.joinpath("output.txt").read_text().split()
     return int(near), int(far), int(lost)
 
@@ -86,7 +80,7 @@ def test_a_process_is_started_apart_from_its_starter(folder: Path) -> None:
     assert process.cwd() == str(folder.parent)
     output = folder / "output.txt"
     # While Python begins it opens and closes files of its own.
-    wait_until(lambda: files_of(pid) == {"0": os.devnull, "1": str(output), "2": str(output)})
+    eventually("its files", lambda: files_of(pid) == {"0": os.devnull, "1": str(output), "2": str(output)})
     assert process.environ()[MARK] == str(folder)
 
 
@@ -120,13 +114,13 @@ def test_a_process_whose_starter_is_killed_is_found_by_another(folder: Path, mom
     starter = subprocess.run([sys.executable, "-c", STARTER, folder, moment, *SLEEP], check=False)
     assert starter.returncode == -signal.SIGKILL
     processes = OsProcesses()
-    wait_until(lambda: processes.alive(folder))
+    eventually("the process is known", lambda: processes.alive(folder))
     found = processes.find(folder)
     assert found is not None
-    wait_until(lambda: psutil.Process(found.pid).cmdline() == SLEEP)
+    eventually("the program runs", lambda: psutil.Process(found.pid).cmdline() == SLEEP)
     assert start(processes, folder, SLEEP) == found.pid
     assert processes.signal(folder, signal.SIGTERM)
-    wait_until(lambda: not processes.alive(folder))
+    eventually("the process ends", lambda: not processes.alive(folder))
     assert processes.exit_code(folder) is None
 
 
@@ -182,9 +176,9 @@ def test_a_zombie_does_not_live(folder: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", program, folder, "afterwards", *SLEEP])
     try:
         processes = OsProcesses()
-        wait_until(lambda: processes.alive(folder))
+        eventually("the process is known", lambda: processes.alive(folder))
         processes.signal(folder, signal.SIGKILL)
-        wait_until(lambda: not processes.alive(folder))
+        eventually("the process ends", lambda: not processes.alive(folder))
         record = json.loads(folder.joinpath("process.json").read_text())
         assert psutil.Process(record["pid"]).status() == psutil.STATUS_ZOMBIE
         assert not processes.signal(folder, signal.SIGTERM)
@@ -200,7 +194,7 @@ def test_a_family_is_killed_with_those_in_other_sessions(folder: Path, head: str
     near, far, lost = family_of(folder)
     if head == "is dead":
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not processes.alive(folder))
+        eventually("the process ends", lambda: not processes.alive(folder))
         assert not any(gone(member) for member in (near, far, lost))
     assert processes.kill_all(folder) == (4 if head == "lives" else 3)
     assert all(gone(member) for member in (pid, near, far, lost))
@@ -211,8 +205,8 @@ def test_a_family_is_told_together(folder: Path) -> None:
     pid = start(processes, folder, [sys.executable, "-c", FAMILY])
     near, far, _ = family_of(folder)
     assert processes.signal(folder, signal.SIGTERM, family=True)
-    wait_until(lambda: all(gone(member) for member in (near, far)))
-    wait_until(lambda: not processes.alive(folder))
+    eventually("the family ends", lambda: all(gone(member) for member in (near, far)))
+    eventually("the process ends", lambda: not processes.alive(folder))
     assert processes.exit_code(folder) == -signal.SIGTERM, pid
 
 
@@ -231,7 +225,7 @@ def test_a_process_with_a_folder_of_its_own_is_of_another_family(folder: Path, t
     processes = OsProcesses()
     try:
         start(processes, folder, [sys.executable, "-c", NESTED, str(worker), *SLEEP])
-        wait_until(lambda: folder.joinpath("output.txt").read_text() == "up\n")
+        eventually("the program is up", lambda: folder.joinpath("output.txt").read_text() == "up\n")
         assert processes.kill_all(folder) == 1
         assert processes.alive(worker)
     finally:
@@ -252,7 +246,7 @@ def test_figures_are_those_of_the_whole_family(folder: Path) -> None:
         # The first of the two was busy itself until the other was there; and a busy machine is shared.
         return len(measured) > 2 and measured[-1][0] > 0.05
 
-    wait_until(busy)
+    eventually("the figures show work", busy)
     assert measured[-1][0] < 1.5
     assert 8 << 20 < measured[-1][1] < 200 << 20
     processes.kill_all(folder)

@@ -35,6 +35,7 @@ from penstock.snapshots.manifest import Manifest, Piece, SnapshotError
 from penstock.snapshots.restoring import restore
 from penstock.snapshots.store import SnapshotStore
 from penstock.web.agent import make_agent
+from support.waiting import eventually
 
 LARGE = 3_000_000
 
@@ -182,7 +183,7 @@ def test_sending_goes_on_where_the_connection_broke(node: Node, relay: Relay) ->
                     raise
                 tries += 1
                 relay.up = 1_000_000
-                _wait(lambda: not node.store._job(JOB).objects._coming)
+                eventually("nothing is on its way", lambda: not node.store._job(JOB).objects._coming)
     assert tries in (2, 3, 4)
     # What a broken connection had still in the buffers is lost, all else is sent once.
     assert sent.bytes_sent < LARGE - 1_000_000
@@ -336,15 +337,7 @@ def test_objects_of_a_body_that_is_cut_off_are_kept(node: Node) -> None:
         # The server has read it when it has answered somebody who asked later.
         node.http.get(f"/snapshots/{JOB}/manifests")
     pieces = [Piece("", sha(each), len(each)) for each in small]
-    _wait(lambda: len(node.store.missing(JOB, pieces)) in range(1, 60))
-
-
-def _wait(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually("some of the objects are kept", lambda: len(node.store.missing(JOB, pieces)) in range(1, 60))
 
 
 def test_a_range_is_the_rest_of_an_object(node: Node) -> None:

@@ -10,10 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,15 +20,9 @@ import pytest
 import penstock
 from penstock.cli.addresses import trouble_at
 from penstock.daemons.processes_os import OsProcesses
+from support.waiting import eventually
 
 SMALL = ("--nodes", "1", "--masters", "1", "--zk", "1")
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 180.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
 
 
 def free_base() -> int:
@@ -109,7 +102,7 @@ def test_a_cluster_in_the_background_is_kept_and_ended(home: Home) -> None:
         pid = home.pid(name)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_until(partial(home.comes_back, name, pid), f"{name} comes back")
+        eventually(f"{name} comes back", partial(home.comes_back, name, pid))
     log = home.cluster.joinpath("up", "keeper", "output.txt").read_text()
     assert "node-1 was ended by SIGKILL; it is started again in 0.5 s" in log
 
@@ -143,7 +136,7 @@ def test_a_cluster_in_the_foreground(home: Home, how: str) -> None:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         assert "node-1 was ended by SIGKILL" in process.stderr.readline()
-        wait_until(partial(home.comes_back, "node-1", pid), "the supervisor comes back")
+        eventually("the supervisor comes back", partial(home.comes_back, "node-1", pid))
         if how == "Ctrl-C":
             process.send_signal(signal.SIGINT)
         elif how == "down":

@@ -11,13 +11,13 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
-from store_support import eventually
 from zookeeper_servers import PASSWORD, ZooKeeperServers
 
 from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.coord.store import Check, Create, DisconnectedError, Store
 from penstock.coord.zookeeper import IDENTITY, ZooKeeperStore
 from penstock.errors import SettingError
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_the_password_is_in_no_log(servers: ZooKeeperServers, caplog: pytest.Log
         store = servers.open()
         store.create("/secret", b"the data of a node")
         servers.interrupt(store)
-        eventually(lambda: "is suspended" in caplog.text, "the store says so")
+        eventually("the store says so", lambda: "is suspended" in caplog.text)
         store.close()
     assert "the session with ZooKeeper is connected" in caplog.text
     assert "Connection dropped" not in caplog.text

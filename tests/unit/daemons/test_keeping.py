@@ -24,15 +24,9 @@ from penstock.errors import PenstockError
 from penstock.snapshots.client import Sent
 from penstock.snapshots.errors import TransferError
 from penstock.snapshots.manifest import Manifest, Piece
+from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1, keep="node")
-
-
-def _wait(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10.0
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.005)
 
 
 class FakeStore:
@@ -126,9 +120,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_a_worker_says_at_once_where_the_data_is_and_waits_for_a_place(world: World) -> None:
     world.commit()
     world.begin()
-    _wait(lambda: world.kept == Kept("job", "n1", 2, 1))
+    eventually("nobody keeps a copy", lambda: world.kept == Kept("job", "n1", 2, 1))
     world.locate("n2")
-    _wait(lambda: world.kept is not None and world.kept.store)
+    eventually("somebody keeps a copy", lambda: world.kept is not None and world.kept.store)
     kept = world.kept
     assert kept is not None
     assert (kept.origin, kept.store, kept.store_url, kept.number, kept.batch) == (
@@ -146,10 +140,10 @@ def test_what_changes_is_sent_and_what_does_not_is_not(world: World) -> None:
     world.locate("n2")
     world.begin()
     there = world.nodes["n2"]
-    _wait(lambda: world.kept is not None and world.kept.batch == 0)
+    eventually("batch 0 is kept", lambda: world.kept is not None and world.kept.batch == 0)
     assert len(there.manifests) == 1
     world.commit()
-    _wait(lambda: world.kept is not None and world.kept.batch == 1)
+    eventually("batch 1 is kept", lambda: world.kept is not None and world.kept.batch == 1)
     assert len(there.manifests) == 2
     assert "forgotten" not in there.events
 
@@ -158,10 +152,10 @@ def test_the_next_snapshot_goes_whole_to_a_new_place_and_the_old_one_forgets_aft
     world.commit()
     world.locate("n2")
     world.begin()
-    _wait(lambda: world.kept is not None and world.kept.store == "n2")
+    eventually("n2 keeps the copy", lambda: world.kept is not None and world.kept.store == "n2")
     world.locate("n3")  # Nothing has changed but the place.
-    _wait(lambda: world.kept is not None and world.kept.store == "n3")
-    _wait(lambda: world.nodes["n2"].events[-1] == "forgotten")
+    eventually("n3 keeps the copy", lambda: world.kept is not None and world.kept.store == "n3")
+    eventually("the old store forgets", lambda: world.nodes["n2"].events[-1] == "forgotten")
     new = world.nodes["n3"]
     assert new.manifests[0].pieces == world.nodes["n2"].manifests[-1].pieces
     assert {piece.sha256 for piece in new.manifests[0].pieces} == set(new.objects)
@@ -174,13 +168,13 @@ def test_a_store_that_is_away_is_tried_again_and_another_place_used_when_there_i
     world.commit()
     world.locate("n2")
     world.begin()
-    _wait(lambda: world.nodes["n2"].asked >= 2)
-    _wait(lambda: world.kept == Kept("job", "n1", 2, 1))  # Nobody has a copy.
+    eventually("the node is asked again", lambda: world.nodes["n2"].asked >= 2)
+    eventually("nobody keeps a copy", lambda: world.kept == Kept("job", "n1", 2, 1))  # Nobody has a copy.
     world.locate("n3")
-    _wait(lambda: world.kept is not None and world.kept.store == "n3")
+    eventually("n3 keeps the copy", lambda: world.kept is not None and world.kept.store == "n3")
     world.nodes["n2"].trouble = None
     world.commit()
-    _wait(lambda: world.kept is not None and world.kept.batch == 1)
+    eventually("batch 1 is kept", lambda: world.kept is not None and world.kept.batch == 1)
     assert not world.nodes["n2"].manifests
 
 
@@ -188,12 +182,12 @@ def test_a_digest_that_was_found_wrong_is_made_again(world: World) -> None:
     world.commit()
     world.locate("n2")
     keeping = world.begin()
-    _wait(lambda: world.kept is not None and world.kept.batch == 0)
+    eventually("batch 0 is kept", lambda: world.kept is not None and world.kept.batch == 0)
     world.nodes["n2"].trouble = TransferError("not what it should be", again=False, status=422)
     world.commit()
-    _wait(lambda: world.nodes["n2"].asked >= 2)
+    eventually("the node is asked again", lambda: world.nodes["n2"].asked >= 2)
     world.nodes["n2"].trouble = None
-    _wait(lambda: world.kept is not None and world.kept.batch == 1)
+    eventually("batch 1 is kept", lambda: world.kept is not None and world.kept.batch == 1)
     assert keeping.finish(5.0)
 
 
@@ -201,7 +195,7 @@ def test_the_last_batch_is_in_the_last_snapshot(world: World) -> None:
     world.commit()
     world.locate("n2")
     keeping = world.begin()
-    _wait(lambda: world.kept is not None and world.kept.batch == 0)
+    eventually("batch 0 is kept", lambda: world.kept is not None and world.kept.batch == 0)
     world.commit()
     assert keeping.finish(5.0)
     assert world.nodes["n2"].manifests[-1].batch == 1
@@ -211,7 +205,7 @@ def test_who_ends_without_a_last_snapshot_says_so(world: World) -> None:
     world.nodes["n2"].trouble = TransferError("away", again=True)
     world.locate("n2")
     keeping = world.begin()
-    _wait(lambda: world.nodes["n2"].asked >= 1)
+    eventually("the node is asked", lambda: world.nodes["n2"].asked >= 1)
     assert not keeping.finish(5.0)
 
 
@@ -220,7 +214,7 @@ def test_a_job_from_scratch_removes_the_copy_of_what_was_forgotten_first(world: 
     world.commit()
     world.locate("n2")
     world.begin(replace(ASSIGNMENT, fresh=True))
-    _wait(lambda: world.kept is not None and world.kept.batch == 0)
+    eventually("batch 0 is kept", lambda: world.kept is not None and world.kept.batch == 0)
     assert world.nodes["n2"].events[:2] == ["forgotten", "sent"]
 
 
@@ -231,7 +225,7 @@ def test_a_later_workers_word_stands(world: World) -> None:
     world.locate("n2")
     world.begin()
     _, link = world.started[-1]
-    _wait(lambda: link.outdated)
+    eventually("the worker is outdated", lambda: link.outdated)
     assert not link.kept_told(10.0), "it is not what counts"
     assert world.kept == later
     assert "forgotten" not in [*world.nodes["n2"].events, *world.nodes["n3"].events]
@@ -244,7 +238,7 @@ def test_a_worker_of_yesterday_has_no_copy_of_its_successor_removed(world: World
     world.locate("n2")
     keeping = world.begin()
     _, link = world.started[-1]
-    _wait(lambda: link.outdated)
+    eventually("the worker is outdated", lambda: link.outdated)
     keeping.finish(10.0)
     assert world.nodes["n3"].events == []
 
@@ -272,8 +266,8 @@ def test_a_folder_that_cannot_be_written_is_told_and_tried_again(world: World) -
     world.commit()
     world.locate("n2")
     world.begin()
-    _wait(lambda: world.kept is not None)
+    eventually("the worker says what is kept", lambda: world.kept is not None)
     time.sleep(0.05)
     assert not world.nodes["n2"].manifests
     blocked.unlink()
-    _wait(lambda: world.nodes["n2"].manifests)
+    eventually("a snapshot at the node", lambda: world.nodes["n2"].manifests)

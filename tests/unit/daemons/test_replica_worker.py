@@ -29,6 +29,7 @@ from penstock.engine.report import Report
 from penstock.engine.takeover import Claim, take_over
 from penstock.errors import JobFailedError, OutdatedError, StrayedError
 from penstock.keyring import open_keyring
+from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job~1", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30, membership=Membership(1))
 PLACE = f"{paths.ASSIGNMENTS}/job~1"
@@ -114,13 +115,6 @@ class _Running:
         assert not self._thread.is_alive()
 
 
-def _wait(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10.0
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.005)
-
-
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     first = take_over(tmp_path / "cluster-jobs" / "job", Claim(1, 1))
@@ -167,8 +161,11 @@ def _stray(batch: int) -> StrayedError:
 def test_a_replica_that_strays_begins_again_from_the_other(world: World) -> None:
     world.ends = [_stray(4)]
     running = world.run()
-    _wait(lambda: len(world.started) == 2)
-    _wait(lambda: (info := world.info()) is not None and info.joined is not None and info.joined.differed)
+    eventually("the job is started again", lambda: len(world.started) == 2)
+    eventually(
+        "the replica says that it differed",
+        lambda: (info := world.info()) is not None and info.joined is not None and info.joined.differed,
+    )
     info = world.info()
     assert info is not None
     assert info.joined is not None
@@ -185,7 +182,7 @@ def test_nobody_waits_for_a_replica_that_has_left(world: World) -> None:
     agreement = Agreement(world.folder / "agreements" / "job" / "0")
     agreement.stand(Standing("job~1", 7, 0.0))
     running = world.run()
-    _wait(lambda: len(world.started) == 1)
+    eventually("the job is started", lambda: len(world.started) == 1)
     assert "job~1" in agreement.standings()
     running.end()
     assert "job~1" not in agreement.standings()
@@ -197,7 +194,7 @@ def test_a_replica_never_says_that_it_runs_without_saying_where(
     told: list[WorkerInfo] = []
     monkeypatch.setattr(Link, "tell", lambda _, info: told.append(info))
     running = world.run()
-    _wait(lambda: any(info.phase == "running" for info in told))
+    eventually("the worker says that it runs", lambda: any(info.phase == "running" for info in told))
     running.end()
     assert {info.joined.head for info in told if info.phase == "running" and info.joined} == {9}
 
@@ -214,7 +211,7 @@ def test_a_replica_gives_way_to_others_until_it_comes_in(
         agreement = Agreement(world.folder / "agreements" / "job" / "0")
         agreement.stand(Standing("job", 9, time.time()))
     worker = world.run()
-    _wait(lambda: world.started)
+    eventually("the job is started", lambda: world.started)
     worker.end()
     assert happened == [*(["gives way"] if running else []), "starts Spark", "does not"]
 
@@ -222,7 +219,7 @@ def test_a_replica_gives_way_to_others_until_it_comes_in(
 def test_a_replica_that_is_far_behind_begins_again_without_an_alarm(world: World) -> None:
     world.ends = [OutdatedError("batch 3 is history")]
     running = world.run()
-    _wait(lambda: len(world.started) == 2)
+    eventually("the job is started again", lambda: len(world.started) == 2)
     running.end()
     info = world.worker._info
     assert info.joined is not None
@@ -254,7 +251,7 @@ def test_a_replica_that_strays_while_it_is_stopped_leaves_word(
 
     monkeypatch.setattr(Pretended, "stop", stop)
     running = world.run()
-    _wait(lambda: world.started)
+    eventually("the job is started", lambda: world.started)
     decision = running.end()
     assert running.error is None
     assert decision is not None
@@ -271,15 +268,20 @@ def test_who_stands_by_is_ready_and_runs_when_it_is_told_to(
     monkeypatch.setattr(SparkEngine, "start", _started_by(standby))
     running = standby.run()
     try:
-        _wait(lambda: (info := standby.info()) is not None and info.joined and info.joined.batch == 9)
+        eventually(
+            "the standby has batch 9",
+            lambda: (info := standby.info()) is not None and info.joined and info.joined.batch == 9,
+        )
         info = standby.info()
         assert info is not None
         assert info.phase == "ready"
         assert standby.started == []
         standby.store.set(PLACE, encode(replace(waiting, membership=Membership(1, runs=True))))
-        _wait(lambda: standby.started)
+        eventually("the standby starts the job", lambda: standby.started)
         assert [last for _, _, last in standby.started] == [9]
-        _wait(lambda: (info := standby.info()) is not None and info.phase == "running")
+        eventually(
+            "the replica runs", lambda: (info := standby.info()) is not None and info.phase == "running"
+        )
     finally:
         running.end()
         standby.worker.close()
@@ -292,7 +294,10 @@ def test_who_stands_by_leaves_when_the_job_is_ended(
     standby = _world(tmp_path, replace(ASSIGNMENT, membership=Membership(1, runs=False)))
     monkeypatch.setattr(SparkEngine, "start", _started_by(standby))
     running = standby.run()
-    _wait(lambda: (info := standby.info()) is not None and info.joined and info.joined.batch == 9)
+    eventually(
+        "the standby has batch 9",
+        lambda: (info := standby.info()) is not None and info.joined and info.joined.batch == 9,
+    )
     standby.store.delete(PLACE)
     running.wait()
     standby.worker.close()
@@ -307,7 +312,7 @@ def test_who_waits_for_the_first_leaves_when_it_is_asked_to(
     other = _world(tmp_path, replace(ASSIGNMENT, membership=Membership(1, lineage=1)))
     monkeypatch.setattr(SparkEngine, "start", _started_by(other))
     running = other.run()
-    _wait(lambda: other.worker.place is not None)
+    eventually("the replica has a place", lambda: other.worker.place is not None)
     decision = running.end()
     other.worker.close()
     assert decision is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from penstock.daemons.restoration import Restoration, wanted_restore
 from penstock.daemons.worker_link import Link
 from penstock.snapshots.errors import NoWholeSnapshotError, TransferError
 from penstock.snapshots.restoring import restored
+from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 5, 1, "b", "job.py", "n1", 1, 1, keep="node")
 KEPT = Kept("job", "n1", 4, 1, "n2", "http://n2", 9, 40)
@@ -83,7 +83,7 @@ def test_what_cannot_be_restored_is_told_and_nothing_is_made(tmp_path: Path) -> 
     restoration = Restoration(instance, "token", FakeLink())
     restoration.start()
     with pytest.raises(NoWholeSnapshotError, match="no whole snapshot of job 'job'"):
-        _wait(restoration)
+        eventually("the end of the restoration", lambda: restoration.wait(0.05))
     assert not Path(instance.storage).exists()
     assert restored(Path(instance.storage)) is None
 
@@ -95,11 +95,11 @@ def test_a_job_without_data_waits_for_the_store_and_one_with_data_does_not(tmp_p
     restoration.start()
     assert not restoration.wait(0.2)
     link.view = View(ASSIGNMENT)
-    _wait(restoration)
+    eventually("the end of the restoration", lambda: restoration.wait(0.05))
     (Path(instance.storage) / "cluster-jobs" / "job").mkdir(parents=True)
     restoration = Restoration(instance, "token", FakeLink(known=False))
     restoration.start()
-    _wait(restoration)
+    eventually("the end of the restoration", lambda: restoration.wait(0.05))
 
 
 def test_who_is_told_what_to_restore_does_not_wait_for_the_store_for_ever(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_who_is_told_what_to_restore_does_not_wait_for_the_store_for_ever(tmp_pa
     restoration = Restoration(instance, "token", FakeLink(known=False), patience=0.1)
     restoration.start()
     with pytest.raises(NoWholeSnapshotError):
-        _wait(restoration)
+        eventually("the end of the restoration", lambda: restoration.wait(0.05))
 
 
 def test_a_store_that_does_not_answer_is_asked_until_nobody_wants_it_any_more(
@@ -128,9 +128,3 @@ def test_a_store_that_does_not_answer_is_asked_until_nobody_wants_it_any_more(
         assert not restoration.wait(0.01)
     assert set(asked) == {restore}
     restoration.cancel()
-
-
-def _wait(restoration: Restoration) -> None:
-    deadline = time.monotonic() + 10.0
-    while not restoration.wait(0.05):
-        assert time.monotonic() < deadline, "it never came to that"

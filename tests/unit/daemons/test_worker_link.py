@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,19 +13,13 @@ from penstock.cluster.documents import Assignment, Kept, Location, Progress, Res
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons.worker_link import Link
+from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1)
 INFO = WorkerInfo("job", 2, 1, "n1", 7, "starting", 0.0)
 OTHER = WorkerInfo("job", 1, 1, "n2", 8, "running", 0.0)
 PATH = paths.worker("job", 2, 1)
 PLACE = f"{paths.ASSIGNMENTS}/job"
-
-
-def _wait(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5.0
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.005)
 
 
 class _World:
@@ -71,17 +65,17 @@ def test_it_sees_the_assignment_and_the_other_workers_change(world: _World) -> N
     assert world.link.told(5.0)
     assert world.link.view.others == ()
     world.store.create(paths.worker("job", 1, 1), encode(OTHER), ephemeral=True)
-    _wait(lambda: world.link.view.others == (OTHER,))
+    eventually("the others are known", lambda: world.link.view.others == (OTHER,))
     stopped = replace(OTHER, phase="stopped")
     world.store.set(paths.worker("job", 1, 1), encode(stopped))
-    _wait(lambda: world.link.view.others == (stopped,))
+    eventually("the others are known", lambda: world.link.view.others == (stopped,))
     world.store.delete(paths.worker("job", 1, 1))
-    _wait(lambda: world.link.view.others == ())
+    eventually("the others are known", lambda: world.link.view.others == ())
     new = replace(ASSIGNMENT, until="drained")
     world.store.set(PLACE, encode(new))
-    _wait(lambda: world.link.view.assignment == new)
+    eventually("the new assignment", lambda: world.link.view.assignment == new)
     world.store.delete(PLACE)
-    _wait(lambda: world.link.view.assignment is None)
+    eventually("the assignment is gone", lambda: world.link.view.assignment is None)
     assert max(world.ensemble.watches().values()) == 1, "watches pile up"
 
 
@@ -98,7 +92,9 @@ def test_a_phase_is_told_at_once_and_progress_not_too_often(world: _World) -> No
     assert node is not None
     assert node.version == first.version
     world.link.tell(replace(INFO, phase="running", progress=Progress(batches=50)))
-    _wait(lambda: (told := world.told()) is not None and told.phase == "running")
+    eventually(
+        "the worker says that it runs", lambda: (told := world.told()) is not None and told.phase == "running"
+    )
     node = world.store.get(PATH)
     assert node is not None
     assert node.version == first.version + 1
@@ -109,7 +105,7 @@ def test_a_worker_whose_session_was_lost_comes_back(world: _World) -> None:
     world.link.start()
     assert world.link.told(5.0)
     world.ensemble.expire(world.sessions[0].session_id)
-    _wait(lambda: world.told() == INFO)
+    eventually("the worker's word", lambda: world.told() == INFO)
     node = world.store.get(PATH)
     assert node is not None
     assert node.owner == world.sessions[-1].session_id
@@ -117,7 +113,7 @@ def test_a_worker_whose_session_was_lost_comes_back(world: _World) -> None:
 
 def test_a_worker_whose_job_was_ended_meanwhile_does_not_come_back(world: _World) -> None:
     world.link.start()
-    _wait(lambda: world.link.view.known)
+    eventually("the worker knows its cluster", lambda: world.link.view.known)
     assert world.link.view.assignment is None
     assert world.link.told(0.1) is False
     assert world.told() is None
@@ -136,7 +132,7 @@ def test_a_result_is_written_when_the_store_is_back(world: _World) -> None:
         node = world.store.get(f"{paths.RESULTS}/job")
         return node is not None and decode(Result, node.data) == result
 
-    _wait(written)
+    eventually("the worker's word", written)
 
 
 def test_who_leaves_is_gone_at_once(world: _World) -> None:
@@ -158,9 +154,9 @@ def test_a_job_whose_data_is_with_its_node_hears_of_its_location_and_of_its_copy
     assert (world.link.location, world.link.kept) == (None, known)
     location = Location("job", "n2", "http://n2", "n3")
     world.store.create(f"{paths.LOCATIONS}/job", encode(location))
-    _wait(lambda: world.link.location == location)
+    eventually("the job's location", lambda: world.link.location == location)
     world.store.delete(f"{paths.LOCATIONS}/job")
-    _wait(lambda: world.link.location is None)
+    eventually("the location is gone", lambda: world.link.location is None)
     said = Kept("job", "n1", 2, 1, "n2", "http://n2", 6, 41)
     world.link.keep(said)
     assert world.link.kept_told(5.0)
