@@ -13,6 +13,7 @@ from support import java_starts
 from support.engines import EITHER, LOCAL, SPARK
 from support.running import Engine
 from support.shared_spark import spark_session
+from support.starting_nothing import refuse_to_start
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,6 +25,16 @@ java_starts.begin()
 for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _default)
+
+
+_PURE = [Path(__file__).with_name(name) for name in ("unit", "property")]
+
+
+@pytest.fixture(autouse=True)
+def _pure_tests_start_nothing(request: pytest.FixtureRequest) -> None:
+    """They are quick, and run side by side."""
+    if any(request.path.is_relative_to(folder) for folder in _PURE):
+        refuse_to_start(request.getfixturevalue("monkeypatch"))
 
 
 @pytest.fixture(scope="session")
@@ -56,11 +67,16 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         terminalreporter.write_line(f"Spark processes started: {java_starts.count()}")
+        if _too_many(config):
+            terminalreporter.write_line(f"Without the long tests {java_starts.MOST} may be started")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run without the long tests that starts more Spark processes than it may."""
-    short = session.config.getoption("markexpr") == "not full"
-    if short and not hasattr(session.config, "workerinput") and java_starts.count() > java_starts.MOST:
+    if not hasattr(session.config, "workerinput") and _too_many(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _too_many(config: pytest.Config) -> bool:
+    return config.getoption("markexpr") == "not full" and java_starts.count() > java_starts.MOST

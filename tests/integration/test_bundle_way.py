@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,17 +32,12 @@ RING = Keyring(bytes(32))
 KEY = signing_key(RING.token)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperStore]:
-    servers = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
-    servers.start()
-    try:
-        servers.wait_ready(timeout=120)
-        store = ZooKeeperStore.connect(servers.connect_string, RING.store_password)
-        yield store
-        store.close()
-    finally:
-        servers.stop()
+@pytest.fixture
+def store(zookeeper: EmbeddedZooKeeper) -> Iterator[ZooKeeperStore]:
+    root = f"/bundles-{uuid.uuid4().hex}"
+    store = ZooKeeperStore.connect(zookeeper.connect_string, RING.store_password, root=root)
+    yield store
+    store.close()
 
 
 def bundle_of(folder: Path, size: int) -> bytes:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from support.waiting import DEADLINE
+import penstock as ps
+from support.running import Engine
+from support.waiting import DEADLINE, eventually
 
 CODE = """
 import os, sys
@@ -56,3 +59,12 @@ def test_sessions_are_shared_and_replaced(again: str) -> None:
     assert "incubator" not in done.stderr
     assert "said\n" in done.stderr, "what users print in their tasks is not lost"
     assert ("replaced" in done.stdout) == bool(again)
+
+
+def test_what_the_session_of_the_tests_prints_is_kept(spark: Engine, spark_says: Path) -> None:
+    """Other tests look there for what no user may see: it must not be empty for another reason."""
+    job = ps.Job("printing")
+    say = job.task("say", lambda r: print("said by a worker", file=sys.stderr) or r)
+    job.source("in", ps.MemorySource([1])) >> say >> job.sink("out", ps.MemorySink())
+    spark.run(job)
+    eventually("the words of the worker", lambda: "said by a worker\n" in spark_says.read_text())

@@ -112,17 +112,20 @@ def test_a_cluster_in_the_background_is_kept_and_ended(home: Home) -> None:
     assert "nothing runs" in home.run("down").stderr
 
 
-def test_after_the_death_of_the_keeper_everything_is_found(home: Home) -> None:
+def test_a_keeper_costs_next_to_nothing_and_after_its_death_everything_is_found(home: Home) -> None:
     home.up("--detach", *SMALL)
     keeper = home.pid("keeper")
     assert keeper is not None
+    watched = psutil.Process(keeper)
+    # Not at once perhaps: it may be slow to begin. What costs something does so all the time.
+    assert any(_is_idle(watched) for _ in range(5))
     os.kill(keeper, signal.SIGKILL)
     assert "is up already" in home.up("--detach", *SMALL, expect=1).stderr
     home.run("down")
     assert home.left() == []
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "down", "killed"])
+@pytest.mark.parametrize("how", ["Ctrl-C", pytest.param("down", marks=pytest.mark.full), "killed"])
 def test_a_cluster_in_the_foreground(home: Home, how: str) -> None:
     command = home.command("up", "--port", str(home.port), "--timeout", "240", *SMALL)
     process = subprocess.Popen(
@@ -184,16 +187,6 @@ def test_a_cluster_that_does_not_come_up_is_ended(home: Home) -> None:
     )
     assert "it is not up after 3 seconds: master-1 cannot serve yet" in told.stderr
     assert home.left() == []
-
-
-def test_an_idle_keeper_costs_next_to_nothing(home: Home) -> None:
-    home.up("--detach", *SMALL)
-    keeper = home.pid("keeper")
-    assert keeper is not None
-    watched = psutil.Process(keeper)
-    # Not at once perhaps: it may be slow to begin. What costs something does so all the time.
-    assert any(_is_idle(watched) for _ in range(5))
-    home.run("down")
 
 
 def _is_idle(watched: psutil.Process) -> bool:
