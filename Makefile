@@ -6,6 +6,11 @@ PYTHON ?= python3
 DEV_STAMP := $(VENV)/.stamp-dev
 BENCH_STAMP := $(VENV)/.stamp-bench
 
+# Versions with hashes, which `make constraints` writes.
+BUILD_FILES := pyproject.toml constraints/build.txt scripts/ensure_venv.sh scripts/install.sh
+DEV_CONSTRAINTS := constraints/dev.txt constraints/spark42.txt
+BENCH_CONSTRAINTS := $(DEV_CONSTRAINTS) constraints/bench.txt
+
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -15,20 +20,24 @@ SHELL := /bin/bash
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' "$(lastword $(MAKEFILE_LIST))" | sed -E 's/^([a-z-]+):.*## (.*)$$/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*## ' "$(lastword $(MAKEFILE_LIST))" | sed -E 's/^([a-z0-9-]+):.*## (.*)$$/  make \1\t\2/' | expand -t 20
 
 .PHONY: setup
 setup: $(DEV_STAMP) ## create .venv with all that development needs, and check for Java
 	@scripts/ensure_java.sh
 
-$(DEV_STAMP): pyproject.toml scripts/ensure_venv.sh
+$(DEV_STAMP): $(BUILD_FILES) $(DEV_CONSTRAINTS)
 	@scripts/ensure_venv.sh "$(PYTHON)" "$(VENV)"
-	"$(BIN)/python" -m pip install --disable-pip-version-check --quiet --editable ".[dev]"
+	scripts/install.sh "$(VENV)" dev $(DEV_CONSTRAINTS)
 	@touch "$@"
 
-$(BENCH_STAMP): $(DEV_STAMP)
-	"$(BIN)/python" -m pip install --disable-pip-version-check --quiet --editable ".[dev,bench]"
+$(BENCH_STAMP): $(DEV_STAMP) $(BENCH_CONSTRAINTS)
+	scripts/install.sh "$(VENV)" dev,bench $(BENCH_CONSTRAINTS)
 	@touch "$@"
+
+.PHONY: constraints
+constraints: ## write the constraints files anew; CONSTRAINTS_ARGS=--upgrade takes the newest versions
+	"$(PYTHON)" scripts/write_constraints.py $(CONSTRAINTS_ARGS)
 
 .PHONY: demo
 demo: setup ## run the word count and the file types example on the embedded log
