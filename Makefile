@@ -5,11 +5,15 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 DEV_STAMP := $(VENV)/.stamp-dev
 BENCH_STAMP := $(VENV)/.stamp-bench
+SPARK43_VENV := .venv-spark43
+SPARK43_BIN := $(SPARK43_VENV)/bin
+SPARK43_STAMP := $(SPARK43_VENV)/.stamp-dev
 
 # Versions with hashes, which `make constraints` writes.
 BUILD_FILES := pyproject.toml constraints/build.txt scripts/ensure_venv.sh scripts/install.sh
 DEV_CONSTRAINTS := constraints/dev.txt constraints/spark42.txt
 BENCH_CONSTRAINTS := $(DEV_CONSTRAINTS) constraints/bench.txt
+SPARK43_CONSTRAINTS := constraints/dev.txt constraints/spark43.txt
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -33,6 +37,11 @@ $(DEV_STAMP): $(BUILD_FILES) $(DEV_CONSTRAINTS)
 
 $(BENCH_STAMP): $(DEV_STAMP) $(BENCH_CONSTRAINTS)
 	scripts/install.sh "$(VENV)" dev,bench $(BENCH_CONSTRAINTS)
+	@touch "$@"
+
+$(SPARK43_STAMP): $(BUILD_FILES) $(SPARK43_CONSTRAINTS)
+	@scripts/ensure_venv.sh "$(PYTHON)" "$(SPARK43_VENV)"
+	scripts/install.sh "$(SPARK43_VENV)" dev $(SPARK43_CONSTRAINTS)
 	@touch "$@"
 
 .PHONY: constraints
@@ -62,12 +71,18 @@ test: setup prepare ## lint, then every test but the long ones, in twelve minute
 test-full: setup prepare ## lint, then every test in its long form
 	@MAKE="$(MAKE)" "$(BIN)/python" scripts/run_tests.py --full
 
+.PHONY: test-spark43
+test-spark43: $(SPARK43_STAMP) ## the integration tests on PySpark 4.3, in an environment of their own
+	@scripts/ensure_java.sh
+	@"$(SPARK43_BIN)/penstock" prepare
+	"$(SPARK43_BIN)/python" -m pytest tests/integration -m "not full" $(TEST_ARGS)
+
 .PHONY: bench
 bench: setup $(BENCH_STAMP) ## measure against hand-written Spark and Bytewax; writes benchmarks/results.md
 	"$(BIN)/python" -m benchmarks $(BENCH_ARGS)
 
 .PHONY: clean
-clean: ## remove .venv and everything that was generated
-	rm -rf "$(VENV)" .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .penstock
+clean: ## remove the environments and everything that was generated
+	rm -rf "$(VENV)" "$(SPARK43_VENV)" .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .penstock
 	rm -rf spark-warehouse metastore_db derby.log artifacts build dist
 	find src tests examples benchmarks scripts -type d -name __pycache__ -prune -exec rm -rf {} +

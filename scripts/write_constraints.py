@@ -21,6 +21,7 @@ SPARK_PACKAGES = ("pyspark", "py4j")
 SPARK = {
     # Delta allows no later version (delta-spark 4.4.1), and Spark's Kafka connector is not released for one.
     "spark42.txt": "pyspark==4.2.0",
+    "spark43.txt": "pyspark>=4.3,<4.4",
 }
 BUILD = (
     "editables>=0.5,<1",  # hatchling asks for it when it builds an editable package

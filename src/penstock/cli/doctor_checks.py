@@ -133,18 +133,23 @@ def check_archive(_: Patient) -> Finding:
 
 
 def check_pyspark(_: Patient) -> Finding:
-    """Whether PySpark is there with its jars, ZooKeeper's among them."""
-    from importlib.metadata import PackageNotFoundError, version
+    """Whether PySpark is there in a version that Penstock allows, with its jars, ZooKeeper's among them."""
+    from importlib.metadata import PackageNotFoundError, requires, version
 
+    from packaging.requirements import Requirement
+
+    allowed = {each.name: each for each in map(Requirement, requires("penstock") or ())}["pyspark"]
+    advice = f"pip install '{allowed}'"
     try:
         jars = spark_jars()
         found = version("pyspark")
     except (SettingError, PackageNotFoundError) as error:
-        return Finding(FAILED, str(error), "pip install 'pyspark>=4.2,<4.3'")
+        return Finding(FAILED, str(error), advice)
     if not list(jars.glob("zookeeper-[0-9]*.jar")):
         return Finding(FAILED, f"{found}, without ZooKeeper's jar in {jars}", "install PySpark again")
-    right = found.startswith("4.2.")
-    return Finding(OK if right else WARNING, found, "" if right else "Penstock is made for PySpark 4.2")
+    if found not in allowed.specifier:
+        return Finding(WARNING, f"{found}, and Penstock is made for {allowed.specifier}", advice)
+    return Finding(OK, found)
 
 
 def check_loopback(_: Patient) -> Finding:
