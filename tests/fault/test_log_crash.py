@@ -9,13 +9,13 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+import pytest
 from counting_process import CountingProcess, check_alive
 
 from penstock.log import Log
 from support.waiting import eventually
 
 PRODUCER = Path(__file__).parents[1] / "unit" / "log" / "producer.py"
-ROUNDS = 6
 TOGETHER = 2
 
 
@@ -43,11 +43,12 @@ def batches(log: Log) -> Iterator[tuple[str, int, list[int]]]:
         yield name, batch, [record.value[1] for record in run]
 
 
-def test_killed_producers_leave_whole_appends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=pytest.mark.full)])
+def test_killed_producers_leave_whole_appends(tmp_path: Path, rounds: int) -> None:
     log = Log.create(tmp_path / "orders")
     chance = random.Random(20260726)
     acknowledged: dict[str, int] = {}
-    for round_number in range(ROUNDS):
+    for round_number in range(rounds):
         producers = [Producer(log.path, f"{round_number}-{index}") for index in range(TOGETHER)]
         try:
             eventually(
