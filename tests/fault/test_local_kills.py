@@ -108,6 +108,7 @@ def _check_at_most_once(campaign: Campaign) -> None:
     assert not numbers - expected.numbers()
     assert not discarded - expected.discarded()
     assert campaign.files() == campaign.numbers_of(numbers)
+    assert campaign.given_up, "a batch that was begun when its worker died is not run again"
     # A kill costs the batch that ran: what it has read, and what was on its way through the loop into it.
     lost = set(range(campaign.fed)) - {number for _, number in numbers} - set(discarded)
     read_by_it = {number for batch in campaign.given_up for number in campaign.read_by(batch, batch)}
