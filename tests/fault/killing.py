@@ -13,10 +13,8 @@ from pathlib import Path
 
 from penstock.log import Log, log_folder
 from penstock.record import Record
-from support import waiting
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually
 
-DEADLINE = waiting.DEADLINE
 MASTER = "local[2]"
 
 
