@@ -20,6 +20,6 @@ class Tally(ps.StatefulTask):
         return seen + len(values), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
 
 
-job = ps.Job("counted", guarantee=os.environ.get("COUNTED_GUARANTEE", "exactly-once"), parallelism=2)
+job = ps.Job("counted", parallelism=2)
 source = job.source("source", ps.LogSource("input", max_records_per_batch=4000))
 source >> job.task("key", key_of) >> job.task("tally", Tally()) >> job.sink("output", ps.LogSink("output"))
