@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from support.waiting import eventually
 
 
 @contextmanager
@@ -26,11 +27,8 @@ def serving(make: Callable[[int], ASGIApp], deadline: float = 120.0) -> Iterator
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
-        end = time.monotonic() + deadline
-        while not server.started:
-            assert thread.is_alive(), "the server ended before it began"
-            assert time.monotonic() < end, "the server did not start in time"
-            time.sleep(0.01)
+        eventually("the server has started", lambda: server.started or not thread.is_alive(), every=0.005)
+        assert thread.is_alive(), "the server ended before it began"
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True

@@ -6,7 +6,6 @@ import gzip
 import json
 import socket
 import threading
-import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import penstock as ps
 from support.engines import each_on
 from support.running import Engine
+from support.waiting import DEADLINE, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -199,7 +199,7 @@ def test_records_posted_by_a_job(tmp_path: Path, spark: Engine) -> None:
 
 def test_lines_from_a_socket_until_the_run_is_stopped(spark: Engine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(300)
+        listening.settimeout(DEADLINE)
         closed: list[bytes] = []
 
         def serve() -> None:
@@ -208,7 +208,7 @@ def test_lines_from_a_socket_until_the_run_is_stopped(spark: Engine) -> None:
                 with peer:
                     peer.sendall(text)
                     if text == b"c\n":
-                        peer.settimeout(300)
+                        peer.settimeout(DEADLINE)
                         closed.append(peer.recv(1))  # returns when the job's process has gone
 
         server = threading.Thread(target=serve)
@@ -218,8 +218,8 @@ def test_lines_from_a_socket_until_the_run_is_stopped(spark: Engine) -> None:
         sink = ps.ForeachBatchSink(lambda batch, records: got.extend(r.value for r in records))
         source = ps.SocketSource(port=listening.getsockname()[1])
         job.source("in", source) >> job.sink("out", sink)
-        deadline = time.monotonic() + 240
-        spark.run(job, None, stop=lambda: len(got) >= 3 or time.monotonic() > deadline)
+        with spark.start(job) as handle:
+            eventually("three lines", lambda: len(got) >= 3, meanwhile=handle.check)
         assert got == ["a", "b", "c"]
-        server.join(240)
+        server.join(DEADLINE)
         assert closed == [b""], "nobody holds the connection when the job has ended"

@@ -16,6 +16,7 @@ from penstock.schedule.deciding import decide
 from penstock.schedule.model import Node, Snapshot, Task
 from penstock.schedule.strategies import UnknownStrategyError
 from penstock.schedule.strategies.balanced import Balanced
+from support.waiting import eventually
 
 SNAPSHOT = Snapshot((Node("a", 2, 1 << 30), Node("b", 2, 1 << 30)), (Task("t", "job", memory=1 << 20),))
 MINE = """
@@ -86,10 +87,7 @@ def test_a_strategy_that_goes_wrong_is_refused(runner: StrategyProcess, name: st
 def test_what_a_strategy_starts_ends_with_it(runner: StrategyProcess, tmp_path: Path) -> None:
     assert Custom("mine:Starts", runner, 60.0).place(SNAPSHOT, SNAPSHOT.tasks).places == {"t": "b"}
     child = int((tmp_path / "child").read_text())
-    deadline = time.monotonic() + 60.0
-    while _lives(child):
-        assert time.monotonic() < deadline, "the process that the strategy started lives on"
-        time.sleep(0.02)
+    eventually("the end of what the strategy started", lambda: not _lives(child))
 
 
 def test_a_strategy_sees_no_secrets(runner: StrategyProcess, monkeypatch: pytest.MonkeyPatch) -> None:

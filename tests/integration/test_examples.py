@@ -20,6 +20,7 @@ from penstock.engine.ledger import Ledger
 from support import local_penstock
 from support.engines import EITHER, LOCAL, SPARK
 from support.running import Engine
+from support.waiting import DEADLINE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -61,7 +62,7 @@ def test_file_types_as_a_program(engine_name: str) -> None:
         env=local_penstock.environment(),
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -39,7 +39,7 @@ def archives_that_spark_uses(options: str) -> str:
     """Start a session, let it do something, and return the archives that its Java has mapped."""
     done = subprocess.run(
         [sys.executable, "-c", _MAPS],
-        env={**os.environ, "PENSTOCK_JAVA_OPTIONS": options},
+        env={**os.environ, "PENSTOCK_JAVA_OPTIONS": f"{os.environ['PENSTOCK_JAVA_OPTIONS']} {options}"},
         capture_output=True,
         text=True,
         check=False,

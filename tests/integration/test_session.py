@@ -52,7 +52,11 @@ print("replaced")
 @pytest.mark.parametrize("again", ["", pytest.param(AGAIN, marks=pytest.mark.full)], ids=["once", "again"])
 def test_sessions_are_shared_and_replaced(again: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CODE + again], capture_output=True, text=True, check=False, timeout=DEADLINE
+        [sys.executable, "-c", CODE + again],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * DEADLINE,  # It starts Spark two or three times.
     )
     assert done.returncode == 0, done.stderr
     assert "failed: job 'session' failed: Spark's Java process does not answer" in done.stdout

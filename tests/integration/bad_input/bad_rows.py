@@ -20,8 +20,8 @@ from penstock.record import Record
 from support import local_penstock
 from support.engines import SPARK
 from support.running import MASTER
+from support.waiting import DEADLINE
 
-DEADLINE = 400.0
 IMPORT = "import penstock as ps\n"
 
 LINE = """

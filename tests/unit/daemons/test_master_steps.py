@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Create, Operation, Put, Watcher
 from penstock.daemons.master import Master, MasterSettings
+from support.waiting import eventually
 
 DRAINED = JobSpec("job", "a" * 64, "job.py", wanted="ended", drain=True)
 AGAIN = JobSpec("job", "b" * 64, "job.py", generation=2, after=1)
@@ -113,10 +113,7 @@ def test_what_was_written_can_be_read_at_once_by_whoever_asks_next() -> None:
     thread = threading.Thread(target=master.run, args=(stop,))
     thread.start()
     try:
-        deadline = time.monotonic() + 10.0
-        while master.epoch is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually("the master leads", lambda: master.epoch is not None)
         for number in range(20):
             job = f"job{number}"
             master.write([Create(f"/jobs/{job}", encode(JobSpec(job, "b" * 64, "job.py")))])
