@@ -1,7 +1,8 @@
 """What `make test` and `make test-full` run: lint, then all tests. Says at the end how long it took.
 
-Tests that start nothing run side by side, on two processors. Those that start processes run one after
-another: they would take each other's time, and be late.
+Tests that start nothing are dealt out to two processors one by one; those that start processes by their
+files, because a module's cluster serves all its tests. Most of the time the latter wait, for a session of
+ZooKeeper to end or for Java to start, so two at a time take little more than one.
 """
 
 # ruff: noqa: T201 - it talks to a person
@@ -21,7 +22,23 @@ ROOT = Path(__file__).resolve().parent.parent
 CONTROL_PLANE = "tests/fault/test_control_plane.py"
 """A simulation: it starts nothing."""
 PURE = ["src", "tests/unit", "tests/property", CONTROL_PLANE]
-STARTING = ["tests/fault", "tests/integration", f"--ignore={CONTROL_PLANE}"]
+LONGEST = [
+    f"tests/fault/test_{name}.py"
+    for name in (
+        "java_kills",
+        "k_safety_changes",
+        "cluster_on_spark",
+        "k_safety_on_spark",
+        "cluster_faults",
+        "kept_jobs",
+        "cluster_executors",
+        "k_safety",
+        "local_kills",
+        "kill",
+    )
+]
+"""These begin first, so that no processor is left alone with one of them in the end."""
+STARTING = [*LONGEST, "tests/fault", "tests/integration", f"--ignore={CONTROL_PLANE}"]
 COUNTED = ("tests", "failures", "errors", "skipped")
 
 
@@ -43,15 +60,16 @@ def main() -> int:
         failed = run_pytest(folder / "pure.xml", "-n", "2", "--dist", "worksteal", *PURE, *chosen)
         pure = time.monotonic()
         shown = [] if full else ["--durations=40", "--durations-min=5"]
-        failed |= run_pytest(folder / "starting.xml", *STARTING, *chosen, *shown)
+        by_file = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+        failed |= run_pytest(folder / "starting.xml", *by_file, *STARTING, *chosen, *shown)
         counts = [counted(folder / f"{part}.xml") for part in ("pure", "starting")]
         java = sum(1 for _ in (folder / "java").iterdir())
     over = time.monotonic()
     tests, failures, errors, skipped = map(sum, zip(*counts, strict=True))
     print(
         f"\nmake test{'-full' if full else ''}: {'FAILED' if failed else 'passed'} in {minutes(over - began)}"
-        f" (lint {minutes(linted - began)}, side by side {minutes(pure - linted)},"
-        f" one after another {minutes(over - pure)}):"
+        f" (lint {minutes(linted - began)}, pure {minutes(pure - linted)},"
+        f" with processes of their own {minutes(over - pure)}):"
         f" {tests} tests, {failures + errors} failed, {skipped} skipped; {java} Spark processes started"
     )
     return int(failed)

@@ -24,7 +24,10 @@ ROUNDS = 2
 BATCH = 200
 TEXT = 2_000
 """Bytes that the result of a batch carries for each of its records: it shall take a while to arrive."""
+HOME = Path(os.environ.get("PENSTOCK_HOME", "."))
 JOBS = ("loop", "sql", "loop-replicas", "sql-replicas")
+FOLDERS = ("loop", "sql", "loop-replicas-0", "loop-replicas-1", "sql-replicas-0", "sql-replicas-1")
+"""Of all jobs and replicas, below the folder ``jobs``."""
 
 
 class Tally(ps.StatefulTask):
@@ -57,6 +60,8 @@ def make(name: str) -> ps.Job:
     vertex = job.source("in", ps.LogSource("in", max_records_per_batch=BATCH), schema="n long")
     if name.startswith("sql"):
         vertex = vertex >> job.task("sql", ps.Sql(f"SELECT n % {KEYS} AS _key, n FROM input"))
+        # Spark itself writes these files.
+        vertex >> job.sink("files", ps.FileSink(HOME / "files" / name, key_column="key"))
     begin = job.task("begin", lambda r: (r.value["n"] % KEYS, (r.value["n"], 0)))
     tally, route = job.task("tally", Tally()), job.task("route", Route())
     vertex >> begin >> tally >> route
@@ -104,8 +109,7 @@ def run_until_java_dies(home: Path) -> bool:
 
 def main() -> None:
     """Run all jobs to their end, in as many sessions as it takes."""
-    home = Path(os.environ["PENSTOCK_HOME"])
-    while not run_until_java_dies(home):
+    while not run_until_java_dies(HOME):
         pass
 
 

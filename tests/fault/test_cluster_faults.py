@@ -147,6 +147,7 @@ def test_every_process_of_a_node_is_killed(cluster: Cluster) -> None:
 def test_one_zookeeper_server_is_killed(cluster: Cluster) -> None:
     [driver] = cluster.drivers("faults")
     os.kill(cluster.zookeeper.pids()[1], signal.SIGKILL)
+    eventually("the server is gone", lambda: 1 not in cluster.zookeeper.pids())
     eventually("the job goes on", cluster.batches_advance("faults"))
     promised(LEADER_SECONDS, "a leader", cluster.leader, cluster.home)
     cluster.zookeeper.start()

@@ -85,6 +85,7 @@ def test_the_java_of_a_worker_hangs(cluster: Cluster) -> None:
     _goes_on(cluster)
 
 
+@pytest.mark.full
 def test_every_process_of_a_node_is_killed(cluster: Cluster) -> None:
     worker = eventually("a worker", lambda: cluster.worker(NAME))
     cluster.kill_node(worker["node"])

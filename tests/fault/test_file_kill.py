@@ -16,9 +16,8 @@ JOB = Path(__file__).with_name("file_job.py")
 FILES, ROWS = 16, 5_000
 
 
-@pytest.mark.parametrize(
-    "kills", [1, pytest.param(3, marks=pytest.mark.full), pytest.param(12, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("kills", [1, 3, 12])
 @pytest.mark.timeout(1800)
 def test_files_are_written_once_whenever_the_job_is_killed(tmp_path: Path, kills: int) -> None:
     source, out = tmp_path / "in", tmp_path / "out"

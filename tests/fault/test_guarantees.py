@@ -79,6 +79,7 @@ def test_exactly_once(tmp_path: Path, engine: str) -> None:
     assert set(found.seen - ALL) <= set(numbers_of(WITHIN))
 
 
+@pytest.mark.full
 def test_exactly_once_on_spark_a_batch_that_was_shown_is_not_shown_again(tmp_path: Path) -> None:
     found = _run(tmp_path, "exactly-once", SPARK, (AFTER,))
     assert found.places == [(n + 1, n) for n in range(SIZE * BATCHES)]

@@ -14,30 +14,36 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
-from java_kill_job import BATCH, JOBS, KEYS, ROUNDS
+from java_kill_job import BATCH, FOLDERS, JOBS, KEYS, ROUNDS
 from killing import read
 
 from penstock.engine.agreement.folder import Agreement, Charter
+from penstock.engine.ledger import Ledger
 from penstock.log import Log, log_folder
 from penstock.record import Record
 from support.waiting import eventually
 
 PROGRAM = Path(__file__).with_name("java_kill_job.py")
+AHEAD = 4 * BATCH
 MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 
 class Feed:
-    """Appends numbers to the jobs' input, so that there is always a batch to run."""
+    """Appends numbers to the jobs' input: there is always a batch to run, and never much more than that."""
 
     def __init__(self, home: Path) -> None:
         self.count = 0
+        self._home = home
         self._log = Log.create(log_folder("in", home), partitions=2)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):
+            if self.count - reached(self._home) > AHEAD:
+                continue
             numbers = range(self.count, self.count + BATCH // 4)
             self._log.append([Record(None, {"n": n}) for n in numbers])
             self.count += len(numbers)
@@ -91,6 +97,23 @@ def _reached(home: Path, goal: int) -> bool:
     return batches(home) >= goal
 
 
+def reached(home: Path) -> int:
+    """Return how many numbers the slowest of the jobs has read; 0 as long as one has not begun."""
+    read = []
+    for name in FOLDERS:
+        with suppress(OSError):  # The job has not begun, or the entry is forgotten by now.
+            entry = Ledger(home / "jobs" / name / "ledger").latest()
+            position = entry.end["sources"]["in"] if entry is not None else {}
+            read.append(sum(count for name, count in position.items() if name.isdigit()))
+    return min(read) if len(read) == len(FOLDERS) else 0
+
+
+def rows_of(folder: Path) -> Counter[tuple[int, int]]:
+    """Return what is in all Parquet files of a folder."""
+    rows = [row for path in folder.glob("*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
+    return Counter((row["key"], row["n"]) for row in rows)
+
+
 def expected_visits(count: int) -> Counter[tuple[int, int]]:
     numbers = Counter(n % KEYS for n in range(count))
     visits = {key: its * (ROUNDS + 1) for key, its in numbers.items()}
@@ -133,3 +156,5 @@ def test_output_is_exact_whenever_java_is_killed(tmp_path: Path, kills: int) -> 
         assert visits == expected_visits(count), name
         numbers = Counter((r.key, r.value) for r in read(tmp_path, f"{name}-numbers"))
         assert numbers == Counter((n % KEYS, n) for n in range(count)), name
+        if name.startswith("sql"):
+            assert rows_of(tmp_path / "files" / name) == Counter((n % KEYS, n) for n in range(count)), name

@@ -15,7 +15,7 @@ from clusters import JOB, Feeder, check_exact, committed, free_port, wait_for_ou
 
 from penstock.daemons.processes_os import OsProcesses
 from support import lab_up
-from support.engines import EITHER
+from support.engines import EITHER, SPARK
 from support.waiting import DEADLINE, eventually
 
 SMALL = ("--nodes", "1", "--masters", "1", "--zk", "1", "--memory", "8g", "--cores", "2")
@@ -31,10 +31,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def penstock(home: Path, engine: str, *arguments: str) -> str:
-    """Run ``penstock``; a cluster that it starts runs jobs on an engine."""
-    lab = json.dumps({"idle": True, "engine": engine})
+    """Run ``penstock``, as a user does; if its cluster is to run jobs without Spark, in a lab."""
+    lab = [str(Path(lab_up.__file__)), json.dumps({"idle": True, "engine": engine})]
+    program = ["-m", "penstock.cli.main"] if engine == SPARK else lab
     done = subprocess.run(
-        [sys.executable, str(Path(lab_up.__file__)), lab, *arguments],
+        [sys.executable, *program, *arguments],
         env={**os.environ, "PENSTOCK_HOME": str(home)},
         capture_output=True,
         text=True,

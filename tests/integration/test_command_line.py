@@ -152,6 +152,7 @@ def test_a_polite_signal_stops_after_the_batch(shell: Shell, engine_name: str) -
     assert shell.batches() < 500, "it was stopped, it did not end by itself"
 
 
+@pytest.mark.full
 def test_a_second_signal_stops_at_once(shell: Shell) -> None:
     shell.file.write_text(
         JOB.replace("source >>", "import time\nsource >> job.task('slow', lambda r: time.sleep(3) or r) >>")

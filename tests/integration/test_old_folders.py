@@ -24,6 +24,8 @@ from penstock.testing.local_engine import LocalRuntime
 from support.engines import LOCAL, SPARK
 
 ARCHIVE = Path(jobs.__file__).with_name("home.tar.gz")
+pytestmark = pytest.mark.usefixtures("spark_says")
+
 ALL = range(2 * jobs.HALF)
 Start = Callable[..., Handle]
 

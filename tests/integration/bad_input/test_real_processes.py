@@ -52,6 +52,7 @@ RAISED = "error: job 'line', vertex 'work': ValueError: three"
             SPARK,
             "error: job 'line' failed: a Python worker process died while it ran the job's code",
             id="dies",
+            marks=pytest.mark.full,
         ),
     ],
 )
