@@ -75,7 +75,7 @@ test-full: setup prepare ## lint, then every test in its long form
 test-spark43: $(SPARK43_STAMP) ## the integration tests on PySpark 4.3, in an environment of their own
 	@scripts/ensure_java.sh
 	@"$(SPARK43_BIN)/penstock" prepare
-	"$(SPARK43_BIN)/python" -m pytest tests/integration -m "not full" $(TEST_ARGS)
+	"$(SPARK43_BIN)/python" -m pytest tests/integration -m "also_on_spark or not full" $(TEST_ARGS)
 
 .PHONY: bench
 bench: setup $(BENCH_STAMP) ## measure against hand-written Spark and Bytewax; writes benchmarks/results.md

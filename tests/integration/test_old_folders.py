@@ -21,7 +21,7 @@ from penstock.errors import JobFailedError
 from penstock.log import Log, log_folder
 from penstock.spark.runtime import SparkRuntime
 from penstock.testing.local_engine import LocalRuntime
-from support.engines import LOCAL, SPARK
+from support.engines import EITHER, LOCAL, SPARK
 
 ARCHIVE = Path(jobs.__file__).with_name("home.tar.gz")
 pytestmark = pytest.mark.usefixtures("spark_says")
@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=[LOCAL, pytest.param(SPARK, marks=pytest.mark.full)])
+@pytest.fixture(params=EITHER)
 def start(request: pytest.FixtureRequest) -> Start:
     """Return what starts a job, without Spark and on it."""
     return starter(request.param)

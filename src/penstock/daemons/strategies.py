@@ -100,7 +100,9 @@ class InBackground:
 
     def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
         """Return what the strategy has said. Raises NotYetError until it has."""
-        about = (self.name, self.bundle, tuple(task.id for task in demands))
+        # An answer that was given while there were other nodes is no answer to this question.
+        nodes = tuple(sorted(node.name for node in snapshot.nodes))
+        about = (self.name, self.bundle, tuple(task.id for task in demands), nodes)
         return self.asked.ask(about, self.strategy, snapshot, demands)
 
 

@@ -10,7 +10,9 @@ from _pytest.mark.structures import ParameterSet
 
 LOCAL, SPARK = "local", "spark"
 
-EITHER = [LOCAL, pytest.param(SPARK, marks=pytest.mark.full)]
+ALSO_ON_SPARK = [pytest.mark.full, pytest.mark.also_on_spark]
+"""Of the form on Spark of a test that runs without it in ``make test``."""
+EITHER = [LOCAL, pytest.param(SPARK, marks=ALSO_ON_SPARK)]
 """Parameters of a fixture whose tests hold on both; another test shows the same kind of fault on Spark."""
 
 
@@ -33,7 +35,5 @@ def each_on(
         if name not in only_on_spark:
             made.append(pytest.param(row, LOCAL, id=f"{name}-{LOCAL}"))
         at_once = name in on_spark or name in only_on_spark
-        made.append(
-            pytest.param(row, SPARK, id=f"{name}-{SPARK}", marks=[] if at_once else [pytest.mark.full])
-        )
+        made.append(pytest.param(row, SPARK, id=f"{name}-{SPARK}", marks=[] if at_once else ALSO_ON_SPARK))
     return made
