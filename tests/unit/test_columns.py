@@ -98,7 +98,8 @@ def test_what_fits_one_by_one_fits_together(drawn: tuple[Schema, list[Record]], 
         st.none()
         | st.integers()
         | text
-        | st.floats(allow_nan=False)
+        # What a column of 32 bits would round is not given back as it was.
+        | st.floats(allow_nan=False, width=32)
         | st.booleans()
         | st.lists(st.integers())
     )
