@@ -113,9 +113,11 @@ def test_a_class_that_is_of_no_use_is_refused_and_the_default_decides(
 
 def test_others_are_placed_while_one_thinks(folder: Path) -> None:
     requests = [Request(_spec("mine:Loops", "slow")), Request(_spec("", "quick"))]
-    found = Place(folder, SHORT).placer.place(requests, ACTUAL)
+    place = Place(folder, SHORT)
+    found = place.placer.place(requests, ACTUAL)
     assert found["slow"].waits
     assert found["quick"].node is not None
+    assert place.woken.wait(2 * PATIENT), "the process of the slow one is ended when its time is over"
 
 
 def test_the_exact_strategy_runs_outside_the_master(placed: Place) -> None:
