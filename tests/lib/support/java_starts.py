@@ -25,7 +25,9 @@ def begin() -> None:
     """
     folder = os.environ.get(_FOLDER) or tempfile.mkdtemp(prefix="penstock-java-starts-")
     os.environ[_FOLDER] = folder
-    os.environ.setdefault(_OPTIONS, f"{_QUICK} -Xlog:gc=error:file={folder}/%p-%t.log")
+    options = os.environ.get(_OPTIONS, _QUICK)
+    if folder not in options:  # Else a process that counts has set them.
+        os.environ[_OPTIONS] = f"{options} -Xlog:gc=error:file={folder}/%p-%t.log"
 
 
 def count() -> int:
