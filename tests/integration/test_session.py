@@ -45,6 +45,9 @@ except ps.JobFailedError as error:
 
 AGAIN = """
 assert ps.run(job(), master="local[1]").records_out == 1
+SparkContext._gateway.shutdown()
+assert SparkContext._gateway.proc.poll() is None, "the process is still there"
+assert ps.run(job(), master="local[1]").records_out == 1
 print("replaced")
 """
 
@@ -56,7 +59,7 @@ def test_sessions_are_shared_and_replaced(again: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=2 * DEADLINE,  # It starts Spark two or three times.
+        timeout=2 * DEADLINE,  # It starts Spark two or four times.
     )
     assert done.returncode == 0, done.stderr
     assert "failed: job 'session' failed: Spark's Java process does not answer" in done.stdout

@@ -12,8 +12,7 @@ from typing import Any
 
 from penstock.engine.stages import Row
 from penstock.errors import IncompleteBatchError, cause_of
-
-JAVA_LOST = "Spark's Java process does not answer any more"
+from penstock.spark.java_loss import is_java_lost
 
 
 def collect_rows(frame: Any, job: str, batch: int, *, counted: bool = False) -> list[Row]:
@@ -40,13 +39,6 @@ def collect_rows(frame: Any, job: str, batch: int, *, counted: bool = False) -> 
         reason = f"{len(rows)} of {expected.get['rows']} rows of the result have arrived"
         raise IncompleteBatchError(job, batch, reason)
     return rows
-
-
-def is_java_lost(error: BaseException) -> bool:
-    """Whether an error says that the Java process is gone, so that asking again is in vain."""
-    from py4j.protocol import Py4JNetworkError
-
-    return isinstance(error, Py4JNetworkError | ConnectionRefusedError | ConnectionResetError)
 
 
 def _check_sent(server: Any, job: str, batch: int) -> None:

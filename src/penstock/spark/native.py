@@ -24,8 +24,9 @@ from penstock.engine.shipping import program_of
 from penstock.engine.stages import NATIVE, failure_row, run_resumed
 from penstock.engine.summary import Part, TaskSummary
 from penstock.errors import PenstockError, TaskError, cause_of, connecting, trace_of
-from penstock.spark.collecting import collect_rows, is_java_lost
+from penstock.spark.collecting import collect_rows
 from penstock.spark.frames import make_frame, quiet, sentence, task_error, with_ends
+from penstock.spark.java_loss import is_java_lost
 from penstock.spark.native_files import read_files, row_count, write_files
 from penstock.spark.row_digest import RowDigest
 from penstock.spark.rows import row_schema, to_batches

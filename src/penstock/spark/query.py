@@ -14,7 +14,8 @@ from penstock.engine.shipping import pack_blueprint, program_of
 from penstock.engine.stages import failure_row, run_keyed
 from penstock.engine.summary import TaskSummary
 from penstock.errors import JobFailedError, PenstockError
-from penstock.spark.collecting import JAVA_LOST, collect_rows, is_java_lost
+from penstock.spark.collecting import collect_rows
+from penstock.spark.java_loss import JAVA_LOST, is_java_lost
 from penstock.spark.native import NativeHalf
 from penstock.spark.native_check import check_natives
 from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches

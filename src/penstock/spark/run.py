@@ -13,7 +13,7 @@ from penstock.engine.job_start import start_job
 from penstock.engine.report import Report
 from penstock.errors import JobFailedError, SettingError
 from penstock.graph.job import Job
-from penstock.spark.collecting import JAVA_LOST, is_java_lost
+from penstock.spark.java_loss import JAVA_LOST, is_java_lost
 from penstock.spark.runtime import SparkRuntime
 
 
@@ -70,7 +70,8 @@ def start(
             on_progress=on_progress,
         )
     except Exception as error:
-        if is_java_lost(error):
+        # An error of the system on the way is a JobFailedError already.
+        if is_java_lost(error) or is_java_lost(error.__cause__):
             raise JobFailedError(f"job {job.name!r} cannot start: {JAVA_LOST}") from error
         raise
 

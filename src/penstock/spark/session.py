@@ -16,6 +16,7 @@ from typing import Any
 from penstock.class_archive import archive_options
 from penstock.errors import SettingError, cause_of
 from penstock.java import check_java, java_options
+from penstock.spark.java_loss import is_java_answering
 from penstock.spark.settings import ACCEPTING, DEFAULT_MASTER, is_local, merged
 from penstock.spark.stderr import filtered_stderr
 
@@ -167,9 +168,15 @@ def _forget_dead_java() -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is None or process.poll() is None:
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
         return
+    if process.poll() is None:
+        if is_java_answering(gateway):
+            return
+        process.kill()
+        process.wait()
     _ours = None
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
