@@ -1,12 +1,14 @@
-"""Jobs of all kinds in one Spark session whose Java is killed again and again: ``java_kill_job.py``.
+"""Jobs in one Spark session whose Java is killed again and again: ``java_kill_job.py JOB ...``.
 
-A keyed job with a loop and one with SQL, each alone and as two replicas. When Java dies, all of them fail,
-and they are started again in a new session, until a file ``finish`` is there and everything is processed.
+There are a keyed job with a loop and one with SQL, each alone and as two replicas. When Java dies, all that
+run fail, and they are started again in a new session, until a file ``finish`` is there and everything is
+processed.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +20,7 @@ from penstock.engine.handle import Handle
 from penstock.errors import PenstockError
 from penstock.spark.run import start
 
-MASTER = "local[2]"
+MASTER = "local[1]"
 KEYS = 7
 ROUNDS = 2
 BATCH = 200
@@ -26,8 +28,11 @@ TEXT = 2_000
 """Bytes that the result of a batch carries for each of its records: it shall take a while to arrive."""
 HOME = Path(os.environ.get("PENSTOCK_HOME", "."))
 JOBS = ("loop", "sql", "loop-replicas", "sql-replicas")
-FOLDERS = ("loop", "sql", "loop-replicas-0", "loop-replicas-1", "sql-replicas-0", "sql-replicas-1")
-"""Of all jobs and replicas, below the folder ``jobs``."""
+
+
+def folders_of(name: str) -> list[str]:
+    """Return the folders of a job or of its replicas, below the folder ``jobs``."""
+    return [f"{name}-{number}" for number in range(2)] if name.endswith("replicas") else [name]
 
 
 class Tally(ps.StatefulTask):
@@ -72,30 +77,29 @@ def make(name: str) -> ps.Job:
     return job
 
 
-def begin_all(home: Path) -> list[Handle]:
-    """Start all jobs, the replicated ones twice."""
+def begin_all(names: list[str]) -> list[Handle]:
+    """Start jobs, the replicated ones twice."""
     handles = []
-    for name in JOBS:
-        if not name.endswith("replicas"):
-            handles.append(start(make(name), master=MASTER, folder=home / "jobs" / name))
-            continue
-        for number in range(2):
-            place = home / "jobs" / f"{name}-{number}"
-            title = f"{name}~{number}" if number else name
-            member = Member(title, number, str(home / "agreements" / name), scratch=str(place / "scratch"))
+    for name in names:
+        for number, folder in enumerate(folders_of(name)):
+            place, member = HOME / "jobs" / folder, None
+            if folder != name:
+                title = f"{name}~{number}" if number else name
+                agreement = str(HOME / "agreements" / name)
+                member = Member(title, number, agreement, scratch=str(place / "scratch"))
             handles.append(start(make(name), master=MASTER, folder=place, member=member))
     return handles
 
 
-def run_until_java_dies(home: Path) -> bool:
-    """Run all jobs; say whether they have come to their end."""
+def run_until_java_dies(names: list[str]) -> bool:
+    """Run jobs; say whether they have come to their end."""
     handles: list[Handle] = []
     try:
-        handles += begin_all(home)
+        handles += begin_all(names)
         while True:
             for handle in handles:
                 handle.check()
-            if (home / "finish").exists() and all(handle.drained() for handle in handles):
+            if (HOME / "finish").exists() and all(handle.drained() for handle in handles):
                 return True
             time.sleep(0.02)
     except PenstockError as error:
@@ -108,8 +112,8 @@ def run_until_java_dies(home: Path) -> bool:
 
 
 def main() -> None:
-    """Run all jobs to their end, in as many sessions as it takes."""
-    while not run_until_java_dies(HOME):
+    """Run the jobs to their end, in as many sessions as it takes."""
+    while not run_until_java_dies(sys.argv[1:]):
         pass
 
 

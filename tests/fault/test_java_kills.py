@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from java_kill_job import BATCH, FOLDERS, JOBS, KEYS, ROUNDS
+from java_kill_job import BATCH, JOBS, KEYS, ROUNDS, folders_of
 from killing import read
 
 from penstock.engine.agreement.folder import Agreement, Charter
@@ -33,16 +33,17 @@ MAIN = "org.apache.spark.deploy.SparkSubmit"
 class Feed:
     """Appends numbers to the jobs' input: there is always a batch to run, and never much more than that."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, jobs: Sequence[str]) -> None:
         self.count = 0
         self._home = home
+        self._folders = [folder for name in jobs for folder in folders_of(name)]
         self._log = Log.create(log_folder("in", home), partitions=2)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):
-            if self.count - reached(self._home) > AHEAD:
+            if self.count - reached(self._home, self._folders) > AHEAD:
                 continue
             numbers = range(self.count, self.count + BATCH // 4)
             self._log.append([Record(None, {"n": n}) for n in numbers])
@@ -58,11 +59,11 @@ class Feed:
 
 
 @contextmanager
-def running(home: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(home: Path, jobs: Sequence[str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the jobs in a process that is gone at the end, whatever happens, with all that it has started."""
     with output.open("wb") as file:
         environment = {**os.environ, "PENSTOCK_HOME": str(home)}
-        command = [sys.executable, str(PROGRAM)]
+        command = [sys.executable, str(PROGRAM), *jobs]
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
     try:
         yield process
@@ -97,15 +98,15 @@ def _reached(home: Path, goal: int) -> bool:
     return batches(home) >= goal
 
 
-def reached(home: Path) -> int:
+def reached(home: Path, folders: Sequence[str]) -> int:
     """Return how many numbers the slowest of the jobs has read; 0 as long as one has not begun."""
     read = []
-    for name in FOLDERS:
+    for name in folders:
         with suppress(OSError):  # The job has not begun, or the entry is forgotten by now.
             entry = Ledger(home / "jobs" / name / "ledger").latest()
             position = entry.end["sources"]["in"] if entry is not None else {}
             read.append(sum(count for name, count in position.items() if name.isdigit()))
-    return min(read) if len(read) == len(FOLDERS) else 0
+    return min(read) if len(read) == len(folders) else 0
 
 
 def rows_of(folder: Path) -> Counter[tuple[int, int]]:
@@ -120,17 +121,23 @@ def expected_visits(count: int) -> Counter[tuple[int, int]]:
     return Counter((key, n + 1) for key, total in visits.items() for n in range(total))
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("kills", "jobs"),
+    [
+        pytest.param(10, ("loop", "sql-replicas"), id="10"),
+        pytest.param(100, JOBS, marks=pytest.mark.full, id="100"),
+    ],
+)
 @pytest.mark.timeout(3600)
-def test_output_is_exact_whenever_java_is_killed(tmp_path: Path, kills: int) -> None:
+def test_output_is_exact_whenever_java_is_killed(tmp_path: Path, kills: int, jobs: Sequence[str]) -> None:
     seed = int(os.environ.get("PENSTOCK_TEST_SEED", random.randrange(1 << 32)))
     print(f"PENSTOCK_TEST_SEED={seed}")
     dice = random.Random(seed)
-    for name in JOBS:
+    for name in jobs:
         if name.endswith("replicas"):
             Agreement(tmp_path / "agreements" / name).found(Charter(0, {}))
     output = tmp_path / "output.txt"
-    with Feed(tmp_path) as feed, running(tmp_path, output) as process:
+    with Feed(tmp_path, jobs) as feed, running(tmp_path, jobs, output) as process:
 
         def alive() -> None:
             assert process.poll() is None, output.read_text()
@@ -138,8 +145,8 @@ def test_output_is_exact_whenever_java_is_killed(tmp_path: Path, kills: int) -> 
         killed = 0
         for number in range(kills):
             java = eventually("another Java", partial(java_of, process, but=killed), meanwhile=alive)
-            # One in ten dies while the jobs start, the others within their batches.
-            goal = batches(tmp_path) + (0 if number % 10 == 3 else dice.randrange(1, 20))
+            # One in five dies while the jobs start, the others within their batches.
+            goal = batches(tmp_path) + (0 if number % 5 == 3 else dice.randrange(1, 6))
             eventually("batches go on", partial(_reached, tmp_path, goal), meanwhile=alive)
             threading.Event().wait(dice.uniform(0.0, 0.4))
             java.kill()
@@ -151,7 +158,7 @@ def test_output_is_exact_whenever_java_is_killed(tmp_path: Path, kills: int) -> 
         count = feed.count
     failures = [line for line in output.read_text().splitlines() if line.startswith("failed: ")]
     assert len(failures) >= kills, "a death of Java was not noticed"
-    for name in JOBS:
+    for name in jobs:
         visits = Counter((r.key, r.value) for r in read(tmp_path, f"{name}-visits"))
         assert visits == expected_visits(count), name
         numbers = Counter((r.key, r.value) for r in read(tmp_path, f"{name}-numbers"))

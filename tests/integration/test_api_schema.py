@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import schemathesis
 from api_drawing import CHECKS
 from fake_master import FakeMaster
@@ -30,11 +31,14 @@ def _busy_master() -> FakeMaster:
     return master
 
 
-APP = make_app(_busy_master(), TOKEN, hosts=["testserver"])
-SCHEMA = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP, headers=HEADERS)
+@pytest.fixture(scope="module")
+def described() -> Any:
+    """Return what the master's own document says of it."""
+    app = make_app(_busy_master(), TOKEN, hosts=["testserver"])
+    return schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=HEADERS)
 
 
-@SCHEMA.parametrize()
+@schemathesis.pytest.from_fixture("described").parametrize()
 @settings(
     max_examples=40,
     derandomize=True,

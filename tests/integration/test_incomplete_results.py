@@ -26,7 +26,9 @@ pytestmark = pytest.mark.usefixtures("spark_says")
 
 MASTER = "local[2]"
 BATCH = 40
-BATCHES = 16
+BATCHES = 5
+CUTS = ATTEMPTS - 1
+"""How often a batch may be cut and still be committed."""
 LARGE = 250
 """Bytes of text for each record, where a batch's result is to be larger than 8 KB."""
 HUGE = 100_000
@@ -95,17 +97,18 @@ def cutter(monkeypatch: pytest.MonkeyPatch) -> ResultCutter:
 
 
 class EachPosition:
-    """Cuts the first result of each batch, each at another position, until all were had."""
+    """Cuts each batch as often as it may be, each time at another position, until all were had."""
 
     def __init__(self) -> None:
         self.next = 0
         self.wanted = 1
         self._thread = threading.local()
-        """A batch and its repetition run in the same thread, those of two replicas in different ones."""
+        """A batch and its repetitions run in the same thread, those of two replicas in different ones."""
 
     def __call__(self, stream: bytes) -> int | None:
-        self._thread.cut = not getattr(self._thread, "cut", False)
-        if not self._thread.cut:
+        attempt = getattr(self._thread, "attempt", 0)
+        self._thread.attempt = (attempt + 1) % ATTEMPTS
+        if attempt == CUTS:
             return None
         positions = positions_of(stream)
         self.wanted = max(self.wanted, len(positions))
@@ -145,9 +148,9 @@ def test_nothing_is_lost_wherever_a_result_is_cut(
     with caplog.at_level(logging.WARNING):
         ps.run(make(kind, text=LARGE if large else 0), master=MASTER)
     check_exact(kind)
-    assert plan.next == BATCHES
+    assert plan.next == BATCHES * CUTS
     assert plan.next >= plan.wanted, "each position was had"
-    assert len(repeats(caplog)) == BATCHES, "each repetition is one line in the log"
+    assert len(repeats(caplog)) == BATCHES * CUTS, "each repetition is one line in the log"
     assert cutter.largest > 8192 or not large
 
 
@@ -190,10 +193,10 @@ def test_java_that_cannot_send_the_rest_of_a_result_says_so(
 def test_a_result_that_stays_incomplete_fails_the_job_and_nothing_is_committed(
     home: Path, cutter: ResultCutter
 ) -> None:
-    cutter.cut = after(6, lambda stream: len(stream) - 1)
-    with pytest.raises(ps.JobFailedError, match=f"batch 6 is incomplete.*it was run {ATTEMPTS} times"):
+    cutter.cut = after(3, lambda stream: len(stream) - 1)
+    with pytest.raises(ps.JobFailedError, match=f"batch 3 is incomplete.*it was run {ATTEMPTS} times"):
         ps.run(make("keyed"), master=MASTER)
-    assert Ledger(home / "jobs" / "cut" / "ledger").latest_batch() == 5
+    assert Ledger(home / "jobs" / "cut" / "ledger").latest_batch() == 2
     cutter.cut = lambda _: None
     ps.run(make("keyed"), master=MASTER)
     check_exact("keyed")

@@ -91,13 +91,14 @@ def _run_what_jobs_are_made_of(made: Path) -> int:
 
 
 def _sql_job(folder: Path) -> ps.Job:
-    """Return a job that reads files, asks Spark's SQL and writes to a log."""
+    """Return a job that reads files, asks Spark's SQL, counts, and writes to a log and, as Spark does, files."""
     (folder / "input").mkdir()
     (folder / "input" / "1.json").write_text('{"name": "a", "number": 1}\n')
     job = ps.Job("prepare")
     read = job.source("read", ps.FileSource(folder / "input", "json", schema="name string, number long"))
-    query = ps.Sql("SELECT upper(name) AS _key, number FROM input WHERE number > 0")
-    read >> job.task("query", query) >> job.sink("write", ps.LogSink("numbers"))
+    query = job.task("query", ps.Sql("SELECT upper(name) AS _key, number FROM input WHERE number > 0"))
+    read >> query >> job.sink("files", ps.FileSink(folder / "output", key_column="name"))
+    query >> job.task("count", ps.Count()) >> job.sink("write", ps.LogSink("numbers"))
     return job
 
 

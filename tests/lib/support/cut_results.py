@@ -40,7 +40,10 @@ class ResultCutter:
 
 
 def positions_of(stream: bytes) -> list[int]:
-    """Return where to cut a stream: around and within the length of each frame, and within the frame."""
+    """Return where to cut a stream: before each frame, within its length, and within the frame.
+
+    Every single byte is had where a recorded stream is cut, in the tests of the module that reads it.
+    """
     found = []
     start = 0
     while start + 4 <= len(stream):
@@ -48,6 +51,6 @@ def positions_of(stream: bytes) -> list[int]:
         if length < 0:
             break
         end = start + 4 + length
-        found += [start, start + 2, start + 4, start + 4 + length // 2, end - 1]
+        found += [start, start + 2, start + 4 + length // 2]
         start = end
     return found
