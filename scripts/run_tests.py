@@ -1,8 +1,8 @@
 """What `make test` and `make test-full` run: lint, then all tests. Says at the end how long it took.
 
-Tests that start nothing are dealt out to two processors one by one; those that start processes by their
-files, because a module's cluster serves all its tests. The latter wait for a fifth of their time, for a
-session of ZooKeeper to end or for Java to start, so three at a time keep two processors busy.
+They are dealt out by their files, because a module's cluster serves all its tests. Those that start
+processes wait for a part of their time, for a session of ZooKeeper to end or for Java to start, so three
+files at a time keep two processors busy.
 """
 
 # ruff: noqa: T201 - it talks to a person
@@ -19,9 +19,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-CONTROL_PLANE = "tests/fault/test_control_plane.py"
-"""A simulation: it starts nothing."""
-PURE = ["src", "tests/unit", "tests/property", CONTROL_PLANE]
 LONGEST = [
     f"tests/fault/test_{name}.py"
     for name in (
@@ -51,43 +48,35 @@ def main() -> int:
     if subprocess.run(lint, cwd=ROOT, check=False).returncode:
         return 1
     linted = time.monotonic()
-    chosen = [] if full else ["-m", "not full"]
+    chosen = ["--hypothesis-profile=penstock-full"] if full else ["-m", "not full"]
+    shown = [] if full else ["--durations=40", "--durations-min=5"]
+    by_file = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
     with tempfile.TemporaryDirectory(prefix="penstock-tests-") as name:
-        folder = Path(name)
-        (folder / "java").mkdir()
-        os.environ["PENSTOCK_TEST_JAVA_STARTS"] = str(folder / "java")
-        failed = run_pytest(folder / "pure.xml", "-n", "2", "--dist", "worksteal", *PURE, *chosen)
-        pure = time.monotonic()
-        shown = [] if full else ["--durations=40", "--durations-min=5"]
-        by_file = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
-        failed |= run_pytest(folder / "starting.xml", *by_file, *starting(), *chosen, *shown)
-        counts = [counted(folder / f"{part}.xml") for part in ("pure", "starting")]
-        java = sum(1 for _ in (folder / "java").iterdir())
+        report, java = Path(name) / "report.xml", Path(name) / "java"
+        java.mkdir()
+        os.environ["PENSTOCK_TEST_JAVA_STARTS"] = str(java)
+        pytest = [sys.executable, "-m", "pytest", f"--junit-xml={report}"]
+        done = subprocess.run([*pytest, *by_file, *files(), *chosen, *shown], cwd=ROOT, check=False)
+        failed = done.returncode != 0
+        tests, failures, errors, skipped = counted(report)
+        starts = sum(1 for _ in java.iterdir())
     over = time.monotonic()
-    tests, failures, errors, skipped = map(sum, zip(*counts, strict=True))
     print(
         f"\nmake test{'-full' if full else ''}: {'FAILED' if failed else 'passed'} in {minutes(over - began)}"
-        f" (lint {minutes(linted - began)}, pure {minutes(pure - linted)},"
-        f" with processes of their own {minutes(over - pure)}):"
-        f" {tests} tests, {failures + errors} failed, {skipped} skipped; {java} Spark processes started"
+        f" (lint {minutes(linted - began)}, tests {minutes(over - linted)}):"
+        f" {tests} tests, {failures + errors} failed, {skipped} skipped; {starts} Spark processes started"
     )
     return int(failed)
 
 
-def starting() -> list[str]:
-    """Return the files of the tests that start processes, in the order in which they begin.
+def files() -> list[str]:
+    """Return the files of all tests in the order in which they begin: those that start nothing are the last.
 
-    One by one: of files that are in a folder which is given as well, pytest forgets the order.
+    Each by its name: of files that are in a folder which is given as well, pytest forgets the order.
     """
-    folders = [ROOT / "tests" / "fault", ROOT / "tests" / "integration"]
+    folders = [ROOT / "tests" / "fault", ROOT / "tests" / "integration", ROOT / "tests", ROOT / "src"]
     found = [str(file.relative_to(ROOT)) for folder in folders for file in sorted(folder.rglob("*.py"))]
-    return LONGEST + [name for name in found if name not in (*LONGEST, CONTROL_PLANE)]
-
-
-def run_pytest(report: Path, *arguments: str) -> bool:
-    """Run tests; say whether any failed."""
-    command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode != 0
+    return list(dict.fromkeys(LONGEST + found))
 
 
 def counted(report: Path) -> tuple[int, ...]:

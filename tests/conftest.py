@@ -16,7 +16,10 @@ from support.shared_spark import spark_session
 from support.starting_nothing import refuse_to_start
 
 # How long an example takes says more about what else the machine does than about the code.
-settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+)
+settings.register_profile("penstock-full", settings.get_profile("penstock"), max_examples=200)
 settings.load_profile("penstock")
 
 java_starts.begin()

@@ -36,7 +36,7 @@ def _run_and_kill(home: Path, kills: int, guarantee: str, records: int = 1_000_0
 @pytest.mark.parametrize(
     ("kills", "records"),
     [
-        (2, 200_000),
+        (2, 60_000),
         pytest.param(6, 1_000_000, marks=pytest.mark.full),
         pytest.param(20, 1_000_000, marks=pytest.mark.full),
     ],

@@ -62,7 +62,7 @@ def expected(batches: int, partition: int) -> list[list[int]]:
     return [[batch, partition, index] for batch in range(batches) for index in range(batch % 4 + 1)]
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.full)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.full)])
 def test_all_of_them_killed_again_and_again(tmp_path: Path, rounds: int) -> None:
     log = Log.create(tmp_path / "orders", PARTITIONS)
     chance = random.Random(20261115)

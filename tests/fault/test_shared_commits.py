@@ -140,7 +140,7 @@ def run(
 EXPECTED = Counter(product(range(BATCHES), range(TASKS), range(RECORDS)))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_each_segment_is_in_a_log_once(tmp_path: Path, seed: int) -> None:
     """While others append, segments are merged, and what was read is deleted."""
     chance = random.Random(seed)

@@ -148,7 +148,7 @@ def test_drawn_requests_cause_no_failure(cluster: Cluster) -> None:
         operation = found.ok()
 
         @settings(
-            max_examples=25,
+            max_examples=12,
             derandomize=True,
             database=None,
             phases=[Phase.generate],

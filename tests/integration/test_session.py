@@ -41,9 +41,7 @@ try:
     ps.run(job(spark={"spark.driver.memory": "1g"}), None, master="local[1]", on_progress=kill)
 except ps.JobFailedError as error:
     print("failed:", error)
-"""
 
-AGAIN = """
 assert ps.run(job(), master="local[1]").records_out == 1
 SparkContext._gateway.shutdown()
 assert SparkContext._gateway.proc.poll() is None, "the process is still there"
@@ -52,20 +50,21 @@ print("replaced")
 """
 
 
-@pytest.mark.parametrize("again", ["", pytest.param(AGAIN, marks=pytest.mark.full)], ids=["once", "again"])
-def test_sessions_are_shared_and_replaced(again: str) -> None:
+@pytest.mark.full
+@pytest.mark.also_on_spark
+def test_sessions_are_shared_and_replaced() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CODE + again],
+        [sys.executable, "-c", CODE],
         capture_output=True,
         text=True,
         check=False,
-        timeout=2 * DEADLINE,  # It starts Spark two or four times.
+        timeout=2 * DEADLINE,  # It starts Spark four times.
     )
     assert done.returncode == 0, done.stderr
     assert "failed: job 'session' failed: Spark's Java process does not answer" in done.stdout
     assert "incubator" not in done.stderr
     assert "said\n" in done.stderr, "what users print in their tasks is not lost"
-    assert ("replaced" in done.stdout) == bool(again)
+    assert "replaced" in done.stdout
 
 
 def test_what_the_session_of_the_tests_prints_is_kept(spark: Engine, spark_says: Path) -> None:

@@ -31,7 +31,7 @@ def _no_collection() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("rules", "history", "at_least"),
     [
-        pytest.param(Rules(4, 3), 0, 342_000, id="3-replicas-4-batches"),
+        pytest.param(Rules(4, 3), 0, 342_000, id="3-replicas-4-batches", marks=pytest.mark.full),
         pytest.param(Rules(3, 3), 1, 25_000, id="a-job-that-ran-alone"),
         pytest.param(Rules(2, 3, new=True), 0, 18_000, id="anyone-founds"),
         pytest.param(Rules(2, 3, far=9), 0, 15_000, id="run-rather-than-copy"),
