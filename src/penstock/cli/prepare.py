@@ -19,7 +19,7 @@ def prepare(
 ) -> None:
     """Make an archive of Spark's classes, unless there is one: drivers and executors start sooner with it.
 
-    It takes half a minute and 170 MB of disk, in the Python environment that Penstock is installed in. Make
+    It takes half a minute and 180 MB of disk, in the Python environment that Penstock is installed in. Make
     it anew like this after an update of Java or PySpark.
     """
     check_java()

@@ -91,7 +91,7 @@ def _run_what_jobs_are_made_of(made: Path) -> int:
 
 
 def _sql_job(folder: Path) -> ps.Job:
-    """Return a job that reads files, asks Spark's SQL, counts, and writes to a log and, as Spark does, files."""
+    """Return a job that reads files, asks Spark's SQL, counts, writes to a log and has Spark write files."""
     (folder / "input").mkdir()
     (folder / "input" / "1.json").write_text('{"name": "a", "number": 1}\n')
     job = ps.Job("prepare")
