@@ -10,12 +10,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import psutil
@@ -29,8 +28,6 @@ from penstock.record import Record
 from support import lab_supervisor
 from support.engines import SPARK
 from support.waiting import DEADLINE, eventually, promised
-
-T = TypeVar("T")
 
 MOVE_SECONDS = 20.0
 """Within this time of a death another worker of the job is started, on its node or elsewhere."""
@@ -55,15 +52,6 @@ source = job.source("in", ps.LogSource("{name}-in", max_records_per_batch=20_000
 source >> job.task("by_key", lambda r: (r.value % 50, r.value)) >> job.task("tally", Tally()) \\
     >> job.sink("out", ps.LogSink("{name}-out"))
 '''
-
-
-def until(condition: Callable[[], T | None], what: str, seconds: float = DEADLINE) -> T:
-    """Wait until something is so, for modules that do not use ``eventually`` yet."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 class Daemon:

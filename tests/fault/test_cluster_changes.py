@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clusters import JOB, Cluster, Feeder, check_exact, outputs, running_cluster, until, wait_for_outputs
+from clusters import JOB, Cluster, Feeder, check_exact, outputs, running_cluster, wait_for_outputs
 
 from support.engines import EITHER, LOCAL
+from support.waiting import eventually
 
 NAME = "changing"
 
@@ -65,7 +66,7 @@ def _failed(alarms: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _revision(cluster: Cluster) -> int:
-    return int(until(lambda: cluster.worker(NAME), "a worker")["revision"])
+    return int(eventually("a worker", lambda: cluster.worker(NAME))["revision"])
 
 
 def test_new_code_goes_on_from_the_same_checkpoint(cluster: Cluster, feeder: Feeder) -> None:
@@ -73,13 +74,13 @@ def test_new_code_goes_on_from_the_same_checkpoint(cluster: Cluster, feeder: Fee
     file = cluster.home / "second.py"
     file.write_text(SECOND.format(name=NAME))
     cluster.cli("update", NAME, str(file))
-    until(lambda: _generation(cluster, before), "a worker with the new code")
-    until(
-        lambda: any(len(record.value) == 3 for record in outputs(cluster.home, NAME)),
+    eventually("a worker with the new code", lambda: _generation(cluster, before))
+    eventually(
         "output of the new code",
+        lambda: any(len(record.value) == 3 for record in outputs(cluster.home, NAME)),
     )
     assert cluster.job(NAME)["spec"]["generation"] == 2
-    until(lambda: len(cluster.drivers(NAME)) == 1, "the old worker has left")
+    eventually("the old worker has left", lambda: len(cluster.drivers(NAME)) == 1)
 
 
 def test_code_that_cannot_go_on_is_refused_beforehand_with_the_reason(
@@ -95,55 +96,55 @@ def test_code_that_cannot_go_on_is_refused_beforehand_with_the_reason(
 
 
 def test_a_job_moves_to_another_node(cluster: Cluster, feeder: Feeder) -> None:
-    worker = until(lambda: cluster.worker(NAME), "a worker")
+    worker = eventually("a worker", lambda: cluster.worker(NAME))
     target = "n2" if worker["node"] == "n1" else "n1"
     cluster.cli("migrate", NAME, "--to", target)
-    until(lambda: (found := cluster.worker(NAME)) and found["node"] == target, "it runs there")
-    until(cluster.batches_advance(NAME), "a batch there")
-    until(lambda: len(cluster.drivers(NAME)) == 1, "the old worker has left")
+    eventually("it runs there", lambda: (found := cluster.worker(NAME)) and found["node"] == target)
+    eventually("a batch there", cluster.batches_advance(NAME))
+    eventually("the old worker has left", lambda: len(cluster.drivers(NAME)) == 1)
 
 
 def test_a_job_gets_more_cores(cluster: Cluster, feeder: Feeder) -> None:
     before = _revision(cluster)
     cluster.cli("scale", NAME, "--cores", "2")
-    until(lambda: _generation(cluster, before), "a worker with two cores")
+    eventually("a worker with two cores", lambda: _generation(cluster, before))
     assert cluster.job(NAME)["assignment"]["cores"] == 2
 
 
 def test_a_hung_worker_is_replaced(cluster: Cluster, feeder: Feeder) -> None:
-    [driver] = until(lambda: found if len(found := cluster.drivers(NAME)) == 1 else None, "one worker")
+    [driver] = eventually("one worker", lambda: found if len(found := cluster.drivers(NAME)) == 1 else None)
     os.kill(driver.pid, signal.SIGSTOP)
-    until(lambda: driver.pid not in [one.pid for one in cluster.drivers(NAME)], "it is killed")
-    until(lambda: cluster.worker(NAME), "another one runs")
-    until(cluster.batches_advance(NAME), "a batch")
+    eventually("it is killed", lambda: driver.pid not in [one.pid for one in cluster.drivers(NAME)])
+    eventually("another one runs", lambda: cluster.worker(NAME))
+    eventually("a batch", cluster.batches_advance(NAME))
 
 
 def test_a_running_job_can_be_given_a_new_worker(cluster: Cluster, feeder: Feeder) -> None:
     before = _revision(cluster)
     cluster.cli("resubmit", NAME)
-    until(lambda: _generation(cluster, before), "a new worker")
+    eventually("a new worker", lambda: _generation(cluster, before))
 
 
 def test_a_killed_job_stays_ended_and_goes_on_when_it_is_submitted_again(
     cluster: Cluster, feeder: Feeder
 ) -> None:
     cluster.cli("kill", NAME)
-    until(lambda: cluster.job(NAME)["phase"] == "ENDED", "it has ended")
-    until(lambda: not cluster.drivers(NAME), "its worker has left")
+    eventually("it has ended", lambda: cluster.job(NAME)["phase"] == "ENDED")
+    eventually("its worker has left", lambda: not cluster.drivers(NAME))
     [master] = cluster.masters
     master.kill()
     master.start()
-    until(cluster.leader, "a leader")
+    eventually("a leader", cluster.leader)
     assert cluster.job(NAME)["phase"] == "ENDED"
     assert not cluster.drivers(NAME)
     cluster.cli("resubmit", NAME)
-    until(lambda: cluster.worker(NAME), "it runs again")
+    eventually("it runs again", lambda: cluster.worker(NAME))
 
 
 def test_a_drained_job_has_processed_all_there_was_exactly_once(cluster: Cluster, feeder: Feeder) -> None:
     feeder.stop()
     cluster.cli("kill", NAME, "--drain")
-    until(lambda: cluster.job(NAME)["phase"] == "ENDED", "it has ended", 300.0)
+    eventually("it has ended", lambda: cluster.job(NAME)["phase"] == "ENDED")
     wait_for_outputs(cluster.home, NAME, feeder.count)
     check_exact(cluster.home, NAME, feeder.count)
 
@@ -155,14 +156,14 @@ def test_a_worker_that_keeps_dying_is_excluded_until_somebody_clears_it(cluster:
         file.write_text(FAILING.format(name="dying"))
         cluster.cli("submit", str(file), "--memory", "1g")
         # Each of five workers starts a Spark session before it dies.
-        until(lambda: cluster.job("dying").get("phase") == "FAILED", "it has failed", 600.0)
-        until(lambda: not cluster.drivers("dying"), "nothing of it runs")
+        eventually("it has failed", lambda: cluster.job("dying").get("phase") == "FAILED")
+        eventually("nothing of it runs", lambda: not cluster.drivers("dying"))
         # People are told after the job was given up; and a node that is away for a moment has an alarm, too.
-        until(lambda: _failed(cluster.get("/alarms")), "an alarm")
+        eventually("an alarm", lambda: _failed(cluster.get("/alarms")))
         [alarm] = _failed(json.loads(cluster.cli("alarms", "-o", "json")))
         assert alarm["subject"] == "dying"
         cluster.cli("alarms", "--clear", alarm["id"])
-        until(lambda: cluster.drivers("dying"), "it is tried again")
+        eventually("it is tried again", lambda: cluster.drivers("dying"))
         cluster.cli("kill", "dying")
-        until(lambda: cluster.job("dying")["phase"] == "ENDED", "it has ended")
-    until(lambda: not cluster.get("/alarms"), "no alarm is left")
+        eventually("it has ended", lambda: cluster.job("dying")["phase"] == "ENDED")
+    eventually("no alarm is left", lambda: not cluster.get("/alarms"))

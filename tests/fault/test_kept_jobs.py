@@ -159,10 +159,10 @@ def test_a_store_that_dies_while_it_is_sent_to_is_replaced(lab: KeptLab) -> None
     check_exact(lab.home("n3"))
 
 
-def test_a_cluster_redeploys_a_job_to_where_it_said_it_would(tmp_path: Path) -> None:
-    """On Spark in every run: what it shows, the tests above do not show of data that Spark has worked on."""
+@pytest.mark.parametrize("engine", EITHER)
+def test_a_cluster_redeploys_a_job_to_where_it_said_it_would(tmp_path: Path, engine: str) -> None:
     with (
-        running_cluster(tmp_path, nodes=3, masters=1, servers=1, idle=True) as cluster,
+        running_cluster(tmp_path, nodes=3, masters=1, servers=1, idle=True, engine=engine) as cluster,
         documents_of(cluster) as documents,
     ):
         file = tmp_path / "held.py"

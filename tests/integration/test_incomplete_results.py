@@ -129,7 +129,7 @@ def repeats(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 FULL = pytest.mark.full
 KINDS = [
-    pytest.param("keyed", False, id="keyed"),
+    pytest.param("keyed", False, id="keyed", marks=FULL),
     pytest.param("keyed", True, id="keyed-large"),
     pytest.param("native-keyed", True, id="native-keyed-large"),
     pytest.param("direct", False, id="direct"),
@@ -178,7 +178,7 @@ def test_no_replica_offers_a_cut_result(home: Path, cutter: ResultCutter, kind: 
         assert sum(count for name, count in position.items() if name.isdigit()) == BATCH * BATCHES
 
 
-@pytest.mark.parametrize("kind", ["keyed", "native-keyed"])
+@pytest.mark.parametrize("kind", ["keyed", pytest.param("native-keyed", marks=FULL)])
 def test_java_that_cannot_send_the_rest_of_a_result_says_so(
     cutter: ResultCutter, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:

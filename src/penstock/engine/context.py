@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
+from threading import get_ident
 
 
 class Scope:
@@ -48,36 +49,53 @@ class Scope:
 class Context:
     """The batch that user code works for. Outside of a batch, in a unit test, it is time and chance as usual.
 
-    Ask it where the answer is used: what was asked before the job runs is not part of any batch.
+    Ask it where the answer is used: what was asked before the job runs is not part of any batch. Each thread
+    is in a batch of its own; one that user code has started is in the only batch of the process.
     """
 
     def __init__(self) -> None:
-        self._scope: Scope | None = None
+        self._scopes: dict[int, Scope] = {}
         self._free = Random()
 
     @property
     def now(self) -> float:
         """The moment of the batch in seconds since 1970, the same for all of its records."""
-        return time.time() if self._scope is None else self._scope.now
+        scope = self._scope()
+        return time.time() if scope is None else scope.now
 
     @property
     def random(self) -> Random:
         """Random numbers that are the same whenever, and wherever, the batch is run again."""
-        return self._free if self._scope is None else self._scope.random
+        scope = self._scope()
+        return self._free if scope is None else scope.random
 
     @property
     def batch(self) -> int:
         """The number of the batch; -1 outside of one."""
-        return -1 if self._scope is None else self._scope.batch
+        scope = self._scope()
+        return -1 if scope is None else scope.batch
+
+    def _scope(self) -> Scope | None:
+        if not self._scopes:
+            return None
+        scopes = dict(self._scopes)  # Others may enter and leave meanwhile.
+        found = scopes.pop(get_ident(), None)
+        if found is None and len(scopes) == 1:
+            [found] = scopes.values()
+        return found
 
     @contextmanager
     def within(self, scope: Scope) -> Iterator[None]:
         """Answer for a scope."""
-        before, self._scope = self._scope, scope
+        thread = get_ident()
+        before, self._scopes[thread] = self._scopes.get(thread), scope
         try:
             yield
         finally:
-            self._scope = before
+            if before is None:
+                self._scopes.pop(thread, None)
+            else:
+                self._scopes[thread] = before
 
     def __reduce__(self) -> str:
         return "ctx"  # There is one in each process, and code that holds it finds that of its own.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from engine_support import LocalRun, Record
 import penstock as ps
 from penstock.engine.context import Scope
 from penstock.engine.state import forget
+from support.waiting import DEADLINE
 
 
 class Lottery(ps.StatefulTask):
@@ -142,6 +145,35 @@ def test_after_a_batch_that_failed_it_is_outside_again(tmp_path: Path) -> None:
         raise AssertionError("it fails")
 
     assert ps.ctx.batch == -1
+
+
+def test_two_threads_are_each_in_a_batch_of_its_own() -> None:
+    first, second = Scope("one", ["task"], 1, 11.0, "part"), Scope("two", ["task"], 2, 22.0, "part")
+    found = []
+
+    def run(inside: threading.Event, left: threading.Event) -> None:
+        with ps.ctx.within(second):
+            inside.set()
+            assert left.wait(DEADLINE)
+            found.append((ps.ctx.batch, ps.ctx.now))
+        found.append((ps.ctx.batch, 0.0))
+
+    inside, left = threading.Event(), threading.Event()
+    thread = threading.Thread(target=run, args=(inside, left))
+    with ps.ctx.within(first):
+        thread.start()
+        assert inside.wait(DEADLINE)
+        assert (ps.ctx.batch, ps.ctx.now) == (1, 11.0)
+    left.set()
+    thread.join()
+
+    assert found == [(2, 22.0), (-1, 0.0)]
+    assert ps.ctx.batch == -1
+
+
+def test_a_thread_of_the_users_is_in_the_batch_that_runs() -> None:
+    with ps.ctx.within(Scope("job", ["task"], 3, 33.0, "part")), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: (ps.ctx.batch, ps.ctx.now)).result() == (3, 33.0)
 
 
 def test_code_that_holds_it_finds_that_of_its_process() -> None:
