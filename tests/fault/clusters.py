@@ -53,6 +53,9 @@ source >> job.task("by_key", lambda r: (r.value % 50, r.value)) >> job.task("tal
     >> job.sink("out", ps.LogSink("{name}-out"))
 '''
 
+UNHURRIED = JOB.replace("parallelism=2", 'parallelism=2, interval="500ms"')
+"""The same job for Spark, which would run batch upon batch: who starts then needs the processors, too."""
+
 
 class Daemon:
     """A master or a supervisor: a process that can be started again."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import Cluster, Feeder, check_exact, running_cluster, wait_for_outputs
+from clusters import UNHURRIED, Cluster, Feeder, check_exact, running_cluster, wait_for_outputs
 from worker_lab import check_nothing_is_open, check_on_no_command_line, java_of
 
 from penstock.cluster.codec import decode
@@ -34,7 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def feeder(cluster: Cluster) -> Iterator[Feeder]:
     with Feeder(cluster.home, NAME, rate=500) as feeding:
         options = ["--cores", "2", "--executors", "2", "--executor-cores", "1", "--executor-memory", "512m"]
-        cluster.submit(NAME, *options)
+        cluster.submit(NAME, *options, code=UNHURRIED)
         yield feeding
 
 

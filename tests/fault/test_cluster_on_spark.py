@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from clusters import (
-    JOB,
     MOVE_SECONDS,
+    UNHURRIED,
     Cluster,
     Feeder,
     check_exact,
@@ -27,7 +27,7 @@ from support.waiting import eventually, promised
 
 NAME = "sparks"
 
-SECOND = JOB.replace("(seen + n, value)", "(seen + n, value, 'second')")
+SECOND = UNHURRIED.replace("(seen + n, value)", "(seen + n, value, 'second')")
 """The same job with other code in a task."""
 
 
@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module", autouse=True)
 def feeder(cluster: Cluster) -> Iterator[Feeder]:
     with Feeder(cluster.home, NAME, rate=500) as feeding:
-        cluster.submit(NAME, "--cores", "1")
+        cluster.submit(NAME, "--cores", "1", code=UNHURRIED)
         yield feeding
 
 
