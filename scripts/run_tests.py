@@ -1,8 +1,8 @@
 """What `make test` and `make test-full` run: lint, then all tests. Says at the end how long it took.
 
-They are dealt out by their files, because a module's cluster serves all its tests. Those that start
-processes wait for a part of their time, for a session of ZooKeeper to end or for Java to start, so three
-files at a time keep two processors busy.
+They are dealt out by their files, because a module's cluster serves all its tests, and to one process those
+that share a Spark session. Tests that start processes wait for a part of their time, for a session of
+ZooKeeper to end or for Java to start, so three files at a time keep two processors busy.
 """
 
 # ruff: noqa: T201 - it talks to a person
@@ -20,18 +20,19 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = [
-    f"tests/fault/test_{name}.py"
-    for name in (
-        "java_kills",
-        "k_safety_changes",
-        "cluster_on_spark",
-        "k_safety_on_spark",
-        "cluster_faults",
-        "kept_jobs",
-        "cluster_executors",
-        "k_safety",
-        "local_kills",
-        "kill",
+    f"tests/{folder}/test_{name}.py"
+    for folder, name in (
+        ("fault", "java_kills"),
+        ("integration", "incomplete_results"),  # With it all that share a Spark session.
+        ("fault", "k_safety_changes"),
+        ("fault", "cluster_on_spark"),
+        ("fault", "k_safety_on_spark"),
+        ("fault", "cluster_faults"),
+        ("fault", "kept_jobs"),
+        ("fault", "cluster_executors"),
+        ("fault", "k_safety"),
+        ("fault", "local_kills"),
+        ("fault", "kill"),
     )
 ]
 """These begin first, so that no processor is left alone with one of them in the end."""

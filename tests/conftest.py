@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from support import java_starts
+from support.dealing import ByFileAndSession
 from support.engines import EITHER, LOCAL, SPARK
 from support.running import Engine
 from support.shared_spark import spark_session
@@ -65,6 +67,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     if request.param == SPARK:
         request.getfixturevalue("spark_says")
     return Engine(request.param)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFileAndSession | None:
+    return ByFileAndSession(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
