@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import pytest
 from simulation.cluster import Cluster
 
-SEEDS, MANY_SEEDS = 60, 20_000
+SEEDS, MANY_SEEDS = 30, 20_000
 """A life takes half a second; each of the groups that the short run lives has every kind of fault."""
 _TOGETHER, _MANY_TOGETHER = 15, 997
 _TOLD = 60
