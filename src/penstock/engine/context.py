@@ -76,13 +76,11 @@ class Context:
         return -1 if scope is None else scope.batch
 
     def _scope(self) -> Scope | None:
-        if not self._scopes:
-            return None
-        scopes = dict(self._scopes)  # Others may enter and leave meanwhile.
-        found = scopes.pop(get_ident(), None)
-        if found is None and len(scopes) == 1:
-            [found] = scopes.values()
-        return found
+        own = self._scopes.get(get_ident())
+        if own is not None:
+            return own
+        others = list(self._scopes.values())  # Copied: they may enter and leave meanwhile.
+        return others[0] if len(others) == 1 else None
 
     @contextmanager
     def within(self, scope: Scope) -> Iterator[None]:

@@ -163,10 +163,11 @@ def test_two_threads_are_each_in_a_batch_of_its_own() -> None:
     with ps.ctx.within(first):
         thread.start()
         assert inside.wait(DEADLINE)
-        assert (ps.ctx.batch, ps.ctx.now) == (1, 11.0)
+        here = (ps.ctx.batch, ps.ctx.now)
     left.set()
     thread.join()
 
+    assert here == (1, 11.0)
     assert found == [(2, 22.0), (-1, 0.0)]
     assert ps.ctx.batch == -1
 
