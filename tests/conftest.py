@@ -21,6 +21,7 @@ from support.starting_nothing import refuse_to_start
 settings.register_profile(
     "penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
 )
+# Tests whose examples take longer, or less long, draw a part of that number, or a multiple of it.
 settings.register_profile("penstock-full", settings.get_profile("penstock"), max_examples=200)
 settings.load_profile("penstock")
 

@@ -15,6 +15,7 @@ import pytest
 from api_cases import Target, ask
 from api_drawing import CHECKS, check_drawn
 from api_server import serving
+from hypothesis import settings
 from logged_events import logged_events
 from schemathesis import GenerationMode
 
@@ -148,7 +149,7 @@ def test_drawn_requests_cause_no_failure(cluster: Cluster) -> None:
         case.call_and_validate(headers=headers, checks=CHECKS)
 
     app = make_app(cluster.service, TOKEN, hosts=["testserver"])
-    check_drawn(app, headers, check, examples=12, modes=[GenerationMode.POSITIVE])
+    check_drawn(app, headers, check, examples=settings().max_examples // 4, modes=[GenerationMode.POSITIVE])
 
 
 def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

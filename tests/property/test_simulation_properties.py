@@ -59,7 +59,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=settings().max_examples // 6, deadline=None)
 @given(scenario=scenarios(), seed=st.integers(0, 1 << 16))
 def test_no_rule_is_ever_broken_and_no_task_gets_lost(name: str, scenario: Scenario, seed: int) -> None:
     events = draw_events(scenario, Random(seed))
