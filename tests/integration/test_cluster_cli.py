@@ -17,7 +17,7 @@ from api_server import serving
 from fake_master import FakeMaster
 from typer.testing import CliRunner, Result
 
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 from penstock.cluster.documents import JobStatus
 from penstock.web.app import make_app
 from support.waiting import eventually
@@ -54,7 +54,7 @@ class Shell:
         (folder / "token").chmod(0o600)
 
     def run(self, *arguments: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+        result = CliRunner().invoke(command_line(), list(arguments), catch_exceptions=False)
         assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
         assert "Traceback" not in result.stderr
         return result

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from penstock.cli import doctor_checks
 from penstock.cli.doctor_checks import CHECKS, FAILED, OK, WARNING, Patient
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 from penstock.keyring import open_keyring
 
 Usage = namedtuple("Usage", "total used free")
@@ -39,7 +39,7 @@ def test_a_healthy_machine_has_nothing_failed(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
-    done = CliRunner().invoke(app, ["doctor", "--port", str(port), "-o", "json"])
+    done = CliRunner().invoke(command_line(), ["doctor", "--port", str(port), "-o", "json"])
     findings = json.loads(done.stdout)
     assert [each["check"] for each in findings] == [name for name, _ in CHECKS]
     assert [each for each in findings if each["status"] == FAILED] == []
@@ -50,7 +50,7 @@ def test_a_healthy_machine_has_nothing_failed(
 def test_what_failed_is_in_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
-    done = CliRunner().invoke(app, ["doctor", "--port", "23400"])
+    done = CliRunner().invoke(command_line(), ["doctor", "--port", "23400"])
     assert done.exit_code == 1
     assert "JAVA_HOME" in done.stdout
     assert "failed" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import command_line
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.json"
 MINE = """
@@ -74,16 +78,12 @@ class Detached(Last):
 def _place(
     folder: Path, *arguments: str, text: str | None = None, file: str = str(EXAMPLE)
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "penstock.cli.main", "place", "--file", file, *arguments],
-        cwd=folder,
-        env={**os.environ, "PENSTOCK_HOME": str(folder)},
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    asked = ["place", "--file", file, *arguments]
+    with contextlib.chdir(folder):
+        done = CliRunner(env={"PENSTOCK_HOME": str(folder)}).invoke(
+            command_line(["place"]), asked, input=text, catch_exceptions=False
+        )
+    return subprocess.CompletedProcess(asked, done.exit_code, done.stdout, done.stderr)
 
 
 def _json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

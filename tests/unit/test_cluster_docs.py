@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import typer
 
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 from penstock.cluster import alarms, documents
 from penstock.cluster.supervising import Patience
 from penstock.cluster.view import Rules
@@ -36,7 +36,7 @@ def _page(name: str) -> str:
 
 def _commands() -> list[tuple[str, list[str]]]:
     """Return each command with the long names of its options."""
-    group = cast(Any, typer.main.get_command(app))
+    group = cast(Any, typer.main.get_command(command_line()))
     found = []
     for name, command in sorted(group.commands.items()):
         if not hasattr(command, "commands"):

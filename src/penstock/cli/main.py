@@ -2,20 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from penstock import __version__
-from penstock.cli import cluster_commands, daemon_commands, explain, log, place, run_job, simulate
+from penstock.cli.exit_codes import EPILOG
 
-app = typer.Typer(
-    name="penstock",
-    help="Stream jobs in Python that run on Spark.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+_HERE = {
+    "run": "run_job:run",
+    "explain": "explain:explain",
+    "place": "place:place",
+    "simulate": "simulate:simulate_command",
+}
+_ASKING_A_CLUSTER = {
+    "submit": "submit_job:submit",
+    "list": "show_jobs:list_jobs",
+    "status": "show_jobs:status",
+    "logs": "job_logs:logs",
+    "kill": "change_job:kill",
+    "update": "submit_job:update",
+    "migrate": "change_job:migrate",
+    "scale": "change_job:scale",
+    "resubmit": "change_job:resubmit",
+    "rebalance": "rebalance:rebalance",
+    "nodes": "show_nodes:nodes",
+    "alarms": "show_nodes:alarms",
+}
+_PROCESSES_OF_A_CLUSTER = {
+    "up": "up:up",
+    "down": "down:down",
+    "doctor": "doctor:doctor",
+    "prepare": "prepare:prepare",
+    "key": "key:key",
+    "master": "master:master",
+    "supervisor": "supervisor:supervisor",
+    "zookeeper": "zookeeper:zookeeper",
+}
+_GROUPS = {"log": "log:app"}
+COMMANDS: Mapping[str, str] = {**_HERE, **_ASKING_A_CLUSTER, **_PROCESSES_OF_A_CLUSTER, **_GROUPS}
+"""Module and function, or module and group of commands, in the order in which ``--help`` shows them.
+
+They are named, not imported: a daemon would keep the modules of all commands in its memory, and every
+command would spend half of its time on those of the others.
+"""
+
+
+def run() -> None:
+    """Run the command line."""
+    first = sys.argv[1] if len(sys.argv) > 1 else ""
+    command_line([first] if first in COMMANDS else COMMANDS)()
+
+
+def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the command line with the commands of these names."""
+    app = typer.Typer(
+        name="penstock",
+        help="Stream jobs in Python that run on Spark.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_penstock)
+    for name in names:
+        if name in _GROUPS:
+            app.add_typer(_find(name), name=name)
+        else:
+            app.command(name, epilog=EPILOG if name in _ASKING_A_CLUSTER else None)(_find(name))
+    return app
+
+
+def _find(name: str) -> Any:
+    module, attribute = COMMANDS[name].split(":")
+    return getattr(import_module(f"penstock.cli.{module}"), attribute)
 
 
 def _version(wanted: bool) -> None:
@@ -24,27 +86,12 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def penstock(
+def _penstock(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Stream jobs in Python that run on Spark."""
-
-
-app.command("run")(run_job.run)
-app.command("explain")(explain.explain)
-app.command("place")(place.place)
-app.command("simulate")(simulate.simulate_command)
-app.add_typer(log.app, name="log")
-cluster_commands.register(app)
-daemon_commands.register(app)
-
-
-def run() -> None:
-    """Run the command line."""
-    app()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 from penstock.log import Log, log_folder
 from penstock.record import Record
 from support import local_penstock
@@ -118,7 +118,7 @@ class Shell:
 
     def run(self, *arguments: str, stdin: str | bytes = "") -> Said:
         """Run a command in this process."""
-        result = CliRunner().invoke(app, list(arguments), input=stdin)
+        result = CliRunner().invoke(command_line(), list(arguments), input=stdin)
         if not (result.exception is None or isinstance(result.exception, SystemExit)):
             raise AssertionError(f"the command line let {result.exception!r} through") from result.exception
         check_manners(result.output)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 from penstock.schedule.simulation.reading import parse_scenario
 
 SMALL = {
@@ -33,7 +33,7 @@ def small(tmp_path: Path) -> str:
 
 
 def _penstock(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["simulate", *arguments])
+    done = CliRunner().invoke(command_line(), ["simulate", *arguments])
     return done.exit_code, done.stdout, done.stderr
 
 

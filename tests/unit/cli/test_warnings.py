@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 
 JOB = """
 import warnings
@@ -23,7 +23,7 @@ warnings.warn("something else", UserWarning, stacklevel=1)
 def test_a_warning_is_a_line_and_the_plan_names_the_delivery(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     with pytest.warns(UserWarning, match="something else"):
-        done = CliRunner().invoke(app, ["explain", str(tmp_path / "job.py")])
+        done = CliRunner().invoke(command_line(), ["explain", str(tmp_path / "job.py")])
     assert done.exit_code == 0
     assert "each record once for every replica, with an id (every-replica)" in done.stdout
     (line,) = done.stderr.splitlines()

@@ -18,7 +18,7 @@ import pytest
 import typer.main
 
 import penstock as ps
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 from penstock.cli.supervisor_process import SupervisorOptions
 from penstock.cluster.documents import Assignment, JobSpec
 from penstock.daemons.instance import Instance
@@ -214,7 +214,7 @@ def _commands(command: Any) -> Iterator[Any]:
 def test_no_option_of_a_command_selects_it() -> None:
     names = {
         option
-        for command in _commands(typer.main.get_command(app))
+        for command in _commands(typer.main.get_command(command_line()))
         for parameter in command.params
         for option in (parameter.name or "", *parameter.opts, *_variables(parameter))
     }
