@@ -27,7 +27,6 @@ BATCH = 200
 TEXT = 2_000
 """Bytes that the result of a batch carries for each of its records: it shall take a while to arrive."""
 HOME = Path(os.environ.get("PENSTOCK_HOME", "."))
-JOBS = ("loop", "sql", "loop-replicas", "sql-replicas")
 
 
 def folders_of(name: str) -> list[str]:
