@@ -8,6 +8,7 @@ from penstock.engine.blueprint import VertexSpec
 from penstock.engine.exchange import Address, merge_records
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
+from penstock.engine.owned import owned
 from penstock.engine.state import BucketState, waiting
 from penstock.engine.updating import call_update
 from penstock.graph.tasks import CombiningTask
@@ -56,11 +57,15 @@ def _give(
     times = [ts for ts, _ in stamped if ts is not None]
     newest = max(times) if times else None
     values = [value for _, value in stamped]
+    assert isinstance(spec.window, CountWindow)
+    if spec.window.slide < spec.window.size:
+        # User code may change them, and the next window needs them as they are.
+        values = [owned(value) for value in values]
     end = start + len(values)
     if spec.kind == "source":
         out.append(Record(None, Window(values, start, end), newest))
     elif isinstance(spec.operator, CombiningTask):
-        _combine(flow, vertex, spec.operator, key, values, newest, out)
+        _combine(flow, vertex, spec, key, values, newest, out)
     else:
         window = WindowValues(values, start, end)
         call_update(flow, vertex, flow.no_counters, spec, state, key, window, newest, out)
@@ -69,7 +74,7 @@ def _give(
 def _combine(
     flow: Flow,
     vertex: int,
-    task: CombiningTask,
+    spec: VertexSpec,
     key: Any,
     values: list[Any],
     newest: float | None,
@@ -77,9 +82,9 @@ def _combine(
 ) -> None:
     recover = flow.recovers(vertex, flow.no_counters)
     merged: dict[Any, Any] = {}
-    merge_records(task, [Record(key, value, newest) for value in values], merged, recover)
+    merge_records(spec, [Record(key, value, newest) for value in values], merged, recover)
     for state in merged.values():
         try:
-            out.append(Record(key, task.result(state), newest))
+            out.append(Record(key, spec.operator.result(state), newest))
         except BaseException as error:
             recover(Record(key, state, newest), error, None)

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.failure import Recover
+from penstock.engine.owned import owned
 from penstock.graph.tasks import CombiningTask, Count, Sum
 from penstock.graph.windows import CountWindow
 from penstock.record import Record
@@ -20,6 +21,11 @@ Counters = tuple[int, ...]
 Address = tuple[int, str, Counters]
 """Vertex, port and loop counters. Records with different counters are never mixed, so that what is made
 of them has counters as exact as their own."""
+
+Merge = Callable[[Any, Any], Any]
+
+OF_NUMBERS = (Count, Sum)
+"""Tasks that make a new state each time, and never change one."""
 
 Recovers = Callable[[int, Counters], Recover]
 """Says how a vertex copes with a record that it cannot work on."""
@@ -30,15 +36,29 @@ def merges(spec: VertexSpec) -> bool:
     return isinstance(spec.operator, CombiningTask) and not isinstance(spec.window, CountWindow)
 
 
-def merge_one(task: CombiningTask, into: dict[Any, Any], key: Any, partial: Any) -> None:
+def merging(spec: VertexSpec) -> Merge:
+    """Return how partial results for a vertex are merged.
+
+    A merge may change what it is given and raise then: where the job goes on, it gets copies.
+    """
+    task: CombiningTask = spec.operator
+    merge = task.merge
+    if type(task) in OF_NUMBERS or not spec.policy.goes_on:
+        return merge
+    return lambda left, right: merge(owned(left), owned(right))
+
+
+def merge_one(merge: Merge, into: dict[Any, Any], key: Any, partial: Any) -> None:
     """Merge one partial result into those of other keys."""
-    into[key] = task.merge(into[key], partial) if key in into else partial
+    into[key] = merge(into[key], partial) if key in into else partial
 
 
 def merge_records(
-    task: CombiningTask, records: Iterable[Record], into: dict[Any, Any], recover: Recover
+    spec: VertexSpec, records: Iterable[Record], into: dict[Any, Any], recover: Recover
 ) -> None:
     """Merge records into partial results by key; the way of every count, so there is no call to spare."""
+    task: CombiningTask = spec.operator
+    merge = merging(spec)
     rest = iter(records)
     while True:
         record = Record()
@@ -51,13 +71,12 @@ def merge_records(
             else:
                 # For a sum, lifting is reading: a call less for each record.
                 lift = task.read if type(task) is Sum else task.lift
-                merge = task.merge
                 for record in rest:
                     key = record[0]
                     value = lift(record[1])
                     into[key] = merge(into[key], value) if key in into else value
         except BaseException as error:
-            again = lambda record=record: merge_one(task, into, record[0], task.lift(record[1]))  # noqa: E731
+            again = lambda record=record: merge_one(merge, into, record[0], task.lift(record[1]))  # noqa: E731
             recover(record, error, again)
         else:
             return

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.exchange import Address, Recovers, latest, merge_one
+from penstock.engine.exchange import Address, Recovers, latest, merge_one, merging
 from penstock.engine.packing import unpack
 from penstock.engine.windowing import Cell
 from penstock.record import Record
@@ -17,7 +17,7 @@ class Inbox:
 
     def __init__(self, blueprint: Blueprint, recovers: Recovers) -> None:
         self._index = {vertex.name: index for index, vertex in enumerate(blueprint.vertices)}
-        self._operators = [vertex.operator for vertex in blueprint.vertices]
+        self._vertices = blueprint.vertices
         self._recovers = recovers
         self.partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
         self.groups: dict[Address, tuple[dict[Any, list[Any]], dict[Any, float]]] = {}
@@ -52,8 +52,7 @@ class Inbox:
             self.partials[address] = dict(zip(keys, values, strict=True))
             return
         (vertex, _, counters), _ = address
-        task = self._operators[vertex]
-        merge = task.merge
+        merge = merging(self._vertices[vertex])
         rest = zip(keys, values, strict=True)
         while True:
             key = value = None
@@ -61,7 +60,7 @@ class Inbox:
                 for key, value in rest:
                     known[key] = merge(known[key], value) if key in known else value
             except BaseException as error:
-                again = lambda key=key, value=value: merge_one(task, known, key, value)  # noqa: E731
+                again = lambda key=key, value=value: merge_one(merge, known, key, value)  # noqa: E731
                 self._recovers(vertex, counters)(Record(key, value), error, again)
             else:
                 return

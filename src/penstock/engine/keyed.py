@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 from penstock.engine.aligned import run_aligned
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.counted import run_counted
-from penstock.engine.exchange import Address, Counters
+from penstock.engine.exchange import OF_NUMBERS, Address, Counters, merging
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
+from penstock.engine.owned import owned
 from penstock.engine.panes import Panes
 from penstock.engine.state import BucketState
 from penstock.engine.updating import call_update, keep, updated
@@ -93,7 +93,7 @@ class Bucket:
             self._update(address, {key: [partial] for key, partial in partials.items()}, {}, state)
             return
         held = state.states.setdefault(spec.name, {})
-        merge, find = task.merge, held.get
+        merge, find = merging(spec), held.get
         out: list[Record] = []
         append = out.append
         rest = iter(partials.items())
@@ -115,6 +115,8 @@ class Bucket:
         state.changed(spec.name, list(partials))
         if type(task).result is not CombiningTask.result:
             out = self._results(address, task, out)
+        if type(task) not in OF_NUMBERS:
+            out = [owned(record) for record in out]
         self._flow.leave(vertex, address[2], [(spec.outputs[0], out)])
 
     def _results(self, address: Address, task: CombiningTask, states: list[Record]) -> list[Record]:
@@ -132,7 +134,7 @@ class Bucket:
         vertex = address[0]
         spec = self._vertices[vertex]
         out: list[Record] = []
-        if spec.policy.discard or spec.policy.retries:
+        if spec.policy.goes_on:
             for key, values in groups.items():
                 self._update_carefully(vertex, address[2], key, values, stamps.get(key), state, out)
         else:
@@ -167,7 +169,7 @@ class Bucket:
             trial: list[Record] = []
             try:
                 known = state.states.get(spec.name, {}).get(key)
-                new = updated(spec.operator, key, values, deepcopy(known), ts, trial)
+                new = updated(spec.operator, key, values, owned(known), ts, trial)
             except Exception:
                 for value in values:
                     call_update(self._flow, vertex, counters, spec, state, key, [value], ts, out)

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.columnar import partials
-from penstock.engine.exchange import Address, Recovers, latest, merge_one, merge_records, merges
+from penstock.engine.exchange import Address, Recovers, latest, merge_one, merge_records, merges, merging
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.packing import pack
 from penstock.engine.windowing import Cell
@@ -52,7 +52,7 @@ class Outbox:
         if merges(spec) and (cell is not None or spec.window is None):
             into = self._partials.setdefault((address, cell), {})
             before = len(into)
-            merge_records(spec.operator, records, into, self._recovers(address[0], address[2]))
+            merge_records(spec, records, into, self._recovers(address[0], address[2]))
             self._waiting += len(into) - before
             return
         self._waiting += len(records)
@@ -83,10 +83,10 @@ class Outbox:
             self._partials[address, cell] = merged
             self._waiting += len(merged)
             return
-        task = self._vertices[address[0]].operator
+        merge = merging(self._vertices[address[0]])
         before = len(known)
         for key, partial in merged.items():
-            merge_one(task, known, key, partial)
+            merge_one(merge, known, key, partial)
         self._waiting += len(known) - before
 
     def _group(self, address: Address, records: list[Record]) -> None:

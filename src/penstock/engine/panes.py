@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
 from math import inf
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.exchange import Address, merge_records, merges
+from penstock.engine.exchange import Address, merge_records, merges, merging
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
 from penstock.engine.items import emit
+from penstock.engine.owned import owned
 from penstock.engine.state import BucketState, waiting
 from penstock.engine.updating import call_update
 from penstock.engine.windowing import Assigner, Cell
 from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import PROCESSING_TIME, TimeWindow, Window, WindowValues, result_time
 from penstock.record import Record
-
-_PLAIN = (int, float, str, bytes, bool)
 
 
 class Panes:
@@ -70,7 +68,7 @@ class Panes:
         if merges(self._spec):
             partials: dict[Any, Any] = {}
             recover = self._flow.recovers(self._vertex, self._flow.no_counters)
-            merge_records(self._spec.operator, records, partials, recover)
+            merge_records(self._spec, records, partials, recover)
             self._merge(cell, partials)
             return
         by_key: dict[Any, list[Record]] = {}
@@ -83,7 +81,7 @@ class Panes:
             self._held.setdefault(entry, []).extend(stamped)
 
     def _merge(self, cell: Cell, partials: dict[Any, Any]) -> None:
-        merge = self._spec.operator.merge
+        merge = merging(self._spec)
         recover = self._flow.recovers(self._vertex, self._flow.no_counters)
         held = self._held
         for key, partial in partials.items():
@@ -151,10 +149,10 @@ class Panes:
         if merges(self._spec):
             self._give_merged(key, index, entries, ts, out)
         elif self._spec.kind == "source":
-            records = [record for _, record in self._in_order(entries)]
+            records = self._values(entries)
             out.append(Record(None, Window(records, start, end), ts))
         else:
-            values = WindowValues([value for _, value in self._in_order(entries)], start, end)
+            values = WindowValues(self._values(entries), start, end)
             counters = self._flow.no_counters  # A window is never part of a loop.
             call_update(self._flow, self._vertex, counters, self._spec, self._state, key, values, ts, out)
 
@@ -162,16 +160,17 @@ class Panes:
         self, key: Any, index: int, entries: list[tuple[Any, ...]], ts: float, out: list[Record]
     ) -> None:
         task: CombiningTask = self._spec.operator
+        merge = merging(self._spec)
         recover = self._flow.recovers(self._vertex, self._flow.no_counters)
 
         def result() -> list[Record]:
             # A merge may change what it is given, and later windows need it unchanged.
             partials = [
-                self._held[entry] if entry[2] == index else _own(self._held[entry]) for entry in entries
+                self._held[entry] if entry[2] == index else owned(self._held[entry]) for entry in entries
             ]
             state = partials[0]
             for partial in partials[1:]:
-                state = task.merge(state, partial)
+                state = merge(state, partial)
             if type(task).update is CombiningTask.update:
                 return [Record(key, task.result(state), ts)]
             items: list[Record] = []
@@ -182,6 +181,11 @@ class Panes:
             out += result()
         except BaseException as error:
             out += recover(Record(key, None, ts), error, result) or ()
+
+    def _values(self, entries: list[tuple[Any, ...]]) -> list[Any]:
+        """Return what is in a window. User code may change it, which no window after it must see."""
+        values = [value for _, value in self._in_order(entries)]
+        return [owned(value) for value in values] if self._window.slide < self._window.size else values
 
     def _in_order(self, entries: list[tuple[Any, ...]]) -> list[tuple[Any, Any]]:
         """Return times and values by time; those of the same time lane by lane, in the order of the lane."""
@@ -220,7 +224,3 @@ class _Index:
     @property
     def latest(self) -> int:
         return max((entry[2] for entries in self._by_first.values() for entry in entries), default=0)
-
-
-def _own(partial: Any) -> Any:
-    return partial if isinstance(partial, _PLAIN) else deepcopy(partial)

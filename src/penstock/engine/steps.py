@@ -86,7 +86,6 @@ def _again(function: Callable[[Record], Any], record: Record) -> list[Record]:
 def _task_step(task: Task, vertex: VertexSpec) -> Step:
     inputs = vertex.inputs
     ports = vertex.outputs
-    lenient = vertex.policy.discard or vertex.policy.retries > 0
 
     def call(port: str, record: Record, outputs: Outputs) -> None:
         outputs._incoming = record
@@ -121,7 +120,7 @@ def _task_step(task: Task, vertex: VertexSpec) -> Step:
             recover(record, error, None)
         return [(name, out) for name, out in outputs._emitted.items() if out]
 
-    return one_by_one if lenient else step
+    return one_by_one if vertex.policy.goes_on else step
 
 
 def apply_function(function: Callable[[Record], Any], records: list[Record]) -> list[Record]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.exchange import Counters
 from penstock.engine.flow import Flow
 from penstock.engine.items import emit
+from penstock.engine.owned import IMMUTABLE, owned
 from penstock.engine.state import BucketState
 from penstock.record import Record
 
@@ -21,11 +21,17 @@ def updated(task: Any, key: Any, values: list[Any], state: Any, ts: float | None
             f"update() must return (new_state, items), not {type(result).__name__}"
             + (f" of {len(result)}" if type(result) is tuple else "")
         )
+    new, emitted = result
     items: list[Record] = []
-    if result[1] is not None:
-        emit(result[1], key, ts, items.append)
+    if emitted is None:
+        return new
+    if type(new) in IMMUTABLE:
+        emit(emitted, key, ts, items.append)
+    else:
+        # It may be the state, or hold a part of it, and the next call may come before it is written.
+        emit(emitted, key, ts, lambda record: items.append(owned(record)))
     out += items
-    return result[0]
+    return new
 
 
 def keep(state: BucketState, vertex: str, key: Any, new: Any) -> None:
@@ -50,13 +56,11 @@ def call_update(
     out: list[Record],
 ) -> None:
     """Call ``update`` for one key, keep the new state, and cope with a call that raises."""
-    policy = spec.policy
-    careful = policy.discard or policy.retries > 0
     before = state.states.get(spec.name, {}).get(key)
 
     def call() -> Any:
         # A call that raises may have changed the state it was given; the next one must not see that.
-        return updated(spec.operator, key, values, deepcopy(before) if careful else before, ts, out)
+        return updated(spec.operator, key, values, owned(before) if spec.policy.goes_on else before, ts, out)
 
     try:
         new = call()

@@ -35,6 +35,11 @@ class Policy:
     retries: int = 0
     delay: float = 0.0
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is something after an error: what the failed call has done must not be seen then."""
+        return self.discard or self.retries > 0
+
 
 def read_on_error(given: Any) -> Policy:
     """Read a setting that validation has let through.
