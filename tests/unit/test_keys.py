@@ -5,16 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath
+from uuid import UUID
+from zlib import crc32
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.keys import key_hash
+from penstock.keys import UnequalKeyError, key_hash
 
 KEYS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -49,6 +52,16 @@ class Colour(str, Enum):  # noqa: UP042 - the old form, which many still have
     RED = "red"
 
 
+class Day(date):
+    """A date with something more to it."""
+
+
+class Holiday(date, Enum):
+    """An enum of dates, which are equal to dates."""
+
+    NEW_YEAR = (2026, 1, 1)
+
+
 class Shade(Enum):
     """An enum of its own."""
 
@@ -79,7 +92,15 @@ def test_equal_keys_have_equal_hashes_whatever_they_are_made_of() -> None:
         ((one, one), (one, other)),
         (Tagged("a", "x"), Tagged("a", "y")),
         (noon, noon.astimezone(timezone(timedelta(hours=5)))),
-        (float("nan"), float("nan")),
+        (PurePosixPath("a/b"), Path("a/b")),
+        (PureWindowsPath("C:/A"), PureWindowsPath("c:\\a")),
+        (time(12, tzinfo=UTC), time(17, tzinfo=timezone(timedelta(hours=5)))),
+        (time(12, fold=1), time(12)),
+        (Day(2026, 1, 1), date(2026, 1, 1)),
+        (Holiday.NEW_YEAR, date(2026, 1, 1)),
+        (np.datetime64("2026-01-01", "D"), np.datetime64("2026-01-01T00:00:00", "ns")),
+        (np.datetime64("2026", "Y"), np.datetime64("2026-01-01", "s")),
+        (np.timedelta64(1, "h"), np.timedelta64(3600, "s")),
         (Decimal(1), 1),
         (np.int64(7), 7),
         (np.True_, True),
@@ -89,6 +110,30 @@ def test_equal_keys_have_equal_hashes_whatever_they_are_made_of() -> None:
     for left, right in pairs:
         assert key_hash(left) == key_hash(right), (left, right)
     assert key_hash(Shade.DARK) != key_hash(Place(1, 2))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        float("nan"),
+        Decimal("NaN"),
+        Decimal("sNaN"),
+        complex("nan"),
+        ("a", (float("nan"),)),
+        np.float32("nan"),
+        np.datetime64("NaT"),
+        frozenset([float("nan")]),
+    ],
+    ids=repr,
+)
+def test_what_is_not_equal_to_itself_is_refused(key: object) -> None:
+    with pytest.raises(UnequalKeyError, match="not equal to itself"):
+        key_hash(key)
+
+
+def test_the_keys_of_most_jobs_are_where_version_1_put_them() -> None:
+    there = [date(2026, 1, 1), time(12), timedelta(1), UUID(int=1), PosixPath("a")]
+    assert [key_hash(key) for key in there] == [crc32(repr(key).encode()) for key in there]
 
 
 def test_what_has_no_lasting_hash_is_refused() -> None:

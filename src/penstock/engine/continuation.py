@@ -15,7 +15,8 @@ from penstock.engine.natives import SUFFIX
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import States, owner_of, read_bucket, write_base
-from penstock.keys import key_hash
+from penstock.errors import IncompatibleJobError
+from penstock.keys import VERSION, UnequalKeyError, key_hash
 
 
 def skipped(last: Entry | None, intent: Intent | None) -> Entry | None:
@@ -44,7 +45,7 @@ def mended(last: Entry) -> Entry:
 
 
 def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
-    """Deal all keyed state and all records under way out to another number of buckets.
+    """Deal all keyed state and all records under way out to another number of buckets, or to the same anew.
 
     The batch's ledger entry is replaced in one step: a crash before it leaves everything as it was.
     """
@@ -53,7 +54,7 @@ def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
     for bucket, head in sorted(last.state.items()):
         for vertex, held in read_bucket(folders.state, bucket, head).items():
             for key, state in held.items():
-                place = key_hash(owner_of(vertex, key)) % buckets
+                place = _place(folders, vertex, key, buckets)
                 dealt[place].setdefault(vertex, {})[key] = state
     heads = {
         bucket: write_base(folders.state, bucket, states, last.batch, attempt)
@@ -74,10 +75,21 @@ def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
         write_sealed(folders.feedback / name, pack((parcels,)))
         feedback.append(name)
     times = {**last.times, "pending": _anywhere(last, buckets)} if last.times else {}
-    entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times)
+    entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times, keys=VERSION)
     Ledger(folders.ledger).replace(entry)
     _remove_others(folders, entry)
     return entry
+
+
+def _place(folders: Folders, vertex: str, key: Any, buckets: int) -> int:
+    try:
+        return key_hash(owner_of(vertex, key)) % buckets
+    except UnequalKeyError as error:
+        # Version 0.1.0 let such keys in, and found none of them again.
+        raise IncompatibleJobError(
+            f"{folders.root} has state of vertex {vertex!r} under the key {key!r}: {error}. Start from"
+            " scratch with fresh=True (--fresh), and give such records another key"
+        ) from None
 
 
 def _anywhere(last: Entry, buckets: int) -> dict[str, dict[str, float]]:

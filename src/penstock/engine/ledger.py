@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from penstock.engine.summary import StateHead
 from penstock.errors import JobFailedError, SupersededError
+from penstock.keys import VERSION as KEYS_VERSION
 
 VERSION = 1
 
@@ -40,6 +41,8 @@ class Entry:
     """How far time has come, for windows."""
     digests: dict[str, int] = field(default_factory=dict)
     """By vertex, of all changes of its state so far; only where there are replicas to compare with."""
+    keys: int = KEYS_VERSION
+    """The version of the hash by which the state is dealt out to the buckets."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Ledger:
         if fields is None:
             return None
         fields["state"] = {int(bucket): StateHead(**head) for bucket, head in fields["state"].items()}
-        return Entry(**fields)
+        return Entry(**{"keys": 1, **fields})
 
     def _read(self, path: Path, what: str) -> dict[str, Any] | None:
         try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 from penstock.errors import LogError
-from penstock.keys import key_hash
+from penstock.keys import UnequalKeyError, key_hash
 from penstock.log import tagged
 from penstock.record import Record
 
@@ -47,6 +48,18 @@ class Router:
             else:
                 if type(key) is not str:
                     tagged.dumps(key)  # a key that cannot be stored has no hash either
-                target = key_hash(key) % self._partitions
+                target = partition_of(key, self._partitions)
             routed.setdefault(target, []).append(record)
         return {target: routed[target] for target in sorted(routed)}
+
+
+def partition_of(key: Any, partitions: int) -> int:
+    """Return the partition of a key. What is equal to nothing, such as NaN, need not be with anything.
+
+    >>> partition_of("a", 4) == partition_of("a", 4), partition_of(float("nan"), 4)
+    (True, 0)
+    """
+    try:
+        return key_hash(key) % partitions
+    except UnequalKeyError:
+        return 0
