@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.connect.memory import MemorySink, MemorySource
     from penstock.connect.rate import RateSource
     from penstock.connect.socket_source import SocketSource
+    from penstock.connect.staged import BatchNumber
     from penstock.engine.handle import Handle
     from penstock.engine.replacement import Reconfigured
     from penstock.engine.report import Report
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "BatchNumber": "penstock.connect.staged",
     "ConsoleSink": "penstock.connect.console",
     "DatabaseSink": "penstock.connect.database",
     "Discarded": "penstock.engine.side",
@@ -109,6 +111,7 @@ __all__ = [
     "ROUND_ROBIN",
     "SAME_KEY",
     "ArrowTask",
+    "BatchNumber",
     "CombiningTask",
     "ConnectorError",
     "ConsoleSink",

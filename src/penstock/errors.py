@@ -149,6 +149,10 @@ class LogError(PenstockError):
     """A log cannot do what was asked of it."""
 
 
+class ShortReadError(PenstockError):
+    """A source gave another number of records than a part of it has. The batch was not committed."""
+
+
 class LogNotFoundError(LogError):
     """There is no log of that name."""
 

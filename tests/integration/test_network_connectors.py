@@ -29,6 +29,8 @@ class Service:
         self.applied: dict[str, list[Any]] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.lose_answers = 0
+        self.limit = 1_000_000
+        """How many records a request may have."""
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,6 +49,10 @@ class Service:
                         self.send_header(name, value)
                     self.end_headers()
                     self.wfile.write(text.encode())
+                    return
+                if len(json.loads(body)) > service.limit:
+                    self.send_response(413)
+                    self.end_headers()
                     return
                 service.applied.setdefault(key, json.loads(body))
                 if service.lose_answers:
@@ -127,6 +133,40 @@ def test_a_crash_repeats_a_batch_and_the_service_applies_it_once(service: Servic
     asked = len(service.requests)
     sink.commit(3, receipts)
     assert len(service.requests) == asked, "all of it had been posted"
+
+
+@pytest.mark.parametrize("sizes", [(500, 100), (100, 500)])
+def test_a_key_stands_for_the_same_records_whatever_size_is_asked_for_later(
+    service: Service, tmp_path: Path, sizes: tuple[int, int]
+) -> None:
+    before, after = (_sink(service, tmp_path, batch_size=size, retries=0) for size in sizes)
+    receipts = [_stage(before, list(range(1000)))]
+    service.answers = [None, (500, {}, "")]
+    with pytest.raises(ConnectorError):
+        before.commit(3, receipts)
+    after.commit(3, receipts)
+    assert service.records() == list(range(1000))
+
+
+def test_what_is_too_large_for_the_service_is_posted_in_halves(service: Service, tmp_path: Path) -> None:
+    sink = _sink(service, tmp_path, batch_size=500, retries=0)
+    receipts = [_stage(sink, list(range(1000)))]
+    service.limit = 200
+    service.answers = [None] * 3 + [(500, {}, "")]  # Two were too large, one was taken.
+    with pytest.raises(ConnectorError, match="500"):
+        sink.commit(3, receipts)
+    assert service.records() == list(range(125))
+    service.limit = 1_000_000  # What is halved stays halved: a half of it is there.
+    _sink(service, tmp_path, batch_size=500).commit(3, receipts)
+    assert service.records() == list(range(1000))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_that_is_too_large_by_itself_ends_the_job(service: Service, tmp_path: Path) -> None:
+    sink = _sink(service, tmp_path)
+    service.limit = 0
+    with pytest.raises(ConnectorError, match="413"):
+        sink.commit(3, [_stage(sink, [1, 2])])
 
 
 def test_a_job_that_starts_from_scratch_has_other_keys(service: Service, tmp_path: Path) -> None:

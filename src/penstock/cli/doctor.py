@@ -14,6 +14,7 @@ from penstock.cli.failing import user_errors
 from penstock.cli.local_cluster import cluster_folder
 from penstock.cli.output import Output
 from penstock.daemons.layout import PORT, read_layout
+from penstock.local_paths import local_path
 from penstock.log import home
 
 _COLOURS = {OK: "green", FAILED: "red"}
@@ -37,7 +38,7 @@ def doctor(
     cluster = cluster_folder()
     layout = read_layout(cluster)
     kept = Path(layout.storage) if layout else home()
-    patient = Patient(cluster, (storage or kept).absolute(), port, layout, connect)
+    patient = Patient(cluster, local_path("--storage", storage or kept), port, layout, connect)
     findings = [(name, check(patient)) for name, check in CHECKS]
     if output is Output.JSON:
         content = [

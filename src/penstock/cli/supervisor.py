@@ -22,6 +22,7 @@ from penstock.cli.supervisor_process import SupervisorOptions
 from penstock.cluster.documents import NodeInfo
 from penstock.daemons.layout import ROOT
 from penstock.errors import SettingError
+from penstock.local_paths import local_path
 from penstock.log import home
 
 _PORT = 7720
@@ -78,7 +79,7 @@ def supervisor(
     options = SupervisorOptions(
         port=port,
         cluster_folder=str((cluster_folder or own_folder()).absolute()),
-        storage=str((storage or home()).absolute()),
+        storage=str(local_path("--storage", storage or home())),
         connect=connect,
         root=root,
         wait=wait,

@@ -35,6 +35,7 @@ from penstock.daemons.processes import OUTPUT
 from penstock.daemons.processes_os import OsProcesses
 from penstock.errors import PenstockError
 from penstock.keyring import open_keyring
+from penstock.local_paths import local_path
 from penstock.log import home
 from penstock.schedule.strategies import known
 
@@ -92,7 +93,7 @@ def up(
             racks=tuple(rack for rack in racks.split(",") if rack),
             strategy=known(strategy),
         )
-        folder = (storage or home()).absolute()
+        folder = local_path("--storage", storage or home())
         layout = plan(wishes, cluster, folder, partial(prepare_zookeeper, wishes), started=time.time())
         check_room(layout)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

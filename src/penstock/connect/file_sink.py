@@ -19,6 +19,7 @@ from penstock.connect.declared import read_schema, write_schema
 from penstock.connect.file_writers import FileWriter, JsonFile, ParquetRows
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
+from penstock.local_paths import local_path
 from penstock.private_files import sync
 from penstock.record import Record
 
@@ -58,13 +59,11 @@ class FileSink(Sink):
         checking.text("FileSink", "ts_column", ts_column, optional=True)
         checking.whole("FileSink", "max_records_per_file", max_records_per_file)
         checking.one_of("FileSink", "compression", compression, _COMPRESSIONS)
-        if not isinstance(folder, str | Path) or not str(folder):
-            raise SettingError(f"FileSink: folder takes a path, not {folder!r:.60}")
         if schema is not None and format != "parquet":
             raise SettingError("FileSink: schema is for Parquet; JSON says of each value what it is")
         if key_column is not None and key_column == ts_column:
             raise SettingError(f"FileSink: key_column and ts_column are both {key_column!r}")
-        self.folder = Path(folder).absolute()
+        self.folder = local_path("FileSink: folder", folder)
         self.format = format
         self.schema = None if schema is None else read_schema("FileSink", schema)
         self.key_column, self.ts_column = key_column, ts_column

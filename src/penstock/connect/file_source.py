@@ -16,6 +16,7 @@ from penstock.connect.parquet_format import ParquetFormat
 from penstock.connect.text_formats import TextFormat
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Position, Rejected, Source, Split
+from penstock.local_paths import local_path
 from penstock.record import Record
 
 _FORMATS = ("lines", "csv", "json", "parquet")
@@ -56,8 +57,6 @@ class FileSource(Source):
         checking.whole(owner, "partitions", partitions)
         checking.whole(owner, "max_files_per_batch", max_files_per_batch)
         checking.whole(owner, "max_bytes_per_batch", max_bytes_per_batch, optional=True)
-        if not isinstance(folder, str | Path) or not str(folder):
-            raise SettingError(f"{owner}: folder takes a path, not {folder!r:.60}")
         if not isinstance(separator, str) or len(separator) != 1:
             raise SettingError(f"{owner}: separator takes one character, not {separator!r:.60}")
         for name, how in (("key", key), ("ts", ts)):
@@ -72,7 +71,7 @@ class FileSource(Source):
             raise SettingError(
                 f"{owner}: CSV files without a header need schema= for the names of the columns"
             )
-        self.folder = Path(folder).absolute()
+        self.folder = local_path(f"{owner}: folder", folder)
         self.format = format
         self.schema = None if schema is None else read_schema(owner, schema)
         self.key, self.ts = key, ts
@@ -89,7 +88,8 @@ class FileSource(Source):
             if ignore_missing
             else ""
         )
-        self._found = FoundFiles(self.folder, pattern, None if index is None else Path(index).absolute())
+        kept = None if index is None else local_path(f"{owner}: index", index)
+        self._found = FoundFiles(self.folder, pattern, kept)
         if self.schema is not None:
             self._check_names([column.name for column in self.schema])
 
@@ -135,6 +135,11 @@ class FileSource(Source):
                     self._check_unchanged(found, os.fstat(file.fileno()))
                     yield from form.read(file, name)
                     self._check_unchanged(found, os.fstat(file.fileno()))
+                    # Of a file that is rejected as a whole something is left.
+                    if self.format != "parquet" and not file.read(1) and file.tell() != size:
+                        raise FolderError(
+                            f"{self.folder / name} has {size} bytes, and only {file.tell()} could be read"
+                        )
             except FileNotFoundError:
                 if not self.ignore_missing:
                     raise self._gone(name) from None
@@ -150,6 +155,12 @@ class FileSource(Source):
         files = self._found.known()[: end.get("found")]
         dealt = (islice(files, lane, None, self.partitions) for lane in range(self.partitions))
         return [str(lane) for lane, its_files in enumerate(dealt) if any(file.size for file in its_files)]
+
+    def unread(self, end: Position) -> Sequence[str]:
+        """Return the lanes of files that were there by then, and whose turn has not come."""
+        files = self._found.known()[: end.get("found")]
+        numbers = range(end["files"], len(files))
+        return sorted({str(number % self.partitions) for number in numbers if files[number].size})
 
     def native(self, start: Position, end: Position) -> dict[str, Any] | None:
         """Return how Spark itself can read a range, as plain data; None when only Python can."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect import checking
-from penstock.connect.staged import Staging, StagingWriter
+from penstock.connect.staged import BatchNumber, Staging, StagingWriter
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
 from penstock.record import Record
 
@@ -16,18 +16,19 @@ class ForeachBatchSink(Sink):
     """Calls ``function(batch, records)`` on the driver, once for each batch that has records.
 
     The records wait in files below ``folder`` until the function has returned. A crash before that repeats
-    the call, with the same number and the same records: a function that does nothing the second time,
-    which it can tell by the number, makes it exactly once. What the function raises ends the job, and the
-    next run begins with that call.
+    the call, with the same ``batch.id`` and the same records: a function that does nothing for an id that it
+    has seen makes it exactly once. The number itself, which ``batch`` is, comes again with other records when
+    a job starts from scratch or from older data. What the function raises ends the job, and the next run
+    begins with that call.
     """
 
     transactional = True
 
     def __init__(
-        self, function: Callable[[int, list[Record]], Any], *, folder: str | Path | None = None
+        self, function: Callable[[BatchNumber, list[Record]], Any], *, folder: str | Path | None = None
     ) -> None:
         checking.function("ForeachBatchSink", "function", function, optional=False)
-        self.function: Callable[[int, list[Record]], Any] | None = function
+        self.function: Callable[[BatchNumber, list[Record]], Any] | None = function
         self._staging = Staging(folder)
 
     def prepare(self) -> None:
@@ -42,7 +43,8 @@ class ForeachBatchSink(Sink):
         """Call the function, unless it has been called and has returned."""
         function = self.function
         assert function is not None, "only the driver's own sink has the function"
-        self._staging.once(receipts, lambda records: function(batch, list(records)))
+        number = BatchNumber(batch, receipts)
+        self._staging.once(receipts, lambda records: function(number, list(records)))
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove what the function will not be called with."""

@@ -11,19 +11,22 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from penstock.connect import checking
 from penstock.connect.json_text import to_json
-from penstock.connect.staged import Staging, StagingWriter
+from penstock.connect.staged import BatchNumber, Staging, StagingWriter
 from penstock.errors import ConnectorError, SettingError, UnstorableValueError, cause_of
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
+from penstock.private_files import write_private
 from penstock.record import Record
 
 _AGAIN = frozenset({408, 425, 429, *range(500, 600)})
+_TOO_LARGE = 413
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 _SHOWN = 300
 """How many bytes of an answer an error shows."""
@@ -35,7 +38,8 @@ class HttpSink(Sink):
     """Posts records as JSON arrays of ``{"key": …, "value": …, "ts": …}``, ``batch_size`` at a time.
 
     Each request has an idempotency key that is the same when it is repeated, after an error or after a
-    crash: a service that applies each key once gets each record exactly once. Errors that pass (no
+    crash: a service that applies each key once gets each record exactly once. What is too large for the
+    service (413) is posted in halves, each under a key of its own. Errors that pass (no
     connection, 429, 5xx) are tried again ``retries`` times, after growing pauses or when the service says
     so; any other answer but 2xx ends the job, and the next run begins with that batch.
     """
@@ -76,11 +80,11 @@ class HttpSink(Sink):
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write down what will be posted."""
-        return _JsonStagingWriter(self._staging.folder, context)
+        return _JsonStagingWriter(self._staging.folder, context, self.batch_size)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
         """Post a batch, unless all of it has been posted."""
-        self._staging.once(receipts, lambda records: self._post_all(batch, receipts[0], records))
+        self._staging.once(receipts, lambda records: self._post_all(batch, receipts, records))
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove what will not be posted."""
@@ -90,21 +94,36 @@ class HttpSink(Sink):
         """Return where to and how, without anything that may be a secret."""
         return {"url": self._shown_url, "method": self.method, "headers": sorted(self.headers)}
 
-    def _post_all(self, batch: int, receipt: Receipt, records: Iterator[Record]) -> None:
-        # A job that is started from scratch counts its batches anew: what an earlier one has posted
-        # under the same numbers has another task in its receipt.
-        first = f"{quote(receipt['job'])}/{quote(receipt['vertex'])}/{batch}/{receipt['task'][:12]}"
+    def _post_all(self, batch: int, receipts: Sequence[Receipt], records: Iterator[Record]) -> None:
+        # A service that knows a key takes its records for applied: a key stands for the same records for
+        # ever, whatever size of requests is asked for meanwhile.
+        size = receipts[0].get("chunk", self.batch_size)
+        id = BatchNumber(batch, receipts).id
+        halved = _Halved(self._staging.beside(receipts, ".halved"))
         number = 0
-        while chunk := list(islice(records, self.batch_size)):
-            body = "[" + ",".join(record.value for record in chunk) + "]"
-            self._post(receipt, f"{first}/{number}", body.encode())
+        while chunk := list(islice(records, size)):
+            self._post_chunk(receipts[0], f"{id}/{number}", chunk, halved)
             number += 1
 
-    def _post(self, receipt: Receipt, key: str, body: bytes) -> None:
+    def _post_chunk(self, receipt: Receipt, key: str, chunk: list[Record], halved: _Halved) -> None:
+        """Post records under a key, or halves of them under two others if they are too large."""
+        if key not in halved:
+            body = "[" + ",".join(record.value for record in chunk) + "]"
+            if self._post(receipt, key, body.encode(), may_be_halved=len(chunk) > 1):
+                return
+            halved.add(key)
+        middle = len(chunk) // 2
+        self._post_chunk(receipt, f"{key}.0", chunk[:middle], halved)
+        self._post_chunk(receipt, f"{key}.1", chunk[middle:], halved)
+
+    def _post(self, receipt: Receipt, key: str, body: bytes, *, may_be_halved: bool) -> bool:
+        """Post a request; return whether the service has taken it, and not refused it as too large."""
         for attempt in range(self.retries + 1):
             answer = self._try(key, body)
             if answer.ok:
-                return
+                return True
+            if answer.too_large and may_be_halved:
+                return False
             if not answer.passing:
                 break
             if attempt < self.retries:
@@ -133,7 +152,12 @@ class HttpSink(Sink):
         except urllib.error.HTTPError as error:
             with error:
                 says = f"{error.code} {error.reason} {_shown_body(error)}".strip()
-                return _Answer(says=says, passing=error.code in _AGAIN, wait=_wait(error.headers))
+                return _Answer(
+                    says=says,
+                    passing=error.code in _AGAIN,
+                    wait=_wait(error.headers),
+                    too_large=error.code == _TOO_LARGE,
+                )
         except (OSError, http.client.HTTPException) as error:
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
             says = cause_of(cause) if isinstance(cause, BaseException) else str(cause)
@@ -144,14 +168,42 @@ class HttpSink(Sink):
         return {**self.__dict__, "headers": {}, "url": self._shown_url, "_sleep": None, "_chance": None}
 
 
+@dataclass(frozen=True)
 class _Answer:
-    def __init__(
-        self, *, ok: bool = False, says: str = "", passing: bool = False, wait: float | None = None
-    ) -> None:
-        self.ok, self.says, self.passing, self.wait = ok, says, passing, wait
+    ok: bool = False
+    says: str = ""
+    passing: bool = False
+    wait: float | None = None
+    too_large: bool = False
+
+
+class _Halved:
+    """The keys whose records are posted as halves: written down before a half is posted, and kept with them.
+
+    A service that takes more at once later must not be sent the whole of what it has a half of.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._keys = file.read_text().splitlines() if file.exists() else []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def add(self, key: str) -> None:
+        self._keys.append(key)
+        write_private(self._file, "".join(f"{one}\n" for one in self._keys))
 
 
 class _JsonStagingWriter(StagingWriter):
+    def __init__(self, folder: Path, context: WriteContext, chunk: int) -> None:
+        super().__init__(folder, context)
+        self._chunk = chunk
+
+    def finish(self) -> Receipt | None:
+        receipt = super().finish()
+        return None if receipt is None else {**receipt, "chunk": self._chunk}
+
     def write(self, records: list[Record]) -> None:
         texts = []
         for record in records:

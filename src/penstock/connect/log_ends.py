@@ -11,8 +11,8 @@ from penstock.connect import checking
 from penstock.connect.storable import storable
 from penstock.errors import LogError, UnstorableValueError, shorten
 from penstock.graph.ends import Position, Receipt, Reject, Sink, SinkWriter, Source, Split, WriteContext
-from penstock.keys import key_hash
 from penstock.log import Log, StagedSegment, home, log_folder, tagged
+from penstock.log.routing import partition_of
 from penstock.record import Record
 
 _SEGMENT = 200_000
@@ -115,6 +115,11 @@ class LogSource(_NamedLog, Source):
         """Read a range of one partition."""
         partition, start, end = split
         return self.log.read(partition, start, end)
+
+    def records_in(self, split: Split) -> int:
+        """Return the length of the range."""
+        _, start, end = split
+        return int(end) - int(start)
 
     def lane(self, split: Split) -> str:
         """Return the partition."""
@@ -266,12 +271,12 @@ class _LogWriter(SinkWriter):
         try:
             return self._places[key]
         except KeyError:
-            place = key_hash(key) % len(self._waiting)
+            place = partition_of(key, len(self._waiting))
             if len(self._places) < _REMEMBERED:
                 self._places[key] = place
             return place
         except TypeError:  # A list or a dict has a place too, but not in a dict.
-            return key_hash(key) % len(self._waiting)
+            return partition_of(key, len(self._waiting))
 
     def finish(self) -> Receipt | None:
         for partition, waiting in enumerate(self._waiting):

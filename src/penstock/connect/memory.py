@@ -62,6 +62,10 @@ class MemorySource(Source):
         for start in range(0, len(records), _CHUNK):
             yield records[start : start + _CHUNK]
 
+    def records_in(self, split: Split) -> int:
+        """Return how many have travelled with the part."""
+        return len(split[1])
+
     def lane(self, split: Split) -> str:
         """Return the number of the part."""
         return str(split[0])
@@ -69,6 +73,11 @@ class MemorySource(Source):
     def lanes(self, end: Position) -> Sequence[str]:  # noqa: ARG002
         """Return the parts that have any record: all of them are known, read or not."""
         return [str(part) for part in range(min(self.partitions, len(self.records)))]
+
+    def unread(self, end: Position) -> Sequence[str]:
+        """Return the parts that have a record behind a position."""
+        behind = range(end["0"], min(end["0"] + self.partitions, len(self.records)))
+        return sorted({str(number % self.partitions) for number in behind})
 
     def lag(self, after: Position) -> int:
         """Return how many items are left."""

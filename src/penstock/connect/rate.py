@@ -93,6 +93,10 @@ class RateSource(Source):
                 for index in indices[low : low + _CHUNK]
             ]
 
+    def records_in(self, split: Split) -> int:
+        """Return how many indices fall to the part."""
+        return len(range(split[1], split[2], self.partitions))
+
     def lane(self, split: Split) -> str:
         """Return the number of the partition."""
         return str(split[0])

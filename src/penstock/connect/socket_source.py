@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect import checking
-from penstock.errors import SettingError
+from penstock.errors import LogNotFoundError, SettingError
 from penstock.graph.ends import Position, Rejected, Source, Split
 from penstock.log import Log
 from penstock.log.lines import batches
@@ -92,6 +92,10 @@ class SocketSource(Source):
             if pieces:
                 yield Rejected(pieces)
 
+    def records_in(self, split: Split) -> int:
+        """Return the number of lines."""
+        return int(split[1]) - int(split[0])
+
     def lane(self, split: Split) -> str:  # noqa: ARG002
         """Return the one lane."""
         return "0"
@@ -120,7 +124,17 @@ class SocketSource(Source):
             self._folder = tempfile.mkdtemp(prefix="penstock-socket-")
             # With the source of the driver goes the folder, at the latest when the program ends.
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        return Log.create(Path(self._folder) / "lines", exist_ok=True)
+        lines = Path(self._folder) / "lines"
+        if not self._reads_only:
+            return Log.create(lines, exist_ok=True)
+        try:
+            return Log.open(lines)
+        except LogNotFoundError:
+            raise SettingError(
+                f"SocketSource: the lines of {self.host}:{self.port} are in {self._folder} on the machine"
+                " that plans the batches, and this process does not see them. Let all of the job run on that"
+                " machine, or let a program append the lines to a log, and read it with LogSource"
+            ) from None
 
     def __getstate__(self) -> dict[str, Any]:
         self._log()

@@ -19,11 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 from penstock.connect.storable import storable
 from penstock.errors import FolderError, UnstorableValueError
 from penstock.graph.ends import Receipt, SinkWriter, WriteContext
+from penstock.local_paths import local_path
 from penstock.log import home
 from penstock.log.description import make_folder
 from penstock.log.segment import DamageError, load, seal
@@ -36,6 +38,9 @@ _SEGMENT = 100_000
 _ABANDONED = 30 * 24 * 3600.0
 """Seconds after which a file that no batch has named is the leftover of a crash."""
 
+_SUFFIXES = (".seg", ".done", ".halved")
+"""Records, the mark that they are handed over, and which of them were too many for one request."""
+
 _PATIENCE = 30.0
 """Seconds for which a process waits for another that hands the same batch over."""
 
@@ -46,7 +51,7 @@ class Staging:
     """A folder of sealed files, ``staged`` below Penstock's home by default."""
 
     def __init__(self, folder: str | Path | None) -> None:
-        self._folder = None if folder is None else Path(folder).absolute()
+        self._folder = None if folder is None else local_path("folder", folder)
 
     @property
     def folder(self) -> Path:
@@ -59,7 +64,7 @@ class Staging:
         limit = (time.time() if now is None else now) - _ABANDONED
         for path in sorted(self.folder.iterdir()):
             try:
-                if path.suffix in (".seg", ".done") and path.stat().st_mtime < limit:
+                if path.suffix in _SUFFIXES and path.stat().st_mtime < limit:
                     path.unlink()
             except FileNotFoundError:
                 continue  # its owner was faster
@@ -76,7 +81,7 @@ class Staging:
         While another process does it, this one waits, and after ``patience`` seconds does it too.
         """
         paths = self.paths(receipts)
-        mark = self.folder / f"{paths[0].stem}.done"
+        mark = self.beside(receipts, ".done")
         with _turn(paths[0], patience):
             if not _handed_over(paths, mark):
                 try:
@@ -84,13 +89,17 @@ class Staging:
                 except _TakenError:
                     return  # by another process, meanwhile: it removes them too
                 os.close(os.open(mark, os.O_CREAT | os.O_CLOEXEC, 0o600))
-            for path in (*paths, mark):
+            for path in (*paths, self.beside(receipts, ".halved"), mark):
                 path.unlink(missing_ok=True)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove records that nobody will get."""
         for path in self.paths(receipts):
             path.unlink(missing_ok=True)
+
+    def beside(self, receipts: Sequence[Receipt], suffix: str) -> Path:
+        """Return a file that belongs to a batch."""
+        return self.paths(receipts)[0].with_suffix(suffix)
 
     def paths(self, receipts: Sequence[Receipt]) -> list[Path]:
         """Return the files of a batch, in the order of its records."""
@@ -99,6 +108,24 @@ class Staging:
     def __getstate__(self) -> dict[str, Any]:
         # A worker's environment need not be the driver's: where the files are is settled here.
         return {"_folder": self.folder}
+
+
+class BatchNumber(int):
+    """The number of a batch, and an ``id`` by which its content is known again.
+
+    A number can come again with other records: after a start from scratch, after a restore of older data,
+    and where a job may repeat a batch otherwise. The id is of the records as they were staged, and comes
+    again with these only.
+    """
+
+    id: str
+
+    def __new__(cls, number: int, receipts: Sequence[Receipt]) -> BatchNumber:
+        """Name what the receipts of a batch stand for."""
+        made = super().__new__(cls, number)
+        first = receipts[0]
+        made.id = f"{quote(first['job'])}/{quote(first['vertex'])}/{number}/{first['task'][:12]}"
+        return made
 
 
 class _TakenError(Exception):

@@ -149,7 +149,9 @@ class BatchPlanner:
         times = Times.of(before.times if before is not None else None)
         if self._blueprint.plan.timed:
             with self._reported():
-                times = expect(self._blueprint, times, self._positions.lanes(end["sources"]), now)
+                lanes = self._positions.lanes(end["sources"])
+                unread = self._positions.unread(end["sources"])
+                times = expect(self._blueprint, times, lanes, unread, now)
         return Clock(now, bool(end.get("flush")), times)
 
     def _note(self, start: dict[str, Any], end: dict[str, Any], **more: Any) -> None:

@@ -60,8 +60,13 @@ class Clock:
     before: Times
 
 
-def expect(blueprint: Blueprint, times: Times, lanes: dict[str, list[str]], now: float) -> Times:
-    """Add the lanes that have something to read: until they have sent something, they hold time up."""
+def expect(
+    blueprint: Blueprint, times: Times, lanes: dict[str, list[str]], unread: dict[str, list[str]], now: float
+) -> Times:
+    """Add the lanes that have something to read: until they have sent something, they hold time up.
+
+    So do lanes with something ``unread`` behind the batch, for however long they have been silent.
+    """
     highs = {vertex: dict(known) for vertex, known in times.highs.items()}
     for timed in blueprint.plan.timed:
         known = highs.setdefault(blueprint.vertices[timed.vertex].name, {})
@@ -69,6 +74,8 @@ def expect(blueprint: Blueprint, times: Times, lanes: dict[str, list[str]], now:
             name = blueprint.vertices[source].name
             for lane in lanes.get(name, ()):
                 known.setdefault(f"{name}:{lane}", (-inf, now))
+            for lane in unread.get(name, ()):
+                known[f"{name}:{lane}"] = (known.get(f"{name}:{lane}", (-inf, now))[0], now)
     return Times(times.now, times.flushed, highs, times.marks, times.pending)
 
 

@@ -47,6 +47,14 @@ class Positions:
             if name in end
         }
 
+    def unread(self, end: Mapping[str, Position]) -> dict[str, list[str]]:
+        """Return by source the lanes that are known to have something to read behind a position."""
+        return {
+            name: list(self._ask(name, source.unread, end[name]))
+            for name, source in self._all()
+            if name in end
+        }
+
     def lane(self, name: str, split: Any) -> str:
         """Return the ordered stream that a part belongs to."""
         return f"{name}:{self._ask(name, self._sources[name].lane, split)}"

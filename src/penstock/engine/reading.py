@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
-from penstock.errors import connecting
-from penstock.graph.ends import Rejected
+from penstock.errors import ShortReadError, connecting
+from penstock.graph.ends import Rejected, Source
 from penstock.record import Record
 
 Chunk = list[Record] | Columns | Rejected
@@ -47,11 +47,24 @@ def evenly_cut(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def _chunks(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
     """Read a part of a source. Only what the source itself raises is given its name."""
+    source: Source = blueprint.vertices[vertex].operator
     chunks: Iterator[Chunk] | None = None
+    given = 0
     while True:
         with connecting(blueprint.job, blueprint.vertices[vertex].name):
-            chunks = chunks or iter(blueprint.vertices[vertex].operator.read(split))
+            chunks = chunks or iter(source.read(split))
             records = next(chunks, None)
-        if records is None:
-            return
+            if records is None:
+                _check_number(given, source.records_in(split))
+                return
+        given += len(records.pieces) if isinstance(records, Rejected) else len(records)
         yield records
+
+
+def _check_number(given: int, planned: int | None) -> None:
+    if planned is not None and given != planned:
+        raise ShortReadError(
+            f"it gave {given} records of a part that has {planned}: this process does not see all that the"
+            " one has seen that planned the batch, as on a network file system whose view is not up to date."
+            " Nothing of the batch counts; start the job again, and it goes on from there"
+        )

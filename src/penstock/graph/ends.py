@@ -79,6 +79,14 @@ class Source(ABC):
     def read(self, split: Split) -> Iterator[list[Record] | Columns | Rejected]:
         """Read one part, in order, as lists of a few thousand records, or as typed columns."""
 
+    def records_in(self, split: Split) -> int | None:  # noqa: ARG002
+        """Return how many records a part has, those that are rejected included, or None when nobody knows.
+
+        Where it is known, a part that gives another number ends the job: a view of a file that is not up to
+        date must not pass for all there is.
+        """
+        return None
+
     def lane(self, split: Split) -> str:  # noqa: ARG002
         """Return the name of the ordered stream that a part belongs to, such as a partition.
 
@@ -91,6 +99,14 @@ class Source(ABC):
         """Return the lanes that have any record before a position.
 
         No window is closed before each of them has sent one.
+        """
+        return ()
+
+    def unread(self, end: Position) -> Sequence[str]:  # noqa: ARG002
+        """Return the lanes of which a position says that there is something behind it.
+
+        However long such a lane has sent nothing, it is not idle: it waits for its turn. The answer must
+        follow from the position, so that it is the same for a batch that is planned again.
         """
         return ()
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from penstock.errors import SettingError
+from penstock.local_paths import local_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -18,7 +19,7 @@ def home() -> Path:
     True
     """
     configured = os.environ.get("PENSTOCK_HOME")
-    return Path(configured).absolute() if configured else Path.home() / ".penstock"
+    return local_path("PENSTOCK_HOME", configured) if configured else Path.home() / ".penstock"
 
 
 def log_folder(name: str, root: str | Path | None = None) -> Path:
@@ -32,12 +33,12 @@ def log_folder(name: str, root: str | Path | None = None) -> Path:
             f"{name!r} cannot name a log: use 1 to 200 letters, digits, '.', '_' or '-', "
             "beginning with a letter or digit and without '..'"
         )
-    return (home() if root is None else Path(root).absolute()) / "logs" / name
+    return (home() if root is None else local_path("root", root)) / "logs" / name
 
 
 def log_names(root: str | Path | None = None) -> list[str]:
     """The names of the logs below ``root``, which is ``home()`` unless given, in order."""
-    folder = (home() if root is None else Path(root).absolute()) / "logs"
+    folder = (home() if root is None else local_path("root", root)) / "logs"
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:

@@ -176,6 +176,26 @@ CONNECTORS = [
         ("FileSink: compression is one of 'zstd', 'snappy', 'gzip', 'none', not 'rar'",),
     ),
     Row(
+        "file-sink-address",
+        'ps.FileSink("s3a://bucket/out")',
+        ("FileSink: folder takes a path of a file system that is mounted here, not s3a://bucket/out",),
+    ),
+    Row(
+        "file-source-address",
+        'ps.FileSource("hdfs://host/in")',
+        ("FileSource: folder takes a path of a file system that is mounted here, not hdfs://host/in",),
+    ),
+    Row(
+        "log-root-address",
+        'ps.LogSource("in", root="gs://bucket")',
+        ("root takes a path of a file system that is mounted here, not gs://bucket",),
+    ),
+    Row(
+        "staging-address",
+        'ps.ForeachBatchSink(print, folder="abfss://box@host/dir")',
+        ("folder takes a path of a file system that is mounted here, not abfss://box@host/dir",),
+    ),
+    Row(
         "http-sink-scheme",
         'ps.HttpSink("file:///etc/passwd")',
         ("HttpSink: url takes an address that begins with http:// or https://",),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.connect.foreach_batch import ForeachBatchSink
+from penstock.connect.staged import BatchNumber
 from penstock.errors import FolderError, SettingError, UnstorableValueError
 from penstock.graph.ends import WriteContext
 from penstock.record import Record
@@ -48,6 +49,26 @@ def test_a_batch_is_one_call_and_a_crash_repeats_it(tmp_path: Path) -> None:
     sink.commit(7, receipts)
     assert len(calls) == 3, "it has returned: never again"
     assert os.listdir(tmp_path) == []
+
+
+def test_a_number_that_comes_again_with_other_records_has_another_id(tmp_path: Path) -> None:
+    """As after a start from scratch: who remembers numbers would leave records out."""
+    applied: dict[str, list[Any]] = {}
+
+    def save(batch: BatchNumber, records: list[Record]) -> None:
+        applied.setdefault(batch.id, [record.value for record in records])
+        raise OSError("killed")
+
+    sink = ForeachBatchSink(save, folder=tmp_path)
+    for values, task in (([1, 2], "one-run"), ([3], "another-run")):
+        writer = sink.writer(WriteContext("my job", "out", 0, task))
+        sink.prepare()
+        writer.write([Record(None, value) for value in values])
+        receipts = [writer.finish()]
+        for _ in range(2):
+            with pytest.raises(OSError, match="killed"):
+                sink.commit(0, receipts)
+    assert applied == {"my%20job/out/0/one-run": [1, 2], "my%20job/out/0/another-run": [3]}
 
 
 def test_a_crash_while_files_are_removed_repeats_nothing(
