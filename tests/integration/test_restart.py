@@ -218,10 +218,20 @@ def test_a_lost_checkpoint_heals_from_the_ledger(home: Path, spark: Engine) -> N
     shutil.rmtree(checkpoint)
     _append("in", *((n % 3, 1) for n in range(30)))
     spark.run(job(7))
+    offsets = checkpoint / "offsets"
+    newest = max(offsets.iterdir(), key=lambda path: int(path.name) if path.name.isdigit() else -1)
+    newest.unlink()  # Spark would see two jobs at work.
+    _append("in", *((n % 3, 1) for n in range(30)))
+    spark.run(job(7))
+    shutil.rmtree(checkpoint)
+    offsets.mkdir(parents=True)
+    (offsets / ".0.1f0e.tmp").touch()  # Spark was killed while it wrote its first offset.
+    _append("in", *((n % 3, 1) for n in range(30)))
+    spark.run(job(7))
     counts: dict[Any, int] = {}
     for key, count in _read("out"):
         counts[key] = max(counts.get(key, 0), count)
-    assert counts == {0: 37, 1: 37, 2: 37}
+    assert counts == {0: 57, 1: 57, 2: 57}
     assert max(_read("out").values()) == 1, "no count was written twice"
     max((_job_folder(home) / "ledger").glob("*.json")).unlink()
     with pytest.raises(ps.IncompatibleJobError, match="files were altered"):

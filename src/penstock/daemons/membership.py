@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.cluster.documents import Assignment, Difference, Joined
@@ -202,5 +203,6 @@ class Replica:
 
 
 def drawn_for(job: Job, place: Path) -> Blueprint:
-    """Draw a job as far as coming in needs it."""
-    return draw(job, folder=place, buckets=1, sides={})
+    """Draw a job as far as coming in needs it, in a folder that was taken over and is never made anew."""
+    drawn = draw(job, folder=place, buckets=1, sides={})
+    return replace(drawn, folders=replace(drawn.folders, taken=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, isfinite
-from typing import Any
+from typing import Any, TypeGuard
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
@@ -91,7 +91,14 @@ class Gate:
         return assigner
 
     def _notice(self, vertex: int, records: list[Record]) -> None:
-        times = [ts for _, _, ts in records if isinstance(ts, int | float) and isfinite(ts)]
+        times = [ts for _, _, ts in records if _is_moment(ts)]
         if times:
             lanes = self._others.setdefault(vertex, {self.lane: -inf})
             lanes[self.lane] = max(lanes[self.lane], *times)
+
+
+def _is_moment(ts: float | None) -> TypeGuard[float]:
+    try:
+        return isinstance(ts, int | float) and isfinite(ts)
+    except OverflowError:  # A whole number beyond all floats.
+        return False

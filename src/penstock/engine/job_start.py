@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import tempfile
@@ -16,7 +15,7 @@ from penstock.connect.log_ends import LogSink
 from penstock.engine.agreement.member import Member
 from penstock.engine.blueprint import Blueprint, Folders, draw
 from penstock.engine.handle import Handle
-from penstock.engine.launch import check_continuation
+from penstock.engine.launch import check_continuation, read_structure
 from penstock.engine.ledger import Ledger
 from penstock.engine.report import Report
 from penstock.engine.runtime import Runtime
@@ -24,6 +23,7 @@ from penstock.errors import JobFailedError
 from penstock.graph.ends import Source
 from penstock.graph.job import Job
 from penstock.graph.vertex import SIDE_STREAMS
+from penstock.local_paths import local_path
 from penstock.log import home
 
 
@@ -66,7 +66,7 @@ def check_folder(job: Job, folder: Path) -> None:
     folders = Folders(str(folder))
     try:
         last = Ledger(folders.ledger).latest()
-        structure = json.loads(folders.structure.read_text())
+        structure = read_structure(folders)
     except FileNotFoundError:
         return  # Nothing has happened yet, or the folder has just been taken over.
     if last is not None:
@@ -95,7 +95,7 @@ def _job_folder(job: Job, folder: str | Path | None, fresh: bool, taken: bool) -
         finally:
             shutil.rmtree(place, ignore_errors=True)
         return
-    place = Path(folder) if folder is not None else home() / "jobs" / job.name
+    place = local_path("folder", folder) if folder is not None else home() / "jobs" / job.name
     if not taken:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o600)

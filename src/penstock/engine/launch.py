@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from penstock.engine.agreement.output import AgreedOutput
@@ -15,9 +16,10 @@ from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
 from penstock.engine.publishing import publish
 from penstock.engine.runtime import Query, Runtime
-from penstock.errors import IncompatibleJobError, connecting
+from penstock.errors import IncompatibleJobError, JobFailedError, connecting
 from penstock.graph.compatibility import obstacles
 from penstock.graph.job import Job
+from penstock.keys import VERSION
 
 
 def settle(job: Job, blueprint: Blueprint) -> Entry | None:
@@ -37,7 +39,7 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     last = given_up or last
     _check_spark(job, folders, last)
     if last is not None and folders.structure.exists():
-        check_continuation(job, json.loads(folders.structure.read_text()), folders, last)
+        check_continuation(job, read_structure(folders), folders, last)
     if given_up is not None:
         ledger.commit(given_up)
     remove_leftovers(folders, last)
@@ -65,7 +67,10 @@ def launch(job: Job, query: Query, last: Entry | None) -> None:
         # Nothing has happened yet. What a query that was stopped in its first batch has noted keeps Spark
         # from beginning again.
         shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    if last is not None and last.buckets != buckets:
+    elif not _is_whole(folders.checkpoint):
+        # The ledger says all that Spark's own files do: without them it begins where the ledger ends.
+        shutil.rmtree(folders.checkpoint, ignore_errors=True)
+    if last is not None and (last.buckets, last.keys) != (buckets, VERSION):
         last = change_buckets(folders, last, buckets)
     write_structure(job, folders)
     query.start(last)
@@ -76,6 +81,20 @@ def write_structure(job: Job, folders: Folders) -> None:
     staged = folders.structure.with_suffix(".new")
     staged.write_text(job.to_json())
     staged.replace(folders.structure)
+
+
+def read_structure(folders: Folders) -> dict[str, Any]:
+    """Return the structure of the job that ran in a folder last. Raises FileNotFoundError when none has."""
+    try:
+        structure = json.loads(folders.structure.read_text())
+    except ValueError:
+        structure = None
+    if not isinstance(structure, dict):
+        raise JobFailedError(
+            f"{folders.structure} is damaged: it does not say which job ran in {folders.root}, so nobody can"
+            " tell whether its state fits. Put the file back, or start from scratch with fresh=True (--fresh)"
+        )
+    return structure
 
 
 def check_continuation(job: Job, old: dict[str, Any], folders: Folders, last: Entry) -> None:
@@ -98,10 +117,29 @@ def _check_spark(job: Job, folders: Folders, last: Entry | None) -> None:
         )
 
 
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether Spark can go on from a checkpoint: what it has committed has an offset that can be read."""
+    try:
+        commits, offsets = (set(_numbers(checkpoint / name)) for name in ("commits", "offsets"))
+        if not offsets:
+            return False  # Spark begins anew, and only where there is nothing, not even a file half written.
+        for number in sorted(offsets)[-2:]:
+            version, *lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+            if not version.startswith("v") or len(lines) < 2 or not all(map(json.loads, lines)):
+                return False
+        return max(commits, default=-1) in {*offsets, -1}
+    except (OSError, ValueError):
+        return False
+
+
+def _numbers(folder: Path) -> list[int]:
+    return [int(name) for name in os.listdir(folder) if name.isdigit()] if folder.exists() else []
+
+
 def _committed_by_spark(folders: Folders) -> int:
     """Return the last batch that Spark's checkpoint has, by the ledger's way of counting; -1 if none."""
     commits = folders.checkpoint / "commits"
-    names = [int(name) for name in os.listdir(commits) if name.isdigit()] if commits.exists() else []
+    names = _numbers(commits)
     if not names:
         return -1
     try:

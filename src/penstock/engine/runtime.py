@@ -10,6 +10,7 @@ import pickle
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from math import inf
 from typing import Protocol
 
 from penstock.engine.batch_committer import BatchCommitter
@@ -81,11 +82,14 @@ class Query(ABC):
     def stop(self, *, let_out: bool = False) -> None:
         """Let the batch that runs end, start no other, and stop.
 
-        ``let_out`` reads nothing more either, and lets records that are on their way out before.
+        ``let_out`` reads nothing more either, and lets records that are on their way out before. A batch
+        that takes longer than a minute is cut off and repeated later; at most once it would be lost, so
+        there is no limit to the wait.
         """
         folders = self.blueprint.folders
         staged = folders.stop_request.with_suffix(".new")
-        deadline = time.monotonic() + _STOP_SECONDS
+        patience = inf if self.blueprint.guarantee == "at-most-once" else _STOP_SECONDS
+        deadline = time.monotonic() + patience
         try:
             staged.write_text(LET_OUT if let_out else "")
             staged.replace(folders.stop_request)

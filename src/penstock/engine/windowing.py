@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, isfinite, nextafter
 
+from penstock.errors import shorten
 from penstock.graph.windows import TimeWindow
 from penstock.record import Record
 
@@ -60,7 +61,7 @@ class Assigner:
                 if not low <= ts < up:  # type: ignore[operator]
                     cell, low, up = self._locate(ts)
                     into = cells.setdefault(cell, []) if cell is not None else None
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 wrong(record, timeless(ts, error))
                 low, up = inf, -inf
                 continue
@@ -107,4 +108,4 @@ def timeless(ts: object, error: Exception | None = None) -> Exception:
     """Return what is wrong with a record whose time is no time."""
     if ts is None:
         return ValueError("the record has no time, and windows of event time need one: set Record.ts")
-    return type(error or ValueError())(f"the record's time must be a number of seconds, not {ts!r}")
+    return type(error or ValueError())(f"the record's time must be a number of seconds, not {shorten(ts)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,13 +70,23 @@ _REPETITION = {
 }
 
 
+_LOCAL_REPETITION = re.compile(r"local\[\s*[^,\s]+\s*,\s*(\d+)\s*\]")
+
+
 def settings_for(job: Job, master: str | None) -> dict[str, str]:
     """Return the settings that a job needs of its session: at most once, Spark must not repeat a task either.
 
-    A local master repeats none of its own accord.
+    A local master repeats none of its own accord, and one that is told to heeds no setting.
     """
-    if job.guarantee == "at-most-once" and not is_local(master or DEFAULT_MASTER):
-        return dict(_NO_REPETITION)
+    if job.guarantee == "at-most-once":
+        told = _LOCAL_REPETITION.fullmatch(master or "")
+        if told is not None and told[1] != "1":
+            raise SettingError(
+                f"job {job.name!r} is to process each record at most once, and with the master {master} Spark"
+                f" tries a task up to {told[1]} times: leave the second number out"
+            )
+        if not is_local(master or DEFAULT_MASTER):
+            return dict(_NO_REPETITION)
     return dict(_REPETITION) if master == ACCEPTING else {}
 
 

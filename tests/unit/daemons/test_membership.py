@@ -151,6 +151,17 @@ def test_who_stands_by_and_had_strayed_drops_what_it_had(tmp_path: Path, first: 
     assert read_stray(place) is None
 
 
+def test_a_worker_that_slept_while_another_took_its_folder_makes_no_second_one(tmp_path: Path) -> None:
+    base = tmp_path / "cluster-jobs" / "job~1"
+    replica, place = _replica(tmp_path), take_over(base, Claim(2, 1))
+    take_over(base, Claim(3, 1))
+    job = ps.Job("job")
+    job.source("in", ps.MemorySource(["a"])) >> job.sink("out", ps.MemorySink())
+    with pytest.raises(SupersededError, match="another worker has taken the job over"):
+        replica.settle_in(drawn_for(job, place))
+    assert not place.exists()
+
+
 def test_the_first_founds_even_if_it_stands_by(tmp_path: Path) -> None:
     assignment = replace(ASSIGNMENT, job="job", membership=Membership(0, runs=False))
     instance = Instance("job", "n1", "h", 2, 1, "c", "/", "k", str(tmp_path), "b", assignment)

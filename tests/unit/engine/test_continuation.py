@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any
+from unittest import mock
+from zlib import crc32
 
 import pytest
 from engine_support import LocalRun
 
 import penstock as ps
+from penstock.engine import outbox
 from penstock.engine.continuation import change_buckets, mended, skipped
 from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.state import read_bucket
+from penstock.errors import JobFailedError
 from penstock.graph.compatibility import obstacles
 from penstock.keys import key_hash
+from penstock.log import Log
+from support.engines import LOCAL
+from support.running import Engine
 
 
 class Visits(ps.StatefulTask):
@@ -207,3 +216,37 @@ def test_what_waits_moves_to_other_buckets(tmp_path: Path, before: int, after: i
     going_on.end()
     # A count of two and a sum of two look alike; and one pair of each key has found its counterpart.
     assert going_on.out("out") == {(key, what): n for key in keys for what, n in ((2, 2), ("pair", 1))}
+
+
+def _counted(folder: Path, paths: list[Any], **patched: Any) -> list[tuple[Any, int]]:
+    """Count paths, after those that the same folder has seen before."""
+    log = Log.create(folder / "logs" / "in", partitions=1, exist_ok=True)
+    log.append([ps.Record(None, str(path)) for path in paths])
+    out = ps.MemorySink()
+    job = ps.Job("paths", parallelism=7)
+    source = job.source("in", ps.LogSource("in", root=folder))
+    keyed = job.task("key", lambda record: (PurePosixPath(record.value), None))
+    source >> keyed >> job.task("count", ps.Count()) >> job.sink("out", out)
+    with mock.patch.multiple(outbox, **patched) if patched else nullcontext():
+        Engine(LOCAL).run(job, folder=folder / "job")
+    return sorted((str(record.key), record.value) for record in out.records)
+
+
+def test_keys_whose_bucket_another_version_chose_are_moved(tmp_path: Path) -> None:
+    paths = [PurePosixPath(f"file-{number}") for number in range(40)]
+    _counted(tmp_path, paths, key_hash=lambda key: crc32(repr(key).encode()))
+    ledger = Ledger(tmp_path / "job" / "ledger")
+    last = ledger.latest()
+    assert last is not None
+    ledger.replace(replace(last, keys=1))
+    assert _counted(tmp_path, paths) == sorted((str(path), 2) for path in paths)
+
+
+@pytest.mark.parametrize("content", ["", '{"name": "pa', "[]", "\x00"])
+def test_a_damaged_note_of_the_job_that_ran_is_told_in_a_sentence(tmp_path: Path, content: str) -> None:
+    _counted(tmp_path, ["a"])
+    (tmp_path / "job" / "job.json").write_text(content)
+    with pytest.raises(
+        JobFailedError, match=r"job\.json is damaged: .* Put the file back, or start from scratch"
+    ):
+        _counted(tmp_path, ["a"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +230,60 @@ def test_ways_that_meet_again_before_a_window_do_not_make_each_other_late(tmp_pa
         assert run.sides["late"].records == []
         found.add(frozenset(run.out("out").items()))
     assert found == {frozenset({(("k", 8 if loop else 4), 5)})}
+
+
+@pytest.mark.parametrize(
+    "ts",
+    [10**400, -(10**5000), float("nan"), float("inf"), "noon"],
+    ids=["huge", "hugest", "nan", "inf", "text"],
+)
+def test_a_time_that_is_none_ends_in_the_errors_and_nothing_else(tmp_path: Path, ts: Any) -> None:
+    run = LocalRun(_job(ps.Count(), ps.TimeWindow(10), on_error="discard"), tmp_path)
+    run.step([ps.Record("a", 1, 1.0), ps.Record("a", 1, ts), ps.Record("a", 1, 2.0)])
+    run.end()
+    assert run.out("out") == {("a", 2): 1}
+    [failed] = [record.value for record in run.sides["errors"].records]
+    assert "time must be a number of seconds" in failed["message"]
+
+
+def test_nor_does_it_where_windows_lie_behind_a_task_with_state(tmp_path: Path) -> None:
+    job = ps.Job("behind", on_error="discard")
+    source, first = job.source("in", ps.MemorySource()), job.task("first", _Latest())
+    (
+        source
+        >> first
+        >> job.task("window", ps.Count(), window=ps.TimeWindow(10))
+        >> job.sink("out", ps.MemorySink())
+    )
+    run = LocalRun(job, tmp_path)
+    run.step([ps.Record("a", 1, 10**400), ps.Record("b", 1, 1.0)])
+    run.step([ps.Record("b", 1, 100.0)])
+    run.end()
+    assert run.out("out") == {("b", 1): 2}
+
+
+class _Latest(ps.StatefulTask):
+    def update(self, key: Any, values: Any, state: Any) -> Any:
+        return len(values), [(key, values[-1])]
+
+
+class _Files(ps.FileSource):
+    """Files, read by a run that puts records into the lanes of other sources."""
+
+    waiting: Any = None
+    expected: Any = ()
+
+
+@pytest.mark.parametrize("seconds", [1.0, 40.0])
+def test_a_lane_whose_next_file_waits_for_its_turn_is_not_idle(tmp_path: Path, seconds: float) -> None:
+    """One file a batch, and batches that take long: a lane is silent while others have their turn."""
+    (tmp_path / "in").mkdir()
+    for number, ts in enumerate([0, 1, 100, 50, 200, 60]):
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"ts": ts}) + "\n")
+    source = _Files(tmp_path / "in", "json", key=lambda _: "a", ts="ts", partitions=2, max_files_per_batch=1)
+    run = LocalRun(_job(ps.Count(), ps.TimeWindow(10)), tmp_path / "job", sources={"in": source})
+    for batch in range(6):
+        run.run({}, now=1000.0 + batch * seconds)
+    assert not run.sides["late"].records
+    run.end()
+    assert sum(record.value for record in run.sinks["out"].records) == 6

@@ -1,0 +1,49 @@
+"""A clean stop: for how long it waits for the batch that runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+import penstock as ps
+from penstock.engine import runtime
+from penstock.engine.blueprint import Blueprint, draw
+
+
+class Busy(runtime.Query):
+    """Has a batch that ends after a while, or never: then the planner answers that it has stopped."""
+
+    cut_off: bool | None = None
+
+    def _launch(self) -> None:
+        if self.blueprint.guarantee == "at-most-once":
+            Timer(0.5, self.blueprint.folders.stop_answer.touch).start()
+
+    def _is_alive(self) -> bool:
+        return True
+
+    def _end(self) -> None:
+        self.cut_off = not self.blueprint.folders.stop_answer.exists()
+
+
+def _drawn(folder: Path, guarantee: str) -> Blueprint:
+    job = ps.Job("busy")
+    job.source("in", ps.MemorySource()) >> job.sink("out", ps.MemorySink())
+    drawn = replace(draw(job, folder=folder, buckets=1, sides={}), guarantee=guarantee)
+    drawn.folders.create()
+    return drawn
+
+
+@pytest.mark.parametrize(("guarantee", "cut_off"), [("exactly-once", True), ("at-most-once", False)])
+def test_only_a_batch_that_is_repeated_may_be_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str, cut_off: bool
+) -> None:
+    """At most once nobody repeats it: a clean stop would lose what it has read."""
+    monkeypatch.setattr(runtime, "_STOP_SECONDS", 0.05)
+    query = Busy(_drawn(tmp_path, guarantee))
+    query.start(None)
+    query.stop()
+    assert query.cut_off is cut_off
