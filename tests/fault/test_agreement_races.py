@@ -105,7 +105,8 @@ def test_killed_and_paused_replicas_put_each_batch_out_once(
         assert int(after) == state, f"{name} is not the run of the plans in order"
     place = Agreement(tmp_path / "agreements" / JOB / "0").shared()
     assert place is not None
-    assert place.floor >= batches - KEPT - FORGET_EVERY
+    # Who was killed lately knows no batch before that, and forgets none until it has settled others.
+    assert place.floor >= batches - KEPT - 8 * FORGET_EVERY
     assert place.done == batches - 1
 
 
