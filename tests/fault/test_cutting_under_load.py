@@ -12,6 +12,7 @@ import pytest
 from little_job import JOB, LittleJob
 
 from penstock.engine import batch_committer, state
+from penstock.engine.sealed import write_sealed
 from penstock.errors import JobFailedError
 from penstock.log import Log, Retention, log_folder
 from penstock.record import Record
@@ -89,9 +90,9 @@ def test_every_cut_of_a_job_that_runs_is_the_work_of_whole_batches(
 
     def fail_tasks() -> None:
         # What a task that was given up has left of its state, which no entry names.
-        bucket = job.folder / "state" / "00000"
-        if bucket.exists():
-            (bucket / f"{job.batch + 1:012d}-failed.delta").write_text("failed")
+        left = job.folder / "state" / "00000" / f"{job.batch + 1:012d}-failed.delta"
+        if left.parent.exists() and not left.exists():
+            write_sealed(left, b"failed" * 10_000)
         time.sleep(0.004)
 
     cutter = Cutter(home, JOB, tmp_path / "cut")

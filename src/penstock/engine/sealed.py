@@ -11,18 +11,25 @@ from penstock.errors import JobFailedError
 
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"PENSTK01"
+UNSEALED = ".new"
+"""What the name of a file ends with as long as it is being written."""
 
 
 def write_sealed(path: Path, data: bytes) -> None:
-    """Write a new file that nobody else writes; raises JobFailedError when there is no room for it."""
+    """Write a new file that nobody else writes; raises JobFailedError when there is no room for it.
+
+    It has its name when it is whole: a snapshot may take a file that a task which was given up still writes.
+    """
     header = _HEADER.pack(_MAGIC, len(data), zlib.crc32(data))
+    unsealed = path.with_name(f"{path.name}{UNSEALED}")
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(unsealed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(header)
             file.write(data)
+        unsealed.rename(path)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        unsealed.unlink(missing_ok=True)
         raise JobFailedError(
             f"{path} cannot be written: {error.strerror}. The batch has not happened: see to the disk and"
             " start the job again"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.sealed import UNSEALED
 from penstock.engine.takeover import Claim
 from penstock.errors import PenstockError
 from penstock.log import StagedSegment, description
@@ -142,7 +143,9 @@ class _Cut:
             for file in self._list(folder):
                 made, _, rest = file.name.partition("-")
                 # Between the base and now lies the chain, and perhaps what failed attempts have left.
-                if made.isdigit() and rest and head.base_batch <= int(made) <= entry.batch:
+                if not made.isdigit() or not rest or rest.endswith(UNSEALED):
+                    continue
+                if head.base_batch <= int(made) <= entry.batch:
                     self._hold(f"{folder}/{file.name}", file.inode())
                     found += 1
             if f"{folder}/{head.file}" not in self._files or found <= head.depth:

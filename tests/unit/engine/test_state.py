@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.engine import state as state_module
+from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import BucketState, read_bucket, remove_before
 from penstock.engine.summary import StateHead
 from penstock.errors import JobFailedError
@@ -119,3 +121,19 @@ def test_a_damaged_file_is_found(tmp_path: Path, damage: str, monkeypatch: pytes
     monkeypatch.setattr(state_module, "_cache", {})
     with pytest.raises(JobFailedError, match=head.file):
         BucketState(tmp_path, 0, head)
+
+
+def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that is taken while a task writes must find all of a file or nothing."""
+    seen: list[list[str]] = []
+    fdopen = os.fdopen
+
+    def opened(*arguments: Any) -> Any:
+        seen.append(os.listdir(tmp_path))
+        return fdopen(*arguments)
+
+    monkeypatch.setattr(os, "fdopen", opened)
+    write_sealed(tmp_path / "000000000001-a.delta", b"state")
+    assert seen == [["000000000001-a.delta.new"]]
+    assert os.listdir(tmp_path) == ["000000000001-a.delta"]
+    assert read_sealed(tmp_path / "000000000001-a.delta") == b"state"
