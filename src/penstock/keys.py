@@ -126,9 +126,9 @@ def _of_datetime(key: datetime) -> int:
 def _of_time(key: time) -> int:
     offset = key.utcoffset()
     if offset is None:
-        return crc32(repr(time(key.hour, key.minute, key.second, key.microsecond)).encode())
+        return _of_shown(time(key.hour, key.minute, key.second, key.microsecond))
     since_midnight = timedelta(0, key.second, key.microsecond, 0, key.minute, key.hour)
-    return crc32(repr(since_midnight - offset).encode())
+    return _of_shown(since_midnight - offset)
 
 
 def _of_path(key: PurePath) -> int:

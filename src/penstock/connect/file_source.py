@@ -152,15 +152,11 @@ class FileSource(Source):
 
     def lanes(self, end: Position) -> Sequence[str]:
         """Return the lanes of all files that were there by then, read or not, and have something in them."""
-        files = self._found.known()[: end.get("found")]
-        dealt = (islice(files, lane, None, self.partitions) for lane in range(self.partitions))
-        return [str(lane) for lane, its_files in enumerate(dealt) if any(file.size for file in its_files)]
+        return self._filled_lanes(0, end)
 
     def unread(self, end: Position) -> Sequence[str]:
         """Return the lanes of files that were there by then, and whose turn has not come."""
-        files = self._found.known()[: end.get("found")]
-        numbers = range(end["files"], len(files))
-        return sorted({str(number % self.partitions) for number in numbers if files[number].size})
+        return self._filled_lanes(end["files"], end)
 
     def native(self, start: Position, end: Position) -> dict[str, Any] | None:
         """Return how Spark itself can read a range, as plain data; None when only Python can."""
@@ -211,6 +207,18 @@ class FileSource(Source):
         return TextFormat(
             self.format, self.key, self.ts, self.schema, self.columns, self.header, self.separator
         )
+
+    def _filled_lanes(self, first: int, end: Position) -> list[str]:
+        """Return the lanes that have something in files from a number on, of those found by a position."""
+        files = self._found.known()[first : end.get("found")]
+        dealt = (
+            (first + number, islice(files, number, None, self.partitions))
+            for number in range(self.partitions)
+        )
+        filled = {
+            number % self.partitions for number, its_files in dealt if any(file.size for file in its_files)
+        }
+        return [str(lane) for lane in sorted(filled)]
 
     def _range(self, start: Position, end: Position) -> list[FoundFile]:
         files = self._found.known()

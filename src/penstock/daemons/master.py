@@ -116,17 +116,20 @@ class Master:
     def write(self, operations: list[Operation]) -> None:
         """Write as the leader, and read it back, so that whoever asks next is told of it.
 
-        Raises ConflictError, also when another leads by now.
+        Raises ConflictError, also when another leads by now; what was written instead is read back then.
         """
         try:
             self._leadership.write(operations)
         finally:
-            for operation in operations:
-                self._mirror.doubt(operation.path)
-            with self._reading:
-                wanted = self._begun + 1  # It begins after the doubt, and will: it is woken after this.
-            self.wake()
-        if self._runs:
+            self._read_back(operations)
+
+    def _read_back(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            self._mirror.doubt(operation.path)
+        with self._reading:
+            wanted = self._begun + 1  # It begins after the doubt, and will: it is woken after this.
+        self.wake()
+        if self._runs and self.connected:
             with self._reading:
                 self._reading.wait_for(lambda: self._read >= wanted, _READ_BACK_SECONDS)
 

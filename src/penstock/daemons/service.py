@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock import __version__
 from penstock.cluster.alarms import JOB_FAILED, alarm_id
@@ -56,6 +57,12 @@ from penstock.schedule.explaining import explain_placement
 from penstock.schedule.rebalancing import rebalance
 from penstock.schedule.strategies import UnknownStrategyError, known
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TRIES = 5
+"""How many times a command is decided when something else is written each time meanwhile."""
+
 _KEPT = {"shared": "where all nodes share it", "node": "with its node"}
 
 
@@ -81,6 +88,28 @@ class LogReader(Protocol):
     def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
         """Return lines in order of time and where to go on. Raises InvalidError for a wrong cursor."""
         ...
+
+
+class _OvertakenError(RefusedError):
+    """What a command was decided on has changed before it was written."""
+
+    def __init__(self) -> None:
+        super().__init__("something else has changed at the same time: look, and try again")
+
+
+def _decided_again(
+    command: Callable[Concatenate[ClusterService, P], T],
+) -> Callable[Concatenate[ClusterService, P], T]:
+    """Decide a command again, on what is so now, when the master or somebody else wrote between the two."""
+
+    @wraps(command)
+    def decide(service: ClusterService, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(_TRIES - 1):
+            with suppress(_OvertakenError):
+                return command(service, *args, **kwargs)
+        return command(service, *args, **kwargs)
+
+    return decide
 
 
 class ClusterService:
@@ -200,6 +229,7 @@ class ClusterService:
         self._lead()
         return self._bundles.put(sha256, signature, data)
 
+    @_decided_again
     def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
         self._lead()
         name = _named(str(submission.structure.get("name", "")))
@@ -240,6 +270,7 @@ class ClusterService:
         self._check_room(spec)
         return self._change(spec, "it was submitted", again=True)
 
+    @_decided_again
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
         self._lead()
         spec = self._active(name)
@@ -269,6 +300,7 @@ class ClusterService:
         self._check_room(updated, spec)
         return self._change(updated, "its code was updated")
 
+    @_decided_again
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         self._lead()
         spec = self._active(name)
@@ -280,6 +312,7 @@ class ClusterService:
         told = "warm standby" if wanted.standby else f"k={wanted.k}"
         return self._change(replicated, f"how it is replicated was changed: {told}")
 
+    @_decided_again
     def migrate(self, name: str, node: str) -> dict[str, Any]:
         self._lead()
         spec = self._active(name)
@@ -299,6 +332,7 @@ class ClusterService:
             )
         return self._change(replace(spec, driver=node, driver_by="user"), f"it was moved to {node}")
 
+    @_decided_again
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
         self._lead()
         spec = self._active(name)
@@ -331,6 +365,7 @@ class ClusterService:
         self._check_room(scaled, spec)
         return self._change(scaled, "it was scaled")
 
+    @_decided_again
     def kill(self, name: str, drain: bool) -> dict[str, Any]:
         self._lead()
         spec = self._spec(name)
@@ -340,6 +375,7 @@ class ClusterService:
             raise RefusedError(f"job {name!r} is {self._status(name).phase}: it has ended")
         return self._change(replace(spec, wanted="ended", drain=drain), "it was killed")
 
+    @_decided_again
     def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
         self._lead()
         spec = self._spec(name)
@@ -373,6 +409,7 @@ class ClusterService:
         default = self._master.strategies.default
         return explain_placement(self._documents.jobs(), self._documents.actual(), spec.name, default=default)
 
+    @_decided_again
     def clear(self, alarm: str) -> None:
         self._lead()
         found = self._documents.one(Alarm, f"{paths.ALARMS}/{_named(alarm)}")
@@ -495,7 +532,7 @@ class ClusterService:
             self._master.write(operations)
         except ConflictError as error:
             self._lead()
-            raise RefusedError("something else has changed at the same time: look, and try again") from error
+            raise _OvertakenError from error
 
 
 def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:

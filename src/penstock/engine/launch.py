@@ -63,12 +63,9 @@ def prepare(
 def launch(job: Job, query: Query, last: Entry | None) -> None:
     """Start a query after the last batch that has happened."""
     folders, buckets = query.blueprint.folders, query.blueprint.buckets
-    if last is None:
-        # Nothing has happened yet. What a query that was stopped in its first batch has noted keeps Spark
-        # from beginning again.
-        shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    elif not _is_whole(folders.checkpoint):
-        # The ledger says all that Spark's own files do: without them it begins where the ledger ends.
+    if last is None or not _is_whole(folders.checkpoint):
+        # The ledger says all that Spark's own files do: without them Spark begins where the ledger ends. What
+        # a query that was stopped in its first batch has noted would keep it from that.
         shutil.rmtree(folders.checkpoint, ignore_errors=True)
     if last is not None and (last.buckets, last.keys) != (buckets, VERSION):
         last = change_buckets(folders, last, buckets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.engine.blueprint import Blueprint
@@ -41,16 +41,17 @@ class Positions:
 
     def lanes(self, end: Mapping[str, Position]) -> dict[str, list[str]]:
         """Return by source the lanes that have something to read up to a position."""
-        return {
-            name: list(self._ask(name, source.lanes, end[name]))
-            for name, source in self._all()
-            if name in end
-        }
+        return self._at(end, lambda source: source.lanes)
 
     def unread(self, end: Mapping[str, Position]) -> dict[str, list[str]]:
         """Return by source the lanes that are known to have something to read behind a position."""
+        return self._at(end, lambda source: source.unread)
+
+    def _at(
+        self, end: Mapping[str, Position], question: Callable[[Source], Callable[[Position], Sequence[str]]]
+    ) -> dict[str, list[str]]:
         return {
-            name: list(self._ask(name, source.unread, end[name]))
+            name: list(self._ask(name, question(source), end[name]))
             for name, source in self._all()
             if name in end
         }

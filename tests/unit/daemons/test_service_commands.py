@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.codec import encode
+from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Create, Put
+from penstock.coord.store import Create, Operation, Put
 from penstock.daemons.interface import RefusedError, Submission
 from penstock.daemons.master import Master
 from penstock.daemons.service import ClusterService
+
+
+class _ContestedStore(MemoryStore):
+    """A store in which somebody else may write just before."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryEnsemble())
+        self.overtake: Callable[[Sequence[Operation]], None] = lambda operations: None
+
+    def transact(self, operations: Sequence[Operation]) -> None:
+        self.overtake(operations)
+        super().transact(operations)
 
 
 class _Leader:
     """A leader and a job that has ended with revision 4."""
 
     def __init__(self) -> None:
-        self.master = Master(MemoryStore(MemoryEnsemble()), MasterInfo("m1", "", 1, 0.0, ""))
+        self.store = _ContestedStore()
+        self.master = Master(self.store, MasterInfo("m1", "", 1, 0.0, ""))
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), lambda: 1.0)
         self.look()
         ended = JobStatus("ENDED", "it was killed", 0.0, 4)
@@ -75,6 +92,44 @@ def test_what_is_granted_because_a_job_runs_is_refused_when_it_has_just_failed()
     with pytest.raises(RefusedError, match="at the same time"):
         leader.service.update("job", Submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
     assert leader.spec.bundle == "a" * 64
+
+
+@pytest.mark.parametrize(("times", "granted"), [(1, True), (4, True), (5, False)])
+def test_a_command_is_decided_again_when_the_master_wrote_meanwhile(times: int, granted: bool) -> None:
+    """As when a worker that dies all the time is killed: its status changes every few moments."""
+    leader = _Leader()
+    leader.service.resubmit("job", fresh=False)
+    leader.look()
+    overtaken = 0
+
+    def change_status(operations: Sequence[Operation]) -> None:
+        nonlocal overtaken
+        asked = any(isinstance(put, Put) and put.path == f"{paths.JOBS}/job" for put in operations)
+        if asked and overtaken < times:
+            overtaken += 1
+            known = leader.store.get(f"{paths.STATUS}/job")
+            assert known is not None
+            status = replace(decode(JobStatus, known.data), reason=f"its worker has died {overtaken} times")
+            leader.store.set(f"{paths.STATUS}/job", encode(status))
+
+    leader.store.overtake = change_status
+    stop = threading.Event()
+    runs = threading.Thread(target=leader.master.run, args=(stop,))
+    runs.start()
+    try:
+        if granted:
+            leader.service.kill("job", drain=False)
+        else:
+            with pytest.raises(RefusedError, match="at the same time"):
+                leader.service.kill("job", drain=False)
+    finally:
+        stop.set()
+        leader.master.wake()
+        runs.join()
+    assert overtaken == times
+    wanted = leader.store.get(f"{paths.JOBS}/job")
+    assert wanted is not None
+    assert decode(JobSpec, wanted.data).wanted == ("ended" if granted else "running")
 
 
 def test_what_is_being_drained_can_be_ended_at_once_but_not_twice() -> None:
