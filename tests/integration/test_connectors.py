@@ -17,6 +17,7 @@ import pytest
 
 import penstock as ps
 from support.engines import each_on
+from support.left_staged import left_staged
 from support.running import Engine
 from support.waiting import DEADLINE, eventually
 
@@ -100,7 +101,7 @@ def test_files_to_files(tmp_path: Path, format: str, engine: Engine) -> None:
     report = engine.run(job(), until="drained")
     assert report.records_in == 1000
     assert _written(out) == Counter((f"u{n % 7}", 2 * n) for n in range(1500))
-    assert list((out / ".penstock-staging").iterdir()) == []
+    assert left_staged(out / ".penstock-staging") == []
 
 
 def test_what_cannot_be_read_or_written_goes_to_the_errors(tmp_path: Path, engine: Engine) -> None:

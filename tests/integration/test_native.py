@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from support.left_staged import left_staged
 from support.running import MASTER
 
 pytestmark = pytest.mark.usefixtures("spark_says")
@@ -320,7 +321,7 @@ def test_files_go_through_spark_alone(tmp_path: Path, native: bool) -> None:
     assert report.batches == 3
     assert (report.records_in, report.records_out) == (50, 25)
     assert (report.vertices["even"].records_in, report.vertices["even"].records_out) == (50, 25)
-    assert list((tmp_path / "out" / ".penstock-staging").iterdir()) == []
+    assert left_staged(tmp_path / "out" / ".penstock-staging") == []
     write_files(tmp_path / "more", 1, rows=2, native=native)
     (file,) = (tmp_path / "more").iterdir()
     file.rename(tmp_path / "in" / f"900{file.suffix}")

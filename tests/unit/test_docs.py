@@ -57,6 +57,44 @@ def test_every_link_leads_to_something_that_exists(page: Path) -> None:
     assert wrong == []
 
 
+_TEST = re.compile(r"\btests/[\w/]+\.py(?:::(\w+))?")
+_BENCHMARK = re.compile(r"\bbenchmarks/(\w+)\.py|python -m benchmarks(?: --only |\.)(\w+)")
+CLAIMING = [ROOT / "README.md", *sorted((DOCS / "explanation").glob("*.md"))]
+"""Pages that say what Penstock does, and how well, and not how it is used."""
+
+
+def _named(text: str) -> Iterator[tuple[Path, str]]:
+    """Return the files of tests and benchmarks that a text names, each with a function if it names one."""
+    for match in _TEST.finditer(text):
+        yield ROOT / match[0].partition("::")[0], match[1] or ""
+    for match in _BENCHMARK.finditer(text):
+        yield ROOT / "benchmarks" / f"{match[1] or match[2]}.py", ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_test_and_benchmark_that_is_named_exists(page: Path) -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}::{function}"
+        for file, function in _named(page.read_text())
+        if not file.exists() or f"def {function}" not in file.read_text()
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", CLAIMING, ids=_name)
+def test_what_is_claimed_can_be_looked_up(page: Path) -> None:
+    assert list(_named(page.read_text())), "the page names no test and no benchmark"
+
+
+def test_each_point_of_what_it_adds_to_spark_names_what_shows_it() -> None:
+    section = (
+        (ROOT / "README.md").read_text().partition("## What it adds to Spark\n")[2].partition("\n## ")[0]
+    )
+    points = [f"- {point}" for point in section.split("\n- ")[1:]]
+    assert len(points) > 5
+    assert [point for point in points if not list(_named(point))] == []
+
+
 def test_the_index_has_every_page() -> None:
     index = DOCS / "index.md"
     linked = {(DOCS / link.partition("#")[0]).resolve() for link in _LINK.findall(_prose(index))}

@@ -78,7 +78,7 @@ class DatabaseSink(Sink):
         self.retries = retries
         self._placeholders = Placeholders(insert)
         self._batches = BatchTable(batches, self._placeholders)
-        self._staging = Staging(folder)
+        self._staging = Staging("DatabaseSink", folder)
         self._sleep, self._chance, self._clock = sleep, chance, clock
 
     def prepare(self) -> None:
@@ -101,7 +101,9 @@ class DatabaseSink(Sink):
                 raise self._told(applied, failure, attempt + 1)
             self._sleep(self._pause(attempt))
             attempt += 1
+        # The database is where it is written down that the batch is out.
         self._staging.discard(receipts)
+        self._staging.tidy(receipts)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove rows that will not be inserted."""

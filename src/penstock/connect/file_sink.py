@@ -2,7 +2,8 @@
 
 Writers fill hidden files in the folder's staging; a receipt says which of them get which names, and the
 commit renames them. A name holds the batch and what no other writer has, so a name is never given twice,
-and a commit that is repeated finds its work done.
+and a commit that is repeated finds its work done. A mark in the staging says of a batch that all its files
+have had their names, since whoever reads the folder may have taken them away.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from penstock.columns import Columns
 from penstock.connect import checking
 from penstock.connect.declared import read_schema, write_schema
 from penstock.connect.file_writers import FileWriter, JsonFile, ParquetRows
+from penstock.connect.staged_files import DONE, Marks, folder_of, lost
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
 from penstock.local_paths import local_path
@@ -27,8 +29,10 @@ STAGING = ".penstock-staging"
 
 _FORMATS = ("parquet", "json")
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
-_ABANDONED = 30 * 24 * 3600.0
-"""Seconds after which a staged file is the leftover of a crash."""
+_PATIENCE = 5.0
+"""Seconds for which a process waits for another that gives the files of the same batch their names."""
+
+_PAUSE = 0.01
 
 
 class FileSink(Sink):
@@ -70,21 +74,14 @@ class FileSink(Sink):
         self.max_records_per_file = max_records_per_file
         self.compression = compression
         self.sync = sync
+        self._marks = Marks()
 
-    def prepare(self, now: float | None = None) -> None:
-        """Make the folder, and remove what crashes have left in its staging long ago."""
-        staging = self.folder / STAGING
+    def prepare(self) -> None:
+        """Make the folder."""
         try:
-            staging.mkdir(parents=True, exist_ok=True)
+            (self.folder / STAGING).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingError(f"FileSink: {self.folder} cannot be written: {error.strerror}") from None
-        limit = (time.time() if now is None else now) - _ABANDONED
-        for path in sorted(staging.rglob("*")):
-            try:
-                if path.is_file() and path.stat().st_mtime < limit:
-                    path.unlink()
-            except FileNotFoundError:
-                continue  # its owner was faster
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write staged files."""
@@ -92,17 +89,37 @@ class FileSink(Sink):
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
         """Give the files of a batch their names, those that have them not yet."""
+        mark = self._mark(receipts)
         for receipt in receipts:
             for staged, final in receipt["files"]:
                 try:
                     (self.folder / STAGING / staged).rename(self.folder / final)
                 except FileNotFoundError:
-                    # An interrupted commit has renamed it. It need not be here any more: whoever reads the
-                    # folder may take files away.
-                    if not self.folder.exists():
-                        raise FolderError(f"the folder {self.folder} is gone: put it back") from None
+                    self._check_renamed(staged, final, mark)
         if self.sync:
             sync(self.folder)
+        if mark is not None:
+            self._marks.make(mark)
+
+    def _mark(self, receipts: Sequence[Receipt]) -> Path | None:
+        """Return the mark of a batch. Version 0.1.0 made none: what was gone counted as renamed."""
+        if "job" not in receipts[0]:
+            return None
+        _, final = receipts[0]["files"][0]
+        return self.folder / STAGING / folder_of(receipts[0]["job"]) / f"{final}{DONE}"
+
+    def _check_renamed(self, staged: str, final: str, mark: Path | None) -> None:
+        """See that a staged file is gone because it has got its name, here or by another process."""
+        if not self.folder.exists():
+            raise FolderError(f"the folder {self.folder} is gone: put it back")
+        if mark is None:
+            return
+        deadline = time.monotonic() + _PATIENCE
+        while not (mark.exists() or (self.folder / final).exists()):
+            # Another replica may have renamed it, somebody taken it away, and the mark be still to come.
+            if time.monotonic() > deadline:
+                raise lost(self.folder / STAGING / staged, mark)
+            time.sleep(_PAUSE)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove staged files that will get no name."""
@@ -120,11 +137,11 @@ class FileSink(Sink):
             "ts_column": self.ts_column,
         }
 
-    def native_target(self) -> dict[str, Any]:
+    def native_target(self, job: str) -> dict[str, Any]:
         """Return where and how Spark itself can write a result, as plain data; then :meth:`adopt` it."""
         return {
             "format": self.format,
-            "staging": str(self.folder / STAGING),
+            "staging": str(self.folder / STAGING / folder_of(job)),
             "folder": str(self.folder),
             "compression": self.compression,
             "schema": None if self.schema is None else write_schema(self.schema),
@@ -132,7 +149,7 @@ class FileSink(Sink):
             "ts_column": self.ts_column,
         }
 
-    def adopt(self, batch: int, task: str, files: Sequence[str | Path]) -> Receipt | None:
+    def adopt(self, job: str, batch: int, task: str, files: Sequence[str | Path]) -> Receipt | None:
         """Return the receipt of files that somebody else has written into the staging folder."""
         staging, unique = self.folder / STAGING, f"{task}-{uuid4().hex[:8]}"
         named: list[list[str]] = []
@@ -145,7 +162,7 @@ class FileSink(Sink):
                     f"FileSink: {path} is not in {staging}, so it cannot become part of a batch"
                 )
             named.append([str(path.relative_to(staging)), self.final_name(batch, unique, len(named))])
-        return {"files": named} if named else None
+        return {"job": job, "files": named} if named else None
 
     def final_name(self, batch: int, unique: str, number: int) -> str:
         """Return the name of a file of a batch."""
@@ -177,12 +194,13 @@ class _FileSinkWriter(SinkWriter):
 
     def finish(self) -> Receipt | None:
         self._close()
-        return {"files": self._files} if self._files else None
+        return {"job": self._context.job, "files": self._files} if self._files else None
 
     def _next_file(self) -> FileWriter:
         sink, context = self._sink, self._context
         final = sink.final_name(context.batch, self._unique, len(self._files))
-        path = sink.folder / STAGING / final
+        path = sink.folder / STAGING / folder_of(context.job) / final
+        path.parent.mkdir(exist_ok=True)
         if sink.format == "json":
             return JsonFile(path, sink.key_column, sink.ts_column, context.reject)
         return ParquetRows(
@@ -194,7 +212,7 @@ class _FileSinkWriter(SinkWriter):
             return
         file, self._open = self._open, None
         if file.close(sync=self._sink.sync):
-            self._files.append([file.path.name, file.path.name])
+            self._files.append([f"{folder_of(self._context.job)}/{file.path.name}", file.path.name])
 
 
 def _part(records: list[Record] | Columns, start: int, count: int) -> list[Record] | Columns:

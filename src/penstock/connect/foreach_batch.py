@@ -29,7 +29,7 @@ class ForeachBatchSink(Sink):
     ) -> None:
         checking.function("ForeachBatchSink", "function", function, optional=False)
         self.function: Callable[[BatchNumber, list[Record]], Any] | None = function
-        self._staging = Staging(folder)
+        self._staging = Staging("ForeachBatchSink", folder)
 
     def prepare(self) -> None:
         """Make the folder in which records wait."""

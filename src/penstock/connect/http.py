@@ -71,7 +71,7 @@ class HttpSink(Sink):
         self.timeout = timeout
         self.headers = _checked_headers({**(headers or {}), idempotency_header: ""})
         self.idempotency_header = idempotency_header
-        self._staging = Staging(folder)
+        self._staging = Staging("HttpSink", folder)
         self._sleep, self._chance = sleep, chance
 
     def prepare(self) -> None:
@@ -85,6 +85,7 @@ class HttpSink(Sink):
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
         """Post a batch, unless all of it has been posted."""
         self._staging.once(receipts, lambda records: self._post_all(batch, receipts, records))
+        self._halved_file(receipts).unlink(missing_ok=True)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove what will not be posted."""
@@ -99,11 +100,14 @@ class HttpSink(Sink):
         # ever, whatever size of requests is asked for meanwhile.
         size = receipts[0].get("chunk", self.batch_size)
         id = BatchNumber(batch, receipts).id
-        halved = _Halved(self._staging.beside(receipts, ".halved"))
+        halved = _Halved(self._halved_file(receipts))
         number = 0
         while chunk := list(islice(records, size)):
             self._post_chunk(receipts[0], f"{id}/{number}", chunk, halved)
             number += 1
+
+    def _halved_file(self, receipts: Sequence[Receipt]) -> Path:
+        return self._staging.beside(receipts, ".halved")
 
     def _post_chunk(self, receipt: Receipt, key: str, chunk: list[Record], halved: _Halved) -> None:
         """Post records under a key, or halves of them under two others if they are too large."""
@@ -185,13 +189,13 @@ class _Halved:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._keys = file.read_text().splitlines() if file.exists() else []
+        self._keys = dict.fromkeys(file.read_text().splitlines() if file.exists() else ())
 
     def __contains__(self, key: str) -> bool:
         return key in self._keys
 
     def add(self, key: str) -> None:
-        self._keys.append(key)
+        self._keys[key] = None
         write_private(self._file, "".join(f"{one}\n" for one in self._keys))
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect import checking
+from penstock.connect.staged_files import ABANDONED
 from penstock.connect.storable import storable
 from penstock.errors import LogError, UnstorableValueError, shorten
-from penstock.graph.ends import Position, Receipt, Reject, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.log import Log, StagedSegment, home, log_folder, tagged
 from penstock.log.routing import partition_of
 from penstock.record import Record
@@ -20,10 +21,6 @@ _SEGMENT = 200_000
 
 _REMEMBERED = 100_000
 """How many keys a writer knows the partition of: a look-up costs a third of a hash."""
-
-_ABANDONED = 30 * 24 * 3600.0
-"""Seconds after which a segment that nobody has published is the leftover of a crash."""
-
 
 _ID = "id"
 """The entry of a position that says which log it belongs to; all others are partitions."""
@@ -201,20 +198,23 @@ class LogSink(_NamedLog, Sink):
         self.lenient = lenient
         """Store the representation of a value that has no form in a log, instead of failing."""
         self.holdable = not lenient
+        self._tidy = False
 
     def prepare(self) -> None:
         """Create the log unless there is one."""
-        log = Log.create(self.folder, partitions=self.partitions, exist_ok=True)
-        log.discard_staged(_ABANDONED)
+        Log.create(self.folder, partitions=self.partitions, exist_ok=True)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write segments that nobody sees yet."""
-        return _LogWriter(self.log, self.lenient, context.reject)
+        return _LogWriter(self.log, self.lenient, context)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
         """Publish the segments of a batch, those that are not published yet."""
         for receipt in receipts:
             self.log.publish(_segments(receipt), receipt["since"])
+        if not self._tidy and "job" in receipts[0]:
+            self.log.discard_staged(ABANDONED, owner=receipts[0]["job"])
+            self._tidy = True
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove segments that will not be published."""
@@ -238,10 +238,11 @@ def _storable(value: Any) -> Any:
 
 
 class _LogWriter(SinkWriter):
-    def __init__(self, log: Log, lenient: bool, reject: Reject | None) -> None:
+    def __init__(self, log: Log, lenient: bool, context: WriteContext) -> None:
         self._log = log
         self._lenient = lenient
-        self._reject = reject
+        self._job = context.job
+        self._reject = context.reject
         self._since = log.ends()
         self._waiting: list[list[Record]] = [[] for _ in range(log.partitions)]
         self._staged: list[StagedSegment] = []
@@ -284,7 +285,8 @@ class _LogWriter(SinkWriter):
                 self._seal(partition)
         if not self._staged:
             return None
-        return {"segments": [segment.to_json() for segment in self._staged], "since": self._since}
+        segments = [segment.to_json() for segment in self._staged]
+        return {"job": self._job, "segments": segments, "since": self._since}
 
     def _seal(self, partition: int) -> None:
         records = self._waiting[partition]
@@ -298,7 +300,7 @@ class _LogWriter(SinkWriter):
 
     def _stage(self, partition: int, records: list[Record]) -> None:
         try:
-            staged = self._log.stage(partition, records)
+            staged = self._log.stage(partition, records, owner=self._job)
         except UnstorableValueError:
             if self._lenient:
                 records = [Record(_storable(key), _storable(value), ts) for key, value, ts in records]
@@ -308,5 +310,5 @@ class _LogWriter(SinkWriter):
                 raise
             if not records:
                 return
-            staged = self._log.stage(partition, records)
+            staged = self._log.stage(partition, records, owner=self._job)
         self._staged.append(staged)

@@ -1,8 +1,8 @@
 """Records that wait in sealed files until the driver has handed them to somebody else's hands.
 
 A receipt names the files, so that a call which a crash interrupted is repeated with the same records. When
-the call has succeeded a mark is made, then the files are removed, then the mark: at each moment it can be
-told whether the batch still has to be handed over.
+the call has succeeded a mark is made, then the files are removed: at each moment it can be told whether the
+batch still has to be handed over.
 
 Replicas of a job may come to the same batch at the same time. One of them hands it over while others wait,
 by a lock that the kernel takes from a process that dies. It does not take it from one that is stopped, and
@@ -17,11 +17,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
+from penstock.connect.staged_files import DONE, STAGED, Marks, folder_of, lost
 from penstock.connect.storable import storable
 from penstock.errors import FolderError, UnstorableValueError
 from penstock.graph.ends import Receipt, SinkWriter, WriteContext
@@ -35,12 +37,6 @@ from penstock.record import Record
 _SEGMENT = 100_000
 """How many records a file holds."""
 
-_ABANDONED = 30 * 24 * 3600.0
-"""Seconds after which a file that no batch has named is the leftover of a crash."""
-
-_SUFFIXES = (".seg", ".done", ".halved")
-"""Records, the mark that they are handed over, and which of them were too many for one request."""
-
 _PATIENCE = 30.0
 """Seconds for which a process waits for another that hands the same batch over."""
 
@@ -48,26 +44,20 @@ _PAUSE = 0.01
 
 
 class Staging:
-    """A folder of sealed files, ``staged`` below Penstock's home by default."""
+    """A folder of sealed files, an option of a ``sink``: ``staged`` below Penstock's home by default."""
 
-    def __init__(self, folder: str | Path | None) -> None:
-        self._folder = None if folder is None else local_path("folder", folder)
+    def __init__(self, sink: str, folder: str | Path | None) -> None:
+        self._folder = None if folder is None else local_path(f"{sink}: folder", folder)
+        self._marks = Marks()
 
     @property
     def folder(self) -> Path:
         """Where the files are."""
-        return self._folder or home() / "staged"
+        return self._folder or home() / STAGED
 
-    def prepare(self, now: float | None = None) -> None:
-        """Make the folder, and remove what crashes have left in it long ago."""
+    def prepare(self) -> None:
+        """Make the folder."""
         make_folder(self.folder)
-        limit = (time.time() if now is None else now) - _ABANDONED
-        for path in sorted(self.folder.iterdir()):
-            try:
-                if path.suffix in _SUFFIXES and path.stat().st_mtime < limit:
-                    path.unlink()
-            except FileNotFoundError:
-                continue  # its owner was faster
 
     def once(
         self,
@@ -78,24 +68,30 @@ class Staging:
     ) -> None:
         """Hand the records of a batch over, unless that has been done; then remove them.
 
-        While another process does it, this one waits, and after ``patience`` seconds does it too.
+        While another process does it, this one waits, and after ``patience`` seconds does it too. Raises
+        FolderError when nobody can tell whether it has been done.
         """
-        paths = self.paths(receipts)
-        mark = self.beside(receipts, ".done")
-        with _turn(paths[0], patience):
-            if not _handed_over(paths, mark):
+        batch = _Batch(self.paths(receipts), self.beside(receipts, DONE), receipts[0].get("marked", False))
+        with _turn(batch.paths[0], patience):
+            if not batch.is_handed_over():
                 try:
-                    hand_over(_records(paths, mark))
+                    hand_over(batch.records())
                 except _TakenError:
                     return  # by another process, meanwhile: it removes them too
-                os.close(os.open(mark, os.O_CREAT | os.O_CLOEXEC, 0o600))
-            for path in (*paths, self.beside(receipts, ".halved"), mark):
-                path.unlink(missing_ok=True)
+                self._marks.make(batch.mark)
+            self.discard(receipts)
+            if not batch.marked:
+                batch.mark.unlink(missing_ok=True)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
-        """Remove records that nobody will get."""
+        """Remove records that nobody will get, or everybody has got."""
         for path in self.paths(receipts):
             path.unlink(missing_ok=True)
+
+    def tidy(self, receipts: Sequence[Receipt]) -> None:
+        """Remove what crashes have left long ago of the job that the receipts are of."""
+        if receipts[0].get("marked"):
+            self._marks.tidy(self.paths(receipts)[0].parent)
 
     def beside(self, receipts: Sequence[Receipt], suffix: str) -> Path:
         """Return a file that belongs to a batch."""
@@ -107,7 +103,7 @@ class Staging:
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker's environment need not be the driver's: where the files are is settled here.
-        return {"_folder": self.folder}
+        return {"_folder": self.folder, "_marks": self._marks}
 
 
 class BatchNumber(int):
@@ -157,25 +153,35 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _handed_over(paths: list[Path], mark: Path) -> bool:
-    """Whether a batch has been handed over; raises when it has not and files of it are lost."""
-    # The mark is removed after the files, so it is looked for before them.
-    if mark.exists():
+@dataclass(frozen=True)
+class _Batch:
+    """The files of a batch, and what is made when it has been handed over."""
+
+    paths: list[Path]
+    mark: Path
+    marked: bool
+    """Whether the mark stays. Version 0.1.0 removed it after the files: nothing left meant handed over."""
+
+    def is_handed_over(self) -> bool:
+        """Whether it has been; raises FolderError when it has not and files of it are lost."""
+        if self.mark.exists():
+            return True
+        gone = [path for path in self.paths if not path.exists()]
+        if not gone or self.mark.exists():  # It may have been handed over between the two looks.
+            return bool(gone)
+        if self.marked or len(gone) < len(self.paths):
+            raise lost(gone[0], self.mark)
         return True
-    lost = [path for path in paths if not path.exists()]
-    if lost and len(lost) < len(paths) and not mark.exists():
-        raise FolderError(f"{lost[0]} is gone, and with it records that no sink has got yet: put it back")
-    return bool(lost)
 
-
-def _records(paths: list[Path], mark: Path) -> Iterator[Record]:
-    for path in paths:
-        try:
-            yield from staged_records(path)
-        except FileNotFoundError:
-            if _handed_over(paths, mark):
-                raise _TakenError from None
-            raise
+    def records(self) -> Iterator[Record]:
+        """Return the records; raises _TakenError when another process removes them meanwhile."""
+        for path in self.paths:
+            try:
+                yield from staged_records(path)
+            except FileNotFoundError:
+                if self.is_handed_over():
+                    raise _TakenError from None
+                raise
 
 
 def staged_records(path: Path) -> Iterator[Record]:
@@ -195,7 +201,7 @@ class StagingWriter(SinkWriter):
         self._folder = folder
         self._context = context
         # Not the task: a job may have two such sinks, and a Spark task may write to both.
-        self._name = f"{context.batch:012d}-{uuid4().hex}"
+        self._name = f"{folder_of(context.job)}/{context.batch:012d}-{uuid4().hex}"
         self._waiting: list[Record] = []
         self._files: list[str] = []
 
@@ -211,7 +217,13 @@ class StagingWriter(SinkWriter):
         if not self._files:
             return None
         context = self._context
-        return {"job": context.job, "vertex": context.vertex, "task": context.task, "files": self._files}
+        return {
+            "job": context.job,
+            "vertex": context.vertex,
+            "task": context.task,
+            "files": self._files,
+            "marked": True,
+        }
 
     def _seal(self) -> None:
         records, self._waiting = self._waiting, []
@@ -224,5 +236,7 @@ class StagingWriter(SinkWriter):
             sealed = seal(os.urandom(16), records) if records else None
         if sealed is not None:
             name = f"{self._name}-{len(self._files):04d}.seg"
-            write(self._folder / name, sealed, sync=False)
+            path = self._folder / name
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            write(path, sealed, sync=False)
             self._files.append(name)

@@ -43,7 +43,7 @@ class BatchCommitter:
     def __init__(self, blueprint: Blueprint, before: BatchCommitter | None = None) -> None:
         self.blueprint = blueprint
         self.last: Entry | None = None
-        """The last batch that has happened."""
+        """The last batch that has happened, and whose output is out."""
         self.ended_at = 0.0
         """When the last batch ended, by the monotonic clock."""
         self._ledger = Ledger(blueprint.folders.ledger)
@@ -88,6 +88,11 @@ class BatchCommitter:
         with self.changed:
             self.report.add(self._names, self._kinds, summary, self.ended_at - started)
             self.changed.notify_all()
+
+    def end(self) -> None:
+        """Note how far the output is out: a job that goes on from there may have other sinks."""
+        if self.last is not None:
+            self._ledger.note_published(self.last.batch)
 
     def _still_incomplete(self, error: IncompleteBatchError, attempts: int) -> JobFailedError:
         if attempts == 1:

@@ -17,7 +17,7 @@ from penstock.engine.positions import Positions
 from penstock.engine.publishing import publish
 from penstock.engine.runtime import Query, Runtime
 from penstock.errors import IncompatibleJobError, JobFailedError, connecting
-from penstock.graph.compatibility import obstacles
+from penstock.graph.compatibility import obstacles, other_sinks
 from penstock.graph.job import Job
 from penstock.keys import VERSION
 
@@ -39,7 +39,9 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     last = given_up or last
     _check_spark(job, folders, last)
     if last is not None and folders.structure.exists():
-        check_continuation(job, read_structure(folders), folders, last)
+        structure = read_structure(folders)
+        check_continuation(job, structure, folders, last)
+        last = _without_other_sinks(job, structure, folders, last, ledger)
     if given_up is not None:
         ledger.commit(given_up)
     remove_leftovers(folders, last)
@@ -47,6 +49,8 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
         AgreedOutput(blueprint).resume(last)
     elif last is not None:
         publish(blueprint, last.batch, last.receipts)
+    if last is not None:
+        ledger.note_published(last.batch)
     for name, sink in blueprint.sinks.items():
         with connecting(blueprint.job, name):
             sink.prepare()
@@ -103,6 +107,26 @@ def check_continuation(job: Job, old: dict[str, Any], folders: Folders, last: En
             f"job {job.name!r} cannot go on from {folders.root}:{reasons}\n"
             "Undo the change, give the job another name, or start from scratch with fresh=True (--fresh)"
         )
+
+
+def _without_other_sinks(
+    job: Job, old: dict[str, Any], folders: Folders, last: Entry, ledger: Ledger
+) -> Entry:
+    """Return the last batch without output for sinks that are others now: it is out.
+
+    Raises IncompatibleJobError when it may not be, and would have no way out any more.
+    """
+    others = other_sinks(old, job.to_dict())
+    found = [others[name] for name, receipts in sorted(last.receipts.items()) if receipts and name in others]
+    if found and not ledger.is_published(last.batch):
+        reasons = "".join(f"\n  - {reason}" for reason in found)
+        raise IncompatibleJobError(
+            f"job {job.name!r} cannot go on from {folders.root}: its last run ended while the output of batch"
+            f" {last.batch} was brought out, or right after that, and{reasons}\n"
+            "Start the job as it was, stop it, and change it then; or start from scratch with fresh=True"
+            " (--fresh)"
+        )
+    return replace(last, receipts={n: receipts for n, receipts in last.receipts.items() if n not in others})
 
 
 def _check_spark(job: Job, folders: Folders, last: Entry | None) -> None:

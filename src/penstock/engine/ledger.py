@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from uuid import uuid4
 from penstock.engine.summary import StateHead
 from penstock.errors import JobFailedError, SupersededError
 from penstock.keys import VERSION as KEYS_VERSION
+from penstock.private_files import write_private
 
 VERSION = 1
 
@@ -131,10 +133,26 @@ class Ledger:
         fields = self._read(self._intent, "which batch has been begun")
         return Intent(**fields) if fields is not None else None
 
+    def note_published(self, batch: int) -> None:
+        """Note that all output of a batch is out, and of all before it."""
+        with suppress(FileNotFoundError):  # Another worker has taken the job over: it will find out.
+            write_private(self._published, str(batch))
+
+    def is_published(self, batch: int) -> bool:
+        """Whether all output of a batch is known to be out. Who dies leaves no note: then nobody knows."""
+        try:
+            return int(self._published.read_text()) >= batch
+        except (FileNotFoundError, ValueError):
+            return False
+
     def trim(self, keep: int) -> None:
         """Remove all but the newest entries."""
         for batch in self._batches()[:-keep]:
             self._path(batch).unlink(missing_ok=True)
+
+    @property
+    def _published(self) -> Path:
+        return self._folder / "published"
 
     @property
     def _intent(self) -> Path:

@@ -71,4 +71,4 @@ def runs_in_spark(blueprint: Blueprint, hop: Hop) -> bool:
 def writes_in_spark(blueprint: Blueprint, vertex: int) -> bool:
     """Whether a vertex is a sink whose files Spark itself can write."""
     spec = blueprint.vertices[vertex]
-    return spec.kind == "sink" and getattr(spec.operator, "native_target", lambda: None)() is not None
+    return spec.kind == "sink" and hasattr(spec.operator, "native_target")

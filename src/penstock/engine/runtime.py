@@ -101,6 +101,7 @@ class Query(ABC):
                     deadline = max(deadline, self.batches.ended_at + _STOP_SECONDS)
                 time.sleep(_LOOK)
             self._end()
+        self.batches.end()
         for leftover in (folders.stop_request, folders.stop_answer, folders.ready):
             leftover.unlink(missing_ok=True)
         self._clean_up()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_PLACES = ("folder", "log", "batches")
+"""Options that say where a sink keeps what is not out, or what is."""
+
 
 def obstacles(
     old: Mapping[str, Any], new: Mapping[str, Any], *, has_state: bool, under_way: bool
@@ -36,6 +39,31 @@ def obstacles(
             found += _other_windows(name, vertex, now)
     if under_way and not same_graph(old, new):
         found.append("records are on their way through the old graph: run it until it is drained first")
+    return found
+
+
+def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """Return by name why what waits for a sink of the old structure cannot go out by the new one.
+
+    A sink may send it elsewhere now, as when a service has moved. It must be of the same kind, and keep what
+    waits in the same place.
+    """
+    found = {}
+    after = {vertex["name"]: vertex for vertex in new["vertices"] if vertex["kind"] == "sink"}
+    for then in old["vertices"]:
+        name = then["name"]
+        now = after.get(name)
+        if then["kind"] != "sink":
+            continue
+        if now is None:
+            found[name] = f"sink {name!r} is gone"
+        elif _class(then) != _class(now):
+            found[name] = f"sink {name!r} was a {_class(then)} and is a {_class(now)}"
+        else:
+            for option in _PLACES:
+                was, has = then["options"].get(option), now["options"].get(option)
+                if was != has:
+                    found[name] = f"sink {name!r} had {option}={was!r} and has {option}={has!r}"
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -209,15 +208,24 @@ class Log:
         numbers = range(self.partitions) if partitions is None else partitions
         return Watch([self._partition(number).folder for number in numbers])
 
-    def stage(self, partition: int, records: Sequence[Record], now: float | None = None) -> StagedSegment:
-        """Write one or more records as a sealed segment that nobody sees before it is published."""
+    def stage(
+        self,
+        partition: int,
+        records: Sequence[Record],
+        now: float | None = None,
+        owner: str | None = None,
+    ) -> StagedSegment:
+        """Write one or more records as a sealed segment that nobody sees before it is published.
+
+        Its ``owner`` can discard it without those of others.
+        """
         check_records(records)
         self._partition(partition)
         if not records:
             raise LogError(
                 f"log {self.name!r}: a segment holds at least one record, and none was given to stage"
             )
-        sealed = self._seal(records, now)
+        sealed = self._seal(records, now, owner)
         segment_id = sealed.header.id.hex()
         file = staging.file_name("stage", segment_id)
         with room_needed(self.name, "nothing was staged"):
@@ -252,12 +260,12 @@ class Log:
         for one in staged:
             (self._staging / one.file).unlink(missing_ok=True)
 
-    def discard_staged(self, older_than_seconds: float) -> int:
-        """Delete every file in staging that is older, and return how many.
+    def discard_staged(self, older_than_seconds: float, owner: str | None = None) -> int:
+        """Delete every file in staging that is older, and return how many. With an ``owner``, only its own.
 
         Only for files that nobody will publish any more: a staged segment that is deleted is lost.
         """
-        return staging.discard(self._staging, older_than_seconds, ("stage", *staging.WORTHLESS))
+        return staging.discard(self._staging, older_than_seconds, ("stage", *staging.WORTHLESS), owner)
 
     def clean(self, older_than_seconds: float = 3600.0) -> int:
         """Delete what crashed producers left behind, and return how many files. Staged segments stay."""
@@ -339,8 +347,8 @@ class Log:
             )
         return self._partitions[number]
 
-    def _seal(self, records: Sequence[Record], now: float | None) -> Sealed:
-        return segment.seal(os.urandom(16), records, time.time() if now is None else now)
+    def _seal(self, records: Sequence[Record], now: float | None, owner: str | None = None) -> Sealed:
+        return segment.seal(staging.new_id(owner), records, time.time() if now is None else now)
 
     def _staged_header(self, staged: StagedSegment) -> Header:
         wanted = Header(bytes.fromhex(staged.id), staged.count, staged.bytes - HEADER_SIZE, 0)

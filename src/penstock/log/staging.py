@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -65,6 +66,20 @@ def file_name(kind: Kind, segment_id: str) -> str:
     return f"{kind}-{segment_id}.seg"
 
 
+def new_id(owner: str | None = None) -> bytes:
+    """Return a new id for a segment, by which what an owner has staged is told from what others have.
+
+    >>> new_id("job").hex().startswith(owned_by("job"))
+    True
+    """
+    return os.urandom(16) if owner is None else bytes.fromhex(owned_by(owner)) + os.urandom(12)
+
+
+def owned_by(owner: str) -> str:
+    """Return how the ids of an owner's segments begin."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:8]
+
+
 def write(path: Path, sealed: Sealed, *, sync: bool) -> None:
     """Write a sealed segment to a new file, whole or not at all."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -93,12 +108,17 @@ def remove_names(folder: Path, inode: int) -> None:
 
 
 def discard(
-    folder: Path, older_than_seconds: float, kinds: tuple[Kind, ...], now: float | None = None
+    folder: Path,
+    older_than_seconds: float,
+    kinds: tuple[Kind, ...],
+    owner: str | None = None,
+    now: float | None = None,
 ) -> int:
     """Delete unpublished files of some kinds that are older than an age, and return how many.
 
-    A file that is published already (its name here is a second link to the same bytes) is a leftover of a
-    process that died before it could unlink it, and goes whatever its kind.
+    With an ``owner``, what others have staged stays. A file that is published already (its name here is a
+    second link to the same bytes) is a leftover of a process that died before it could unlink it, and goes
+    whatever its kind.
     """
     limit = (time.time() if now is None else now) - older_than_seconds
     deleted = 0
@@ -109,7 +129,8 @@ def discard(
         try:
             status = path.stat()
             published = status.st_nlink > 1
-            if status.st_mtime <= limit and (published or match[1] in kinds):
+            others = match[1] == "stage" and owner is not None and not match[2].startswith(owned_by(owner))
+            if status.st_mtime <= limit and (published or (match[1] in kinds and not others)):
                 path.unlink()
                 deleted += 1
         except FileNotFoundError:

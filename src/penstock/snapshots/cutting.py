@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from penstock.connect.staged_files import STAGED
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.sealed import UNSEALED
 from penstock.engine.takeover import Claim
@@ -160,20 +161,36 @@ class _Cut:
             self._hold(f"{self._own}/job.json")
 
     def _hold_staged(self, entry: Entry | None) -> list[str]:
-        """Hold segments that an entry names and that are not published, and return their paths.
+        """Hold what an entry names and is not out, and return its paths; and marks of what is.
 
-        These are copied: who finds a staged file with a second name takes it for published.
+        Segments are copied: who finds a staged one with a second name takes it for published.
         """
-        named = set(_segments(entry)) if entry is not None else set()
-        staged = [
+        if entry is None:
+            return []
+        named = set(_segments(entry))
+        segments = [
             f"logs/{log}/{description.STAGING}/{file.name}"
             for log in self._logs()
             for file in (self._list(f"logs/{log}/{description.STAGING}") if named else ())
             if file.name in named
         ]
-        for path in staged:
+        for path in segments:
             self._files[path] = self._copied(path)
-        return staged
+        return segments + self._hold_waiting(entry)
+
+    def _hold_waiting(self, entry: Entry) -> list[str]:
+        """Hold files in which records wait until they are handed over, and what is noted beside them."""
+        named = {Path(STAGED) / name for name in _waiting(entry)}
+        stems = {path.with_suffix("") for path in named}
+        found = [
+            folder / file.name
+            for folder in sorted({path.parent for path in named})
+            for file in self._list(str(folder))
+            if (folder / file.name).with_suffix("") in stems
+        ]
+        for path in found:
+            self._hold(str(path))
+        return [str(path) for path in found if path in named]
 
     def _gone(self, staged: Sequence[str]) -> bool:
         """Whether a segment was published meanwhile: it might not be among those that are held."""
@@ -248,6 +265,14 @@ def _segments(entry: Entry) -> Iterator[str]:
             if isinstance(receipt, dict):
                 for segment in receipt.get("segments", ()):
                     yield StagedSegment.from_json(segment).file
+
+
+def _waiting(entry: Entry) -> Iterator[str]:
+    """Return the files in which records of an entry wait until they are handed over."""
+    for receipts in entry.receipts.values():
+        for receipt in receipts:
+            if isinstance(receipt, dict) and receipt.get("marked"):
+                yield from receipt["files"]
 
 
 def _is_segment(name: str) -> bool:

@@ -190,13 +190,13 @@ class _Batch:
     def _write(self, frame: Any, vertex: int, sink: int) -> None:
         """Let Spark write files where a sink wants them, and hand them over to it."""
         spec = self._blueprint.vertices[sink]
-        target = spec.operator.native_target()
+        target = spec.operator.native_target(self._blueprint.job)
         digest = RowDigest() if self._blueprint.member is not None else None
         task, files = write_files(frame, target, self._note["batch"], digest)
         if digest is not None:
             add_digests(self._summary.digests, {spec.name: digest.value()})
         with connecting(self._blueprint.job, spec.name):
-            receipt = spec.operator.adopt(self._note["batch"], task, files)
+            receipt = spec.operator.adopt(self._blueprint.job, self._note["batch"], task, files)
         if receipt is not None:
             self._summary.receipts.setdefault(spec.name, []).append(receipt)
         rows = row_count(target["format"], files) or 0

@@ -18,6 +18,7 @@ from penstock.connect.placeholders import Placeholders
 from penstock.errors import ConnectorError, FolderError, SettingError, UnstorableValueError
 from penstock.graph.ends import WriteContext
 from penstock.record import Record
+from support.left_staged import left_staged
 
 INSERT = "INSERT INTO totals VALUES (?, ?)"
 
@@ -88,7 +89,7 @@ def test_a_batch_is_inserted_once_however_often_it_is_committed(path: Path) -> N
     for committer in (sink, other, sink):
         committer.commit(0, receipts)
     assert rows(path) == [("ada", 1), ("bob", 2), ("eve", 3)]
-    assert list((path.parent / "staged").iterdir()) == []
+    assert left_staged(path.parent / "staged") == []
     # A job that is started from scratch counts from 0 again, and that is another batch 0.
     sink.commit(0, [stage(sink, [Record("ada", 4)])])
     assert len(rows(path)) == 4

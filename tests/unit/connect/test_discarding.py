@@ -18,6 +18,7 @@ from penstock.connect.http import HttpSink
 from penstock.connect.log_ends import LogSink
 from penstock.connect.memory import MemorySink
 from penstock.connect.staged import Staging, StagingWriter
+from penstock.connect.staged_files import DONE
 from penstock.graph.ends import Receipt, Sink, WriteContext
 from penstock.record import Record
 
@@ -71,7 +72,7 @@ def test_which_sinks_any_replica_can_finish() -> None:
 
 @pytest.fixture
 def staging(tmp_path: Path) -> Staging:
-    staging = Staging(tmp_path)
+    staging = Staging("Sink", tmp_path)
     staging.prepare()
     return staging
 
@@ -98,13 +99,13 @@ def test_two_at_once_hand_a_batch_over_once(staging: Staging) -> None:
     first = threading.Thread(target=staging.once, args=(receipts, slowly))
     first.start()
     assert inside.wait(30)
-    second = threading.Thread(target=Staging(staging.folder).once, args=(receipts, slowly))
+    second = threading.Thread(target=Staging("Sink", staging.folder).once, args=(receipts, slowly))
     second.start()
     go_on.set()
     first.join(30)
     second.join(30)
     assert [[record.value for record in records] for records in got] == [["a0", "a1", "a2", "b0", "b1", "b2"]]
-    assert list(staging.folder.iterdir()) == []
+    assert files(staging.folder) == {staging.beside(receipts, DONE)}
 
 
 def test_nobody_waits_for_ever_for_one_that_is_stopped(staging: Staging) -> None:
@@ -117,7 +118,7 @@ def test_nobody_waits_for_ever_for_one_that_is_stopped(staging: Staging) -> None
     finally:
         os.close(descriptor)
     assert len(got) == 6
-    assert list(staging.folder.iterdir()) == []
+    assert files(staging.folder) == {staging.beside(receipts, DONE)}
 
 
 def test_a_batch_that_another_takes_meanwhile_is_no_error(staging: Staging) -> None:
@@ -129,6 +130,7 @@ def test_a_batch_that_another_takes_meanwhile_is_no_error(staging: Staging) -> N
         for record in records:
             got.append(record.value)
             if record.value == "a2":
+                staging.beside(receipts, DONE).touch()
                 staging.discard(receipts)
 
     descriptor = os.open(staging.paths(receipts)[0], os.O_RDWR)
@@ -138,4 +140,4 @@ def test_a_batch_that_another_takes_meanwhile_is_no_error(staging: Staging) -> N
     finally:
         os.close(descriptor)
     assert got == ["a0", "a1", "a2"]
-    assert list(staging.folder.iterdir()) == [], "no mark is left of a batch that is over"
+    assert files(staging.folder) == {staging.beside(receipts, DONE)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -64,7 +63,7 @@ def test_a_commit_can_be_repeated_from_any_point(tmp_path: Path, format: str) ->
     visible(tmp_path)[0].unlink()  # somebody has taken it away
     sink.commit(0, [receipt])
     assert len(rows(tmp_path)) == 3
-    assert os.listdir(tmp_path / STAGING) == []
+    assert [path.suffix for path in (tmp_path / STAGING / "job").iterdir()] == [".done"]
 
 
 def test_attempts_fresh_runs_and_two_sinks_of_one_task_never_share_a_name(tmp_path: Path) -> None:
@@ -78,21 +77,11 @@ def test_attempts_fresh_runs_and_two_sinks_of_one_task_never_share_a_name(tmp_pa
     assert sorted(rows(tmp_path)) == ["beside", "fresh", "kept"]
 
 
-def test_leftovers_go_when_they_are_old(tmp_path: Path) -> None:
-    sink = FileSink(tmp_path)
-    receipt = stage(sink, [Record(None, 1)])
-    sink.prepare()
-    assert len(os.listdir(tmp_path / STAGING)) == 1
-    sink.prepare(now=datetime.now(UTC).timestamp() + 31 * 24 * 3600)
-    assert os.listdir(tmp_path / STAGING) == []
-    assert receipt is not None
-
-
 def test_nothing_written_is_no_file(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, "json")
     assert stage(sink, []) is None
     assert stage(sink, [Record(None, {1, 2})], reject=Rejections()) is None
-    assert os.listdir(tmp_path / STAGING) == []
+    assert [path for path in (tmp_path / STAGING).rglob("*") if path.is_file()] == []
 
 
 def test_json_takes_json_data_and_nothing_else(tmp_path: Path) -> None:
@@ -177,18 +166,18 @@ def test_columns_that_do_not_fit_are_refused_record_by_record(tmp_path: Path) ->
 def test_files_that_spark_has_written_are_adopted(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, "json")
     sink.prepare()
-    target = sink.native_target()
+    target = sink.native_target("job")
     place = Path(target["staging"]) / "attempt-1"
-    place.mkdir()
+    place.mkdir(parents=True)
     for name in ("part-0.json", "part-1.json", "_SUCCESS", ".part-0.json.crc"):
         (place / name).write_text("1\n")
-    receipt = json.loads(json.dumps(sink.adopt(4, "x", sorted(place.iterdir()))))
+    receipt = json.loads(json.dumps(sink.adopt("job", 4, "x", sorted(place.iterdir()))))
     for _ in range(2):
         sink.commit(4, [receipt])
         assert rows(tmp_path) == [1, 1]
     assert all(path.name.startswith("part-000000004-x-") for path in visible(tmp_path))
     with pytest.raises(SettingError, match="is not in"):
-        sink.adopt(4, "x", ["../elsewhere"])
+        sink.adopt("job", 4, "x", ["../elsewhere"])
 
 
 @pytest.mark.parametrize(
