@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.arrow_files import expected_counts, write_batches
@@ -13,13 +13,16 @@ from benchmarks.table import Row, compare
 from benchmarks.timing import median_batch_seconds
 
 TARGET = "benchmarks.ours:keyed_count"
-STRONG = "exactly-once"
-WEAKER = ("at-least-once", "at-most-once")
 KEYS = 1_000
 
 
 def run(sizes: Sizes, work: Path) -> list[Row]:
-    """Measure the median batch of a count by key, with a log as sink."""
+    """Measure what the weaker guarantees save."""
+    return compare_settings(sizes, work, "guarantee", "exactly-once", ("at-least-once", "at-most-once"))
+
+
+def compare_settings(sizes: Sizes, work: Path, setting: str, usual: str, others: Sequence[str]) -> list[Row]:
+    """Measure the median batch of a count by key, with a log as sink, by the value of a job's setting."""
     small = write_batches(
         work / "small", event_batches(sizes.small_batches, sizes.small_batch_records, users=50)
     )
@@ -31,23 +34,27 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
     )
     rows = []
     with open_halves([TARGET], work) as (ours,):
-        for guarantee in (STRONG, *WEAKER):
-            warm_up(ours, expected_counts(check), folder=str(check), guarantee=guarantee)
+        for value in (usual, *others):
+            warm_up(ours, expected_counts(check), folder=str(check), **{setting: value})
         for name, folder, skip, records in loads:
-            runs = [_measure(ours, folder, guarantee, skip) for guarantee in (STRONG, *WEAKER)]
-            strong, *weaker = alternate(min(sizes.rounds, 3), *runs)
+            runs = [_measure(ours, folder, {setting: value}, skip) for value in (usual, *others)]
+            base, *figures = alternate(min(sizes.rounds, 3), *runs)
             rows += [
                 compare(
-                    f"{name}, {guarantee}",
-                    f"ours, {STRONG}",
+                    f"{name}, {_shown(setting, value)}",
+                    f"ours, {_shown(setting, usual)}",
                     "s a batch",
-                    Comparison(figures, strong),
+                    Comparison(measured, base),
                     note=f"Median of batches of {records:,} records, counted by key into a log.",
                 )
-                for guarantee, figures in zip(WEAKER, weaker, strict=True)
+                for value, measured in zip(others, figures, strict=True)
             ]
     return rows
 
 
-def _measure(half: Half, folder: Path, guarantee: str, skip: int) -> Callable[[], float]:
-    return lambda: median_batch_seconds(half(folder=str(folder), guarantee=guarantee, check=False), skip)
+def _shown(setting: str, value: str) -> str:
+    return value if setting == "guarantee" else f"{setting} {value}"
+
+
+def _measure(half: Half, folder: Path, settings: dict[str, str], skip: int) -> Callable[[], float]:
+    return lambda: median_batch_seconds(half(folder=str(folder), check=False, **settings), skip)

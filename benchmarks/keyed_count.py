@@ -28,7 +28,8 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
     expected = expected_counts(small)
     rows = []
     with open_halves(TARGETS, work) as (ours, state, bytewax):
-        warm_up(ours, expected, folder=str(small))
+        for combined in (True, False):
+            warm_up(ours, expected, folder=str(small), combined=combined)
         warm_up(state, expected, folder=str(small), batches=None)
         for operator in ("stateful_batch", "stateful_map"):
             warm_up(bytewax, expected, folder=str(small), operator=operator)
@@ -38,8 +39,8 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
             part = keyed_batches(sizes.slow_batches, sizes.slow_batch_records, keys)
             less = str(write_batches(work / f"less-{keys}", part))
 
-            def run_ours(folder: str = folder) -> float:
-                return throughput(ours(folder=folder, check=False))
+            def run_ours(folder: str = folder, combined: bool = True) -> float:
+                return throughput(ours(folder=folder, check=False, combined=combined))
 
             def run_state(folder: str = less) -> float:
                 return throughput(state(folder=folder, batches=None, check=False))
@@ -47,15 +48,34 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
             def run_bytewax(operator: str, folder: str = folder) -> Callable[[], float]:
                 return lambda: throughput(bytewax(folder=folder, operator=operator, check=False))
 
-            slow = alternate(sizes.slow_rounds, run_ours, run_state)
+            def run_plain() -> float:
+                return run_ours(combined=False)
+
+            slow = alternate(sizes.slow_rounds, run_ours, run_plain, run_state)
             quick = alternate(
-                sizes.rounds, run_ours, run_bytewax("stateful_batch"), run_bytewax("stateful_map")
+                sizes.rounds, run_ours, run_plain, run_bytewax("stateful_batch"), run_bytewax("stateful_map")
             )
             explained = profile(sizes.keyed_batch_records, keys)
+            ours_slow, plain, state_figures = slow
             rows += _rows(
-                keys, explained, Comparison(*slow), Comparison(*quick[:2]), Comparison(quick[0], quick[2])
+                keys,
+                explained,
+                Comparison(ours_slow, state_figures),
+                Comparison(quick[0], quick[2]),
+                Comparison(quick[0], quick[3]),
             )
+            rows += _plain_rows(keys, Comparison(plain, state_figures), Comparison(quick[1], quick[2]))
     return rows
+
+
+def _plain_rows(keys: int, against_state: Comparison, against_batch: Comparison) -> list[Row]:
+    """Return the rows of a task of the user's own, whose values all go through the shuffle."""
+    name = f"keyed update, {keys:,} keys"
+    note = "A plain StatefulTask: ps.Count combines before the shuffle, and this one cannot."
+    return [
+        compare(name, "transformWithState", "records/s", against_state, note=note),
+        compare(f"{name}, Bytewax", "Bytewax stateful_batch", "records/s", against_batch, note=note),
+    ]
 
 
 def _rows(

@@ -84,9 +84,25 @@ def per_record(folder: str, steps: int, check: bool, store: bool = True) -> Meas
     return _run(folder, tasks, check, outcome_of, store)
 
 
-def keyed_count(folder: str, check: bool, guarantee: str = "exactly-once") -> Measured:
-    """Count records by key."""
-    return _run(folder, [ps.Count()], check, last_counts, guarantee=guarantee)
+def keyed_count(
+    folder: str,
+    check: bool,
+    guarantee: str = "exactly-once",
+    durability: str = "none",
+    combined: bool = True,
+) -> Measured:
+    """Count records by key, combined before the shuffle or by a task that gets every value."""
+    task = ps.Count() if combined else Tally()
+    return _run(folder, [task], check, last_counts, guarantee=guarantee, durability=durability)
+
+
+class Tally(ps.StatefulTask):
+    """Counts like ``ps.Count``, but as a user writes it: each value comes through the shuffle."""
+
+    def update(self, key: Any, values: list[Any], state: int | None) -> tuple[int, list[Any]]:
+        """Add the values of a batch."""
+        count = (state or 0) + len(values)
+        return count, [(key, count)]
 
 
 def small_batch(folder: str, keyed: bool, check: bool) -> Measured:
@@ -131,6 +147,7 @@ def _run(
     digest: Digest,
     store: bool = True,
     guarantee: str = "exactly-once",
+    durability: str = "none",
 ) -> Measured:
     root = Path(folder) / "logs"
     ends = _fill_log(Path(folder), root)
@@ -138,7 +155,7 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="benchmark-job-") as place:
         stored = ps.LogSink("output", root=place) if store else DropSink()
         sink = ps.MemorySink() if check else stored
-        job = ps.Job("benchmark", guarantee=guarantee)
+        job = ps.Job("benchmark", guarantee=guarantee, durability=durability)
         vertex = job.source("input", BatchedLog(root, ends))
         for number, task in enumerate(tasks):
             vertex = vertex >> job.task(f"task{number}", task)

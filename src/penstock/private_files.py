@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,6 +15,13 @@ def write_private(path: Path, content: bytes | str) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     staged.replace(path)
+
+
+def sync_with_parents(folder: Path) -> None:
+    """Bring the names in a folder to the disk, and its own name and those of the folders above it."""
+    for path in (folder, *folder.absolute().parents):
+        with suppress(PermissionError):  # It is somebody else's, who has made what is in it.
+            sync(path)
 
 
 def sync(path: Path) -> None:

@@ -83,12 +83,12 @@ class DatabaseSink(Sink):
 
     def prepare(self) -> None:
         """Make the folder in which rows wait, and the table of batches unless it is there."""
-        self._staging.prepare()
+        self._staging.prepare(synced=self.synced)
         self._batches.prepare(self._connect)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write down the rows that will be inserted."""
-        return _RowWriter(self._staging.folder, context, self.row, self._placeholders)
+        return _RowWriter(self._staging.folder, context, self.row, self._placeholders, self.synced)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
         """Insert the rows of a batch, unless the database has them."""
@@ -182,9 +182,14 @@ def _passing(error: Exception) -> bool:
 
 class _RowWriter(StagingWriter):
     def __init__(
-        self, folder: Path, context: WriteContext, row: Row | None, placeholders: Placeholders
+        self,
+        folder: Path,
+        context: WriteContext,
+        row: Row | None,
+        placeholders: Placeholders,
+        synced: bool,
     ) -> None:
-        super().__init__(folder, context)
+        super().__init__(folder, context, synced=synced)
         self._placeholders = placeholders
         self._row = row or self._plain_row
 

@@ -22,7 +22,7 @@ from penstock.connect.staged_files import DONE, Marks, folder_of, lost
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
 from penstock.local_paths import local_path
-from penstock.private_files import sync
+from penstock.private_files import sync, sync_with_parents
 from penstock.record import Record
 
 STAGING = ".penstock-staging"
@@ -82,6 +82,8 @@ class FileSink(Sink):
             (self.folder / STAGING).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingError(f"FileSink: {self.folder} cannot be written: {error.strerror}") from None
+        if self.syncs:
+            sync_with_parents(self.folder / STAGING)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write staged files."""
@@ -96,10 +98,15 @@ class FileSink(Sink):
                     (self.folder / STAGING / staged).rename(self.folder / final)
                 except FileNotFoundError:
                     self._check_renamed(staged, final, mark)
-        if self.sync:
+        if self.syncs:
             sync(self.folder)
         if mark is not None:
-            self._marks.make(mark)
+            self._marks.make(mark, synced=self.syncs)
+
+    @property
+    def syncs(self) -> bool:
+        """Whether files are brought to the disk: by its own option, or by the job's."""
+        return self.sync or self.synced
 
     def _mark(self, receipts: Sequence[Receipt]) -> Path | None:
         """Return the mark of a batch. Version 0.1.0 made none: what was gone counted as renamed."""
@@ -162,6 +169,10 @@ class FileSink(Sink):
                     f"FileSink: {path} is not in {staging}, so it cannot become part of a batch"
                 )
             named.append([str(path.relative_to(staging)), self.final_name(batch, unique, len(named))])
+        if self.syncs:
+            paths = [staging / staged for staged, _ in named]
+            for path in (*paths, *sorted({path.parent for path in paths}), staging):
+                sync(path)
         return {"job": job, "files": named} if named else None
 
     def final_name(self, batch: int, unique: str, number: int) -> str:
@@ -194,6 +205,10 @@ class _FileSinkWriter(SinkWriter):
 
     def finish(self) -> Receipt | None:
         self._close()
+        if self._files and self._sink.syncs:
+            staging = self._sink.folder / STAGING
+            for folder in (staging / folder_of(self._context.job), staging):
+                sync(folder)
         return {"job": self._context.job, "files": self._files} if self._files else None
 
     def _next_file(self) -> FileWriter:
@@ -211,7 +226,7 @@ class _FileSinkWriter(SinkWriter):
         if self._open is None:
             return
         file, self._open = self._open, None
-        if file.close(sync=self._sink.sync):
+        if file.close(sync=self._sink.syncs):
             self._files.append([f"{folder_of(self._context.job)}/{file.path.name}", file.path.name])
 
 

@@ -33,18 +33,18 @@ class ForeachBatchSink(Sink):
 
     def prepare(self) -> None:
         """Make the folder in which records wait."""
-        self._staging.prepare()
+        self._staging.prepare(synced=self.synced)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write what the function will be called with."""
-        return StagingWriter(self._staging.folder, context)
+        return StagingWriter(self._staging.folder, context, synced=self.synced)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
         """Call the function, unless it has been called and has returned."""
         function = self.function
         assert function is not None, "only the driver's own sink has the function"
         number = BatchNumber(batch, receipts)
-        self._staging.once(receipts, lambda records: function(number, list(records)))
+        self._staging.once(receipts, lambda records: function(number, list(records)), synced=self.synced)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove what the function will not be called with."""

@@ -76,15 +76,17 @@ class HttpSink(Sink):
 
     def prepare(self) -> None:
         """Make the folder in which records wait."""
-        self._staging.prepare()
+        self._staging.prepare(synced=self.synced)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write down what will be posted."""
-        return _JsonStagingWriter(self._staging.folder, context, self.batch_size)
+        return _JsonStagingWriter(self._staging.folder, context, self.batch_size, self.synced)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
         """Post a batch, unless all of it has been posted."""
-        self._staging.once(receipts, lambda records: self._post_all(batch, receipts, records))
+        self._staging.once(
+            receipts, lambda records: self._post_all(batch, receipts, records), synced=self.synced
+        )
         self._halved_file(receipts).unlink(missing_ok=True)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
@@ -200,8 +202,8 @@ class _Halved:
 
 
 class _JsonStagingWriter(StagingWriter):
-    def __init__(self, folder: Path, context: WriteContext, chunk: int) -> None:
-        super().__init__(folder, context)
+    def __init__(self, folder: Path, context: WriteContext, chunk: int, synced: bool) -> None:
+        super().__init__(folder, context, synced=synced)
         self._chunk = chunk
 
     def finish(self) -> Receipt | None:

@@ -14,6 +14,7 @@ from penstock.errors import LogError, UnstorableValueError, shorten
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.log import Log, StagedSegment, home, log_folder, tagged
 from penstock.log.routing import partition_of
+from penstock.private_files import sync_with_parents
 from penstock.record import Record
 
 _SEGMENT = 200_000
@@ -200,9 +201,18 @@ class LogSink(_NamedLog, Sink):
         self.holdable = not lenient
         self._tidy = False
 
+    @property
+    def log(self) -> Log:
+        """The log; what a job with ``durability="batch"`` does with it waits for the disk."""
+        if self.synced and (self._log is None or self._log.fsync != "full"):
+            self._log = Log.open(self.folder, fsync="full")
+        return super().log
+
     def prepare(self) -> None:
         """Create the log unless there is one."""
         Log.create(self.folder, partitions=self.partitions, exist_ok=True)
+        if self.synced:
+            sync_with_parents(self.folder)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write segments that nobody sees yet."""

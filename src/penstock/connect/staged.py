@@ -32,6 +32,7 @@ from penstock.log import home
 from penstock.log.description import make_folder
 from penstock.log.segment import DamageError, load, seal
 from penstock.log.staging import write
+from penstock.private_files import sync, sync_with_parents
 from penstock.record import Record
 
 _SEGMENT = 100_000
@@ -55,15 +56,18 @@ class Staging:
         """Where the files are."""
         return self._folder or home() / STAGED
 
-    def prepare(self) -> None:
+    def prepare(self, *, synced: bool = False) -> None:
         """Make the folder."""
         make_folder(self.folder)
+        if synced:
+            sync_with_parents(self.folder)
 
     def once(
         self,
         receipts: Sequence[Receipt],
         hand_over: Callable[[Iterator[Record]], None],
         *,
+        synced: bool = False,
         patience: float = _PATIENCE,
     ) -> None:
         """Hand the records of a batch over, unless that has been done; then remove them.
@@ -78,7 +82,7 @@ class Staging:
                     hand_over(batch.records())
                 except _TakenError:
                     return  # by another process, meanwhile: it removes them too
-                self._marks.make(batch.mark)
+                self._marks.make(batch.mark, synced=synced)
             self.discard(receipts)
             if not batch.marked:
                 batch.mark.unlink(missing_ok=True)
@@ -197,9 +201,10 @@ def staged_records(path: Path) -> Iterator[Record]:
 class StagingWriter(SinkWriter):
     """Seals the records of one Spark task in files that the receipt names."""
 
-    def __init__(self, folder: Path, context: WriteContext) -> None:
+    def __init__(self, folder: Path, context: WriteContext, *, synced: bool = False) -> None:
         self._folder = folder
         self._context = context
+        self._synced = synced
         # Not the task: a job may have two such sinks, and a Spark task may write to both.
         self._name = f"{folder_of(context.job)}/{context.batch:012d}-{uuid4().hex}"
         self._waiting: list[Record] = []
@@ -216,6 +221,10 @@ class StagingWriter(SinkWriter):
         self._seal()
         if not self._files:
             return None
+        if self._synced:
+            job = self._folder / folder_of(self._context.job)
+            for folder in (job, job.parent):
+                sync(folder)
         context = self._context
         return {
             "job": context.job,
@@ -238,5 +247,5 @@ class StagingWriter(SinkWriter):
             name = f"{self._name}-{len(self._files):04d}.seg"
             path = self._folder / name
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            write(path, sealed, sync=False)
+            write(path, sealed, sync=self._synced)
             self._files.append(name)

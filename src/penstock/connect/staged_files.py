@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.errors import FolderError
+from penstock.private_files import sync
 
 STAGED = "staged"
 """Where, below Penstock's home, records wait for sinks that have no place for them."""
@@ -54,10 +55,12 @@ class Marks:
         self._recent: dict[Path, deque[Path]] = {}
         """By folder, the marks that are there, the oldest first."""
 
-    def make(self, mark: Path) -> None:
+    def make(self, mark: Path, *, synced: bool = False) -> None:
         """Say of a batch that it is out, and stop to say it of one long ago."""
         self.tidy(mark.parent)
         os.close(os.open(mark, os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if synced:
+            sync(mark.parent)
         recent = self._recent[mark.parent]
         if mark not in recent:
             recent.append(mark)

@@ -46,7 +46,7 @@ class BatchCommitter:
         """The last batch that has happened, and whose output is out."""
         self.ended_at = 0.0
         """When the last batch ended, by the monotonic clock."""
-        self._ledger = Ledger(blueprint.folders.ledger)
+        self._ledger = Ledger(blueprint.folders.ledger, synced=blueprint.folders.synced)
         self._positions = Positions(blueprint)
         self._agreed = AgreedOutput(blueprint) if blueprint.member is not None else None
         self._names = [vertex.name for vertex in blueprint.vertices]

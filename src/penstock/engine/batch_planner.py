@@ -35,7 +35,7 @@ class BatchPlanner:
         self._blueprint = blueprint
         self._positions = Positions(blueprint)
         self._native = bool(blueprint.plan.native.order)
-        self._ledger = Ledger(blueprint.folders.ledger)
+        self._ledger = Ledger(blueprint.folders.ledger, synced=blueprint.folders.synced)
         self._at_most_once = blueprint.guarantee == "at-most-once"
         self._buckets = blueprint.buckets
         member = blueprint.member

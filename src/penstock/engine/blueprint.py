@@ -24,6 +24,7 @@ from penstock.graph.tasks import FunctionTask
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE, Vertex
 from penstock.graph.windows import AnyWindow
 from penstock.plan.physical import PhysicalPlan, compile_plan
+from penstock.private_files import sync_with_parents
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Folders:
     root: str
     taken: bool = False
     """Whether the folder was taken over. It is then never made anew: if it is gone, somebody else has it."""
+    synced: bool = False
+    """Whether all that a batch writes is brought to the disk before the batch counts."""
 
     @property
     def checkpoint(self) -> Path:
@@ -137,6 +140,8 @@ class Folders:
             raise SupersededError(f"{self.root} is gone: another worker has taken the job over")
         for folder in (self.state, self.feedback):
             folder.mkdir(mode=0o700, exist_ok=True)
+        if self.synced:
+            sync_with_parents(Path(self.root))
 
 
 @dataclass(frozen=True)
@@ -233,6 +238,10 @@ class Blueprint:
 def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> Blueprint:
     """Make the blueprint of a job; raises GraphError when the graph is wrong."""
     plan = compile_plan(job)
+    synced = job.durability == "batch"
+    for sink in (*(vertex.operator for vertex in job.vertices if vertex.kind == "sink"), *sides.values()):
+        if sink.synced is not synced:
+            sink.synced = synced
     vertices = tuple(
         VertexSpec(
             name=vertex.name,
@@ -256,7 +265,7 @@ def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> 
         vertices,
         plan,
         buckets,
-        Folders(str(folder)),
+        Folders(str(folder), synced=synced),
         dict(sides),
         guarantee=job.guarantee,
         interval=read_duration(job.interval) if job.interval else 0.0,

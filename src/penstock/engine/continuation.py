@@ -57,7 +57,7 @@ def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
                 place = _place(folders, vertex, key, buckets)
                 dealt[place].setdefault(vertex, {})[key] = state
     heads = {
-        bucket: write_base(folders.state, bucket, states, last.batch, attempt)
+        bucket: write_base(folders.state, bucket, states, last.batch, attempt, synced=folders.synced)
         for bucket, states in enumerate(dealt)
         if states
     }
@@ -72,11 +72,11 @@ def change_buckets(folders: Folders, last: Entry, buckets: int) -> Entry:
             for part in deal_parcel(parcel, buckets)
         ]
         name = f"{last.batch:012d}-{attempt}"
-        write_sealed(folders.feedback / name, pack((parcels,)))
+        write_sealed(folders.feedback / name, pack((parcels,)), synced=folders.synced)
         feedback.append(name)
     times = {**last.times, "pending": _anywhere(last, buckets)} if last.times else {}
     entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times, keys=VERSION)
-    Ledger(folders.ledger).replace(entry)
+    Ledger(folders.ledger, synced=folders.synced).replace(entry)
     _remove_others(folders, entry)
     return entry
 

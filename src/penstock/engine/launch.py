@@ -30,7 +30,7 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     folders = blueprint.folders
     folders.create()
     Positions(blueprint).begin()  # A source that is not there is the user's mistake: say so at once.
-    ledger = Ledger(folders.ledger)
+    ledger = Ledger(folders.ledger, synced=folders.synced)
     last = ledger.latest()
     if last is not None and (entry := mended(last)) != last:
         ledger.replace(entry)

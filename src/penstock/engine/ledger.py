@@ -22,7 +22,7 @@ from uuid import uuid4
 from penstock.engine.summary import StateHead
 from penstock.errors import JobFailedError, SupersededError
 from penstock.keys import VERSION as KEYS_VERSION
-from penstock.private_files import write_private
+from penstock.private_files import sync, write_private
 
 VERSION = 1
 
@@ -59,8 +59,10 @@ class Intent:
 class Ledger:
     """The entries of one job."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, synced: bool = False) -> None:
         self._folder = folder
+        self._synced = synced
+        """Whether an entry is on the disk before anything follows from it."""
 
     def commit(self, entry: Entry) -> bool:
         """Add an entry; False when that batch has one already, which then stands."""
@@ -77,11 +79,13 @@ class Ledger:
             # The folder was renamed while the link was made: the entry is there, and what follows it is for
             # whoever has the folder now.
             raise self._gone()
+        self._sync()
         return True
 
     def replace(self, entry: Entry) -> None:
         """Say the same batch in other words. Only for a job that does not run."""
         self._stage(entry).replace(self._path(entry.batch))
+        self._sync()
 
     def has(self, batch: int) -> bool:
         """Whether a batch has been committed."""
@@ -127,6 +131,7 @@ class Ledger:
     def intend(self, intent: Intent) -> None:
         """Note that a batch is about to be processed. The note of the batch before is replaced."""
         self._stage(intent).replace(self._intent)
+        self._sync()
 
     def intent(self) -> Intent | None:
         """Return the batch that was about to be processed last, for a job that keeps such notes."""
@@ -168,7 +173,16 @@ class Ledger:
             raise self._gone() from None
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
+            if self._synced:
+                file.flush()
+                os.fsync(descriptor)
         return staged
+
+    def _sync(self) -> None:
+        """Bring the names of entries to the disk."""
+        if self._synced:
+            with suppress(FileNotFoundError):  # Another worker has taken the job over.
+                sync(self._folder)
 
     def _gone(self) -> SupersededError:
         return SupersededError(

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 from penstock.errors import JobFailedError
+from penstock.private_files import sync
 
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"PENSTK01"
@@ -15,10 +16,11 @@ UNSEALED = ".new"
 """What the name of a file ends with as long as it is being written."""
 
 
-def write_sealed(path: Path, data: bytes) -> None:
+def write_sealed(path: Path, data: bytes, *, synced: bool = False) -> None:
     """Write a new file that nobody else writes; raises JobFailedError when there is no room for it.
 
-    It has its name when it is whole: a snapshot may take a file that a task which was given up still writes.
+    With ``synced`` it is on the disk then. It has its name when it is whole: a snapshot may take a file that
+    a task which was given up still writes.
     """
     header = _HEADER.pack(_MAGIC, len(data), zlib.crc32(data))
     unsealed = path.with_name(f"{path.name}{UNSEALED}")
@@ -27,7 +29,12 @@ def write_sealed(path: Path, data: bytes) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(header)
             file.write(data)
+            if synced:
+                file.flush()
+                os.fsync(descriptor)
         unsealed.rename(path)
+        if synced:
+            sync(path.parent)
     except OSError as error:
         unsealed.unlink(missing_ok=True)
         raise JobFailedError(

@@ -216,7 +216,13 @@ def _run_buckets(program: Program, scope: Scope, arrived: _Arrived) -> TaskSumma
         inbox = Inbox(blueprint, flow.recovers)
         for parcel in sorted(arrived.parcels.pop(bucket, ())):
             inbox.take(memoryview(parcel)[_PLACE.size :])
-        state = BucketState(blueprint.folders.state, bucket, arrived.heads[bucket], lasting=blueprint.lasting)
+        state = BucketState(
+            blueprint.folders.state,
+            bucket,
+            arrived.heads[bucket],
+            lasting=blueprint.lasting,
+            synced=blueprint.folders.synced,
+        )
         flow.summary.pending[bucket] = work.run(inbox, state)
         _save(blueprint, flow.summary, state, bucket, task)
     flow.finish()
@@ -291,13 +297,14 @@ def _native_rows(flow: Flow) -> Iterator[Row]:
 
 
 def _write_feedback(program: Program, flow: Flow, name: str) -> None:
+    folders = program.blueprint.folders
     parcels = list(flow.outbox.drain())
     if parcels:
-        write_sealed(program.blueprint.folders.feedback / name, pack((parcels,)))
+        write_sealed(folders.feedback / name, pack((parcels,)), synced=folders.synced)
         flow.summary.feedback.append(name)
     kept = flow.natives.keep()
     if kept:
-        write_sealed(program.blueprint.folders.feedback / f"{name}{SUFFIX}", pack((kept,)))
+        write_sealed(folders.feedback / f"{name}{SUFFIX}", pack((kept,)), synced=folders.synced)
         flow.summary.feedback.append(f"{name}{SUFFIX}")
 
 

@@ -18,6 +18,7 @@ from penstock.engine.digest import add_digests, digest
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.summary import StateHead
+from penstock.private_files import sync
 
 States = dict[str, dict[Any, Any]]
 """By section, by key. A section is the name of a vertex or, for what waits there, a name made by
@@ -75,8 +76,17 @@ class UnkeepableStateError(Exception):
 class BucketState:
     """The state of one bucket during one batch."""
 
-    def __init__(self, folder: Path, bucket: int, head: StateHead | None, *, lasting: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bucket: int,
+        head: StateHead | None,
+        *,
+        lasting: bool = False,
+        synced: bool = False,
+    ) -> None:
         self._lasting = lasting
+        self._synced = synced
         self._folder = folder / f"{bucket:05d}"
         self._place = (str(folder), bucket)
         self._head = head
@@ -99,7 +109,7 @@ class BucketState:
         if not self._changed:
             _cache[self._place] = _Cached(head.file if head else None, self.states, self.indexes)
             return None
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(self._folder, synced=self._synced)
         whole = (
             head is None
             or head.delta_bytes > max(head.base_bytes, _SMALLEST_BASE)
@@ -113,7 +123,7 @@ class BucketState:
         else:
             content = {v: self._delta(v) for v in self._changed}
             data = _encode(head.file if head else None, content, self._lasting)
-        write_sealed(self._folder / name, data)
+        write_sealed(self._folder / name, data, synced=self._synced)
         _cache[self._place] = _Cached(name, self.states, self.indexes)
         if whole or head is None:
             return StateHead(name, batch, len(data), 0, 0)
@@ -144,14 +154,23 @@ def parent_of(data: bytes) -> str | None:
     return parent
 
 
-def write_base(folder: Path, bucket: int, states: States, batch: int, attempt: str) -> StateHead:
+def write_base(
+    folder: Path, bucket: int, states: States, batch: int, attempt: str, *, synced: bool = False
+) -> StateHead:
     """Write all state of a bucket as one file."""
     place = folder / f"{bucket:05d}"
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folder(place, synced=synced)
     name = f"{batch:012d}-{attempt}.base"
     data = _encode(None, {v: (list(held), list(held.values())) for v, held in states.items()})
-    write_sealed(place / name, data)
+    write_sealed(place / name, data, synced=synced)
     return StateHead(name, batch, len(data), 0, 0)
+
+
+def _make_folder(place: Path, *, synced: bool) -> None:
+    if not place.is_dir():
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if synced:
+            sync(place.parent)
 
 
 def forget(folder: Path, *, since: int = 0) -> None:

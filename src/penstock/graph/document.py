@@ -43,6 +43,7 @@ def to_dict(job: Job) -> dict[str, Any]:
         "name": plain(job.name),
         "mode": plain(job.mode),
         "guarantee": plain(job.guarantee),
+        "durability": plain(job.durability),
         "k": plain(job.k),
         "recovery": plain(job.recovery),
         "replication": plain(job.replication),

@@ -169,6 +169,10 @@ class Sink(ABC):
     time, with receipts of what yet another process has staged, without doubling it. Any replica of a job can
     then finish what another has begun; of other sinks each batch is left to one of them."""
 
+    synced: bool = False
+    """Set by a job with ``durability="batch"``: what a writer has finished, and what ``commit`` has made
+    visible, must be on the disk when they return."""
+
     holdable: bool = False
     """True for a transactional sink that stores whatever a log can store, and refuses the rest as a log does:
     then a backup can keep records for it in files of its own, and hand them over unseen."""

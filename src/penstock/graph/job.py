@@ -43,6 +43,7 @@ class Job:
         *,
         mode: str = "throughput",
         guarantee: str = "exactly-once",
+        durability: str = "none",
         k: int = 0,
         recovery: str = "snapshot",
         replication: str = "active",
@@ -60,6 +61,9 @@ class Job:
         self.guarantee = guarantee
         """What a failure may do to the result: "exactly-once" (nothing), "at-least-once" (repeat some of
         it), "at-most-once" (lose some of it)."""
+        self.durability = durability
+        """What a power cut may do to it: "none" (the last batches may be lost, or doubled in a sink that is
+        safer than the job's folder), "batch" (nothing: each batch is brought to the disk)."""
         self.k = k
         """How many machines may die without a gap; k + 1 replicas run."""
         self.recovery = recovery

@@ -44,6 +44,7 @@ def test_the_whole_document() -> None:
         "name": "words",
         "mode": "throughput",
         "guarantee": "exactly-once",
+        "durability": "none",
         "k": 0,
         "recovery": "snapshot",
         "replication": "active",

@@ -118,6 +118,7 @@ def test_duplicate_names_are_reported_once_a_name() -> None:
         ({"mode": "latency"}, "unsupported"),
         ({"guarantee": "maybe"}, "bad-guarantee"),
         ({"guarantee": 1}, "bad-guarantee"),
+        ({"durability": "disk"}, "bad-durability"),
         ({"k": -1}, "bad-k"),
         ({"k": True}, "bad-k"),
         ({"k": "1"}, "bad-k"),
@@ -497,7 +498,7 @@ def test_the_reference_lists_every_code() -> None:
     rules = [*(root / "src/penstock/graph/rules").glob("*.py"), root / "src/penstock/graph/operators.py"]
     source = "\n".join(path.read_text(encoding="utf-8") for path in rules)
     used = set(re.findall(r'(?:Problem|Fault)\(\s*"([a-z-]+)"', source)) | {"bad-source", "bad-sink"}
-    used |= {"bad-mode", "bad-guarantee", "bad-recovery", "bad-replication", "bad-standby"}
+    used |= {"bad-mode", "bad-guarantee", "bad-durability", "bad-recovery", "bad-replication", "bad-standby"}
     used |= {"bad-on-error", "bad-sql"}
     assert sorted(documented) == sorted(used)
 

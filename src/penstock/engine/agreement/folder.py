@@ -25,6 +25,7 @@ from uuid import uuid4
 
 from penstock.engine.agreement.core import Seen, Shared
 from penstock.errors import JobFailedError, OutdatedError
+from penstock.private_files import sync
 
 _FOLDER = re.compile(r"agreed-(\d{12})")
 _CHARTER = "charter"
@@ -89,8 +90,10 @@ class Standing:
 class Agreement:
     """The shared place of one job. A process, or a thread of it, has its own."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *, synced: bool = False) -> None:
         self._place = place
+        self._synced = synced
+        """Whether what is agreed on is on the disk before anybody acts on it."""
         self._folder = ""
         self._floor = 0
 
@@ -275,8 +278,10 @@ class Agreement:
             path = f"{folder}/{batch:012d}.{kind}"
             staged = f"{folder}/.{batch:012d}.{uuid4().hex}"
             try:
-                _write(staged, content)
+                _write(staged, content, synced=self._synced)
                 os.link(staged, path)
+                if self._synced:
+                    sync(Path(folder))
                 found = _content(path, content) if _exists(path) else None
             except FileExistsError:
                 found = _read(path)
@@ -322,12 +327,15 @@ def _framed(fields: Mapping[str, Any]) -> bytes:
     return b"%08x %s" % (zlib.crc32(body), body)
 
 
-def _write(path: str, content: bytes) -> None:
+def _write(path: str, content: bytes, *, synced: bool = False) -> None:
     """Write a new file. Raises JobFailedError when there is no room for it, and leaves nothing then."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+            if synced:
+                file.flush()
+                os.fsync(descriptor)
     except FileNotFoundError:
         raise
     except OSError as error:

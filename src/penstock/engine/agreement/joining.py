@@ -24,6 +24,7 @@ from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import parent_of
 from penstock.engine.takeover import current, is_emptied
 from penstock.errors import JobFailedError, PenstockError, SupersededError
+from penstock.private_files import sync
 
 STRAYED = "strayed"
 """A file in the folder of a replica that must not go on from what is in it."""
@@ -102,7 +103,9 @@ def join_blank(source: Path, into: Folders, look: Callable[[], None] = lambda: N
         if structure is not None:
             into.structure.write_bytes(structure)
         times = {**entry.times, "pending": {}} if entry.times else {}
-        Ledger(into.ledger).replace(replace(entry, receipts={}, feedback=[], state={}, times=times))
+        Ledger(into.ledger, synced=into.synced).replace(
+            replace(entry, receipts={}, feedback=[], state={}, times=times)
+        )
         return entry.batch
 
     return _persistently(source, take)
@@ -112,7 +115,7 @@ def skip_to(commit: Commit, into: Folders) -> None:
     """Begin after a batch that others have committed, in a job that keeps nothing from batch to batch."""
     empty(into)
     entry = Entry(commit.batch, dict(commit.end), {name: list(r) for name, r in commit.receipts.items()})
-    Ledger(into.ledger).replace(entry)
+    Ledger(into.ledger, synced=into.synced).replace(entry)
 
 
 class Copier:
@@ -121,7 +124,7 @@ class Copier:
     def __init__(self, into: Folders) -> None:
         self._into = into
         self._look: Callable[[], None] = lambda: None
-        self._ledger = Ledger(into.ledger)
+        self._ledger = Ledger(into.ledger, synced=into.synced)
         self._parents: dict[Path, str | None] = {}
         """By file of the state, the one that it goes on from: of those that are there for sure."""
 
@@ -197,11 +200,13 @@ class Copier:
         staged = Path(self._into.root) / _STAGED / uuid4().hex
         try:
             if sealed:
-                write_sealed(staged, data)
+                write_sealed(staged, data, synced=self._into.synced)
             else:
                 staged.write_bytes(data)
                 staged.chmod(0o600)
             staged.replace(own)
+            if self._into.synced:
+                sync(own.parent)
         except JobFailedError:
             _check_held(self._into)
             raise

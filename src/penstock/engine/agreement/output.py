@@ -49,7 +49,7 @@ class AgreedOutput:
         assert blueprint.member is not None, "only replicas agree"
         self._blueprint = blueprint
         self._member = blueprint.member
-        self._agreement = Agreement(blueprint.member.folder)
+        self._agreement = Agreement(blueprint.member.folder, synced=blueprint.folders.synced)
         self._standby = Standby(blueprint) if blueprint.member.holds else None
         self._mixed = False
         """Whether a batch was given by other code lately: then results may differ without anybody's fault."""

@@ -22,7 +22,7 @@ class AgreedPlans:
     def __init__(self, member: Member, folders: Folders) -> None:
         self._member = member
         self._folders = folders
-        self._agreement = Agreement(member.folder)
+        self._agreement = Agreement(member.folder, synced=folders.synced)
         self._planned_at = 0.0
         self._usual = 0.0
         """How long lately it has been from one plan to the next, but for what others were waited for."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _CHOICES = {
     "mode": (("throughput",), ("latency",)),
     "guarantee": (("exactly-once", "at-least-once", "at-most-once"), ()),
+    "durability": (("none", "batch"), ()),
     **{setting: (known, ()) for setting, known in CHOICES.items()},
 }
 """For each setting of a job the values it may have, and those that are known but not supported yet."""
