@@ -97,6 +97,13 @@ def _is_java(member: psutil.Process) -> bool:
         return False
 
 
+def _is_planner(member: psutil.Process) -> bool:
+    try:
+        return "pyspark.sql.streaming.python_streaming_source_runner" in member.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+
+
 RUN = ("run", "job.py", "--master", MASTER)
 
 
@@ -192,6 +199,31 @@ def test_a_closed_pipe_is_no_error(shell: Shell, engine_name: str) -> None:
     said = process.stderr.read()
     assert process.wait(timeout=DEADLINE) == 0, said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "planner",
+            "error: job 'counting' failed: the process that plans its batches has died: it was killed",
+        ),
+        ("java", "error: job 'counting' failed: Spark's Java process does not answer any more"),
+    ],
+)
+def test_a_process_that_is_killed_is_told_in_a_sentence(shell: Shell, name: str, says: str) -> None:
+    shell.fill(50_000)
+    process = shell.start(*RUN)
+    eventually("a batch", lambda: shell.batches() > 0)
+    family = _family(process)
+    [killed] = filter(_is_java if name == "java" else _is_planner, family)
+    killed.kill()
+    out, said = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1, said
+    assert says in said
+    assert "Traceback" not in said + out
+    assert "py4j" not in said + out
+    eventually("the end of all processes", lambda: _gone(family))
 
 
 def test_explain(shell: Shell) -> None:

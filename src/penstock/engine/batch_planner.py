@@ -7,6 +7,7 @@ by the next one, always and whole, so it needs no position of its own.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.positions import Positions
 from penstock.engine.stages import DirectPart
 from penstock.errors import IncompatibleJobError, PenstockError
+from penstock.private_files import write_private
 
 LET_OUT = "let out"
 """What a request to stop says when no record may be on its way any more."""
@@ -57,7 +59,7 @@ class BatchPlanner:
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset after the next batch."""
         if not self._ready:
-            self._folders.ready.touch()
+            write_private(self._folders.ready, str(os.getpid()))
             self._ready = True
         with self._reported():
             if self._stopping(start):

@@ -88,7 +88,7 @@ class Folders:
 
     @property
     def ready(self) -> Path:
-        """Exists once batches are planned."""
+        """Exists once batches are planned, and says by which process."""
         return Path(self.root) / "ready"
 
     @property

@@ -21,6 +21,9 @@ from penstock.spark.native_check import check_natives
 from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches
 from penstock.spark.source import PenstockSource
 
+_CUT_OFF = ("Broken pipe", "Connection reset", "Connection reset by peer", "Stream closed", "null", "")
+"""What Spark says, and no more, when a process does not answer that it asks."""
+
 
 class SparkQuery(Query):
     """The running query of one job."""
@@ -110,9 +113,26 @@ class SparkQuery(Query):
                 reason = "a Python worker process died while it ran the job's code"
             elif "Traceback (most recent call last)" in text:
                 reason = _last_words(text)
+            elif text.partition("\n")[0] in _CUT_OFF and self._planner_has_died():
+                reason = (
+                    "the process that plans its batches has died: it was killed, or had no memory left. Start"
+                    " the job again, and it goes on where it was"
+                )
             if reason is not None:
                 return JobFailedError(f"job {self.blueprint.job!r} failed: {reason}", text)
         return super()._named(error)
+
+    def _planner_has_died(self) -> bool:
+        """Whether the process is gone that Spark asks how far to read."""
+        import psutil  # Workers import this module, too.
+
+        try:
+            planner = psutil.Process(int(self.blueprint.folders.ready.read_text()))
+            return planner.status() == psutil.STATUS_ZOMBIE
+        except (OSError, ValueError):  # None was there yet.
+            return False
+        except psutil.NoSuchProcess:
+            return True
 
 
 def _last_words(text: str) -> str:

@@ -17,6 +17,7 @@ from penstock.class_archive import archive_options
 from penstock.errors import SettingError, cause_of
 from penstock.java import check_java, java_options
 from penstock.spark.java_loss import is_java_answering
+from penstock.spark.java_noise import keep_java_loss_quiet
 from penstock.spark.settings import ACCEPTING, DEFAULT_MASTER, is_local, merged
 from penstock.spark.stderr import filtered_stderr
 
@@ -58,6 +59,7 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     try:
         with filtered_stderr() as said, _signals_left_alone():
             session = builder.getOrCreate()
+            keep_java_loss_quiet(session.sparkContext)
     except Exception as error:
         # Asked now: what an error of Java says is in Java.
         text = cause_of(error)
