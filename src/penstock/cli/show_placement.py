@@ -90,6 +90,8 @@ def _backup(found: Mapping[str, Any]) -> str:
             f"backup on {location['store']}, runs on {location['redeploy']} if its node is lost: "
             f"{location['reason']}"
         )
+        if location.get("assumed"):
+            told.append(f"assumed for that: {location['assumed']}")
     if kept is not None and kept["store"]:
         told.append(
             f"last whole copy: number {kept['number']} on {kept['store']}, up to batch {kept['batch']}, "

@@ -21,6 +21,7 @@ from penstock.cli.sizes import read_memory
 from penstock.cli.supervisor_process import SupervisorOptions
 from penstock.cluster.documents import NodeInfo
 from penstock.daemons.layout import ROOT
+from penstock.daemons.machine import link_speed
 from penstock.errors import SettingError
 from penstock.local_paths import local_path
 from penstock.log import home
@@ -42,7 +43,13 @@ def supervisor(
     ] = "",
     rack: Annotated[str, typer.Option("--rack", help="Nodes of a rack may fail together.")] = "",
     bandwidth: Annotated[
-        str, typer.Option("--bandwidth", metavar="SIZE", help="A second, of its link to the others.")
+        str,
+        typer.Option(
+            "--bandwidth", metavar="SIZE", help="A second, of its link to the others; the interface knows."
+        ),
+    ] = "",
+    uplink: Annotated[
+        str, typer.Option("--uplink", metavar="SIZE", help="A second, of its rack's link to other racks.")
     ] = "",
     labels: Annotated[
         str, typer.Option("--labels", metavar="NAME=VALUE,…", help="What jobs may ask for in a node.")
@@ -72,7 +79,8 @@ def supervisor(
         pid=os.getpid(),
         started=time.time(),
         version=__version__,
-        bandwidth=float(read_memory(bandwidth)) if bandwidth else 0.0,
+        bandwidth=float(read_memory(bandwidth)) if bandwidth else link_speed(host),
+        uplink=float(read_memory(uplink)) if uplink else 0.0,
     )
     if info.cores < 1:
         raise SettingError(f"a node has 1 core at least, not {info.cores}")

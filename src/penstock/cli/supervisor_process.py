@@ -85,7 +85,7 @@ def run(
                     store,
                     info,
                     instances,
-                    Machine(),
+                    Machine(folder),
                     settings=settings,
                     is_dead=lambda other: is_dead(other, info),
                 )

@@ -47,6 +47,8 @@ class NodeInfo:
     version: str = ""
     bandwidth: float = 0.0
     """Bytes a second of its link to the others; 0 if nobody said."""
+    uplink: float = 0.0
+    """Bytes a second of the link of its rack to other racks; 0 if nobody said."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class NodeReport:
     """Bytes a second."""
     network_out: float
     workers: tuple[WorkerFigures, ...] = ()
+    disk_free: int = -1
+    """Bytes that are free where copies of other nodes' data go; -1 if it has not looked."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,8 @@ class Restore:
     """and where its supervisor answers."""
     revision: int
     """The revision that ran on the node that was lost. Who has restored what that left does not again."""
+    rate: float = 0.0
+    """Bytes a second that were set aside for bringing it; 0 if none were."""
 
 
 @dataclass(frozen=True)
@@ -394,6 +400,8 @@ class Location:
     """How long that way takes."""
     reason: str = ""
     since: float = 0.0
+    assumed: str = ""
+    """What it was decided on that nobody has measured or said."""
 
 
 @dataclass(frozen=True)

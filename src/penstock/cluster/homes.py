@@ -55,7 +55,9 @@ def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
     location = actual.locations.get(spec.name)
     return Home(
         prefer=location.redeploy if location is not None else kept.store,
-        restore=Restore(kept.store, kept.store_url, kept.revision),
+        restore=Restore(
+            kept.store, kept.store_url, kept.revision, location.rate if location is not None else 0.0
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -18,12 +19,18 @@ class Sample:
     network_in: float
     """Bytes a second, of all interfaces but the loopback."""
     network_out: float
+    disk_free: int = -1
+    """Bytes that are free where others' data is kept; -1 if that was not looked at."""
 
 
 class Machine:
-    """Looks at the machine from time to time; rates are those since the look before."""
+    """Looks at the machine from time to time; rates are those since the look before.
 
-    def __init__(self) -> None:
+    ``keeps`` is the folder for copies of other nodes' data.
+    """
+
+    def __init__(self, keeps: Path | None = None) -> None:
+        self._keeps = keeps
         self._at: float | None = None
         self._busy, self._whole = _processor()
         self._received, self._sent = _network()
@@ -40,11 +47,28 @@ class Machine:
             memory_total=memory.total,
             network_in=rate(received - self._received, passed),
             network_out=rate(sent - self._sent, passed),
+            disk_free=_free(self._keeps),
         )
         self._at = now
         self._busy, self._whole = busy, whole
         self._received, self._sent = received, sent
         return found
+
+
+def link_speed(host: str) -> float:
+    """Return how many bytes a second the interface with an address can move; 0 if it does not say."""
+    stats = psutil.net_if_stats()
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == host for address in addresses) and name in stats:
+            return stats[name].speed * 1e6 / 8
+    return 0.0
+
+
+def _free(folder: Path | None) -> int:
+    try:
+        return -1 if folder is None else psutil.disk_usage(str(folder)).free
+    except OSError:
+        return -1
 
 
 def share(part: float, whole: float) -> float:

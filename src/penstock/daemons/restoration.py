@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.cluster.documents import Assignment, Kept, Restore
@@ -35,7 +36,7 @@ def wanted_restore(assignment: Assignment, node: str, kept: Kept | None, *, has_
     if given is not None and (here is None or here.revision <= given.revision):
         if kept is not None and kept.store and kept.revision == given.revision:
             # Who was taken for lost may have gone on for a while, and have had its copy elsewhere in the end.
-            return Restore(kept.store, kept.store_url, given.revision)
+            return replace(given, store=kept.store, url=kept.store_url)
         return given
     if here is None or not here.store or has_data or is_forgotten(assignment, here):
         return None
@@ -141,5 +142,6 @@ class Restoration:
         if wanted.store == instance.node:
             local = SnapshotStore(Path(instance.snapshots))
             return restore(self._home, instance.job, local=local, revision=wanted.revision, stop=self._stop)
-        with SnapshotClient(wanted.url, self._token) as client:
+        # More than was set aside for it would be at the cost of what was set aside for others.
+        with SnapshotClient(wanted.url, self._token, rate=wanted.rate or None) as client:
             return restore(self._home, instance.job, client=client, revision=wanted.revision, stop=self._stop)

@@ -280,6 +280,7 @@ class Supervisor:
             network_in=sample.network_in,
             network_out=sample.network_out,
             workers=tuple(self._figures(instance, seen) for instance in seen),
+            disk_free=sample.disk_free,
         )
         path = f"{paths.REPORTS}/{self.info.name}"
         known = self._store.get(path)

@@ -5,21 +5,36 @@ Pure. What is decided now is compared with what was decided before, and only dif
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.cluster.actions import Locate, Unlocate
-from penstock.cluster.documents import JobSpec, Kept, Location, NodeInfo
+from penstock.cluster.documents import JobSpec, Kept, Location, NodeInfo, NodeReport
 from penstock.cluster.view import Actual
 from penstock.schedule.constraints import allowed_nodes
-from penstock.schedule.location import Choice, Decision, Objective, Problem, Server, Task, changes, resolve
-from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
+from penstock.schedule.location import (
+    Choice,
+    Decision,
+    Objective,
+    Problem,
+    Server,
+    Task,
+    Uplink,
+    changes,
+    resolve,
+)
+from penstock.schedule.location.model import RUNGS, UNKNOWN_BANDWIDTH
 from penstock.schedule.reading import driver_task, node_of
 
 _UNKNOWN_BYTES = 64e6
 """What a job's data is taken to be before it has been copied once,"""
 _UNKNOWN_RATE = 1e6
 """and how fast it is taken to grow."""
+_LEAST_OF_LINK = 0.1
+"""However busy a link is, this share of it is there for copies."""
+_MOST_OF_DISK = 0.9
+"""Of what is free on a disk, the share that copies may take."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +72,14 @@ def locate(
     differing = {choice.task for choice in changes(decided, decision)}
     told: list[Locate | Unlocate] = []
     for choice in decision.choices:
-        url = actual.nodes[choice.store].url
+        location = _location(choice, actual.nodes[choice.store].url, now, _assumed(choice, actual))
         before = actual.locations.get(choice.task)
-        if choice.task in differing or before is None or before.store_url != url:
-            told.append(Locate(_location(choice, url, now), choice.reason))
+        same = before is not None and (before.store_url, before.assumed) == (
+            location.store_url,
+            location.assumed,
+        )
+        if choice.task in differing or not same:
+            told.append(Locate(location, choice.reason))
     told += [
         Unlocate(lacking.task, f"nobody can keep a copy of it: {lacking.reason}")
         for lacking in decision.unprotected
@@ -92,13 +111,84 @@ def problem_of(desired: Mapping[str, JobSpec], actual: Actual, rules: LocatingRu
         for name, assignment in sorted(actual.assignments.items())
         if name in desired and desired[name].keep == "node" and assignment.node in actual.nodes
     ]
-    servers = [_server(actual.nodes[name], in_use[name]) for name in sorted(actual.nodes)]
-    return Problem(tuple(servers), tuple(tasks), failures=rules.failures)
+    copies = _copies(actual)
+    servers = [
+        _server(actual.nodes[name], in_use[name], actual.reports.get(name), copies[name])
+        for name in sorted(actual.nodes)
+    ]
+    # By what links can do, not by what is left of them: that is another figure each time.
+    fastest = max((node.bandwidth or UNKNOWN_BANDWIDTH for node in actual.nodes.values()), default=1.0)
+    rates = tuple(fastest / 2**rung for rung in range(RUNGS))
+    return Problem(tuple(servers), tuple(tasks), _uplinks(actual.nodes), rules.failures, rates)
 
 
-def _server(node: NodeInfo, cores_in_use: float) -> Server:
-    bandwidth = node.bandwidth or UNKNOWN_BANDWIDTH
-    return Server(node.name, float(node.cores), bandwidth, cpu_in_use=cores_in_use, rack=node.rack)
+@dataclass
+class _Copies:
+    """What copies of jobs' data take of a node already."""
+
+    traffic: float = 0.0
+    """Bytes a second, in or out."""
+    stored: float = 0.0
+    """Bytes that it keeps for others."""
+
+
+def _copies(actual: Actual) -> dict[str, _Copies]:
+    found = {name: _Copies() for name in actual.nodes}
+    for kept in actual.kept.values():
+        for name in {kept.origin, kept.store} & {*found}:
+            found[name].traffic += kept.rate
+        if kept.store in found:
+            found[kept.store].stored += kept.bytes
+    return found
+
+
+def _server(node: NodeInfo, cores_in_use: float, report: NodeReport | None, copies: _Copies) -> Server:
+    """Describe a node by what it said of itself and what it has measured.
+
+    What goes over its link otherwise is not there for copies; what copies take is, since each of them is
+    counted when it is decided where it goes. The same with what they take of its disk.
+    """
+    bandwidth, storage = node.bandwidth or UNKNOWN_BANDWIDTH, math.inf
+    if report is not None:
+        others = max(report.network_in, report.network_out) - copies.traffic
+        bandwidth = max(bandwidth - max(others, 0.0), _LEAST_OF_LINK * bandwidth)
+        if report.disk_free >= 0:
+            storage = _MOST_OF_DISK * report.disk_free + copies.stored
+    return Server(node.name, float(node.cores), bandwidth, cores_in_use, storage, node.rack)
+
+
+def _uplinks(nodes: Mapping[str, NodeInfo]) -> tuple[Uplink, ...]:
+    """Return the links between racks, of those of which a node has told; the least that is told counts."""
+    told: dict[str, float] = {}
+    for node in nodes.values():
+        if node.uplink > 0:
+            told[node.rack] = min(node.uplink, told.get(node.rack, math.inf))
+    return tuple(Uplink(rack, bandwidth) for rack, bandwidth in sorted(told.items()))
+
+
+def _assumed(choice: Choice, actual: Actual) -> str:
+    """Say what a decision rests on that nobody has said or measured."""
+    found = []
+    kept = actual.kept.get(choice.task)
+    if kept is None or not kept.bytes:
+        found.append(f"{_UNKNOWN_BYTES / 1e6:.0f} MB of data, before it has been copied once")
+    if kept is None or kept.rate <= 0:
+        found.append(f"that it grows by {_UNKNOWN_RATE / 1e6:.0f} MB/s, before it has been seen to grow")
+    origin = actual.assignments[choice.task].node
+    concerned = sorted({origin, choice.store, choice.redeploy})
+    links = [name for name in concerned if name in actual.nodes and not actual.nodes[name].bandwidth]
+    if links:
+        found.append(f"{UNKNOWN_BANDWIDTH / 1e6:.0f} MB/s of the link of {', '.join(links)} (--bandwidth)")
+    report = actual.reports.get(choice.store)
+    if report is None or report.disk_free < 0:
+        found.append(f"room for it on {choice.store}")
+    racks = {actual.nodes[name].rack for name in concerned if name in actual.nodes}
+    limited = {uplink.rack for uplink in _uplinks(actual.nodes)}
+    if len(racks) > 1 and racks - limited:
+        found.append(
+            f"that what goes between racks fits through the uplink of {', '.join(sorted(racks - limited))}"
+        )
+    return "; ".join(found)
 
 
 def _task(
@@ -125,7 +215,15 @@ def decided_before(actual: Actual) -> Decision:
     return Decision("before", choices, (), Objective(seconds, 0.0))
 
 
-def _location(choice: Choice, url: str, now: float) -> Location:
+def _location(choice: Choice, url: str, now: float, assumed: str) -> Location:
     return Location(
-        choice.task, choice.store, url, choice.redeploy, choice.rate, choice.seconds, choice.reason, now
+        choice.task,
+        choice.store,
+        url,
+        choice.redeploy,
+        choice.rate,
+        choice.seconds,
+        choice.reason,
+        now,
+        assumed,
     )

@@ -56,10 +56,10 @@ def test_it_stays_with_its_data_while_that_node_is_there() -> None:
 
 
 def test_it_goes_where_it_was_decided_beforehand_and_takes_the_copy_along() -> None:
-    location = Location("job", "n3", "http://n3", "n2")
+    location = Location("job", "n3", "http://n3", "n2", rate=5e6)
     found = _assigned(_actual("n2", "n3", locations={"job": location}))
     assert found is not None
-    assert (found.node, found.restore) == ("n2", RESTORE)
+    assert (found.node, found.restore) == ("n2", replace(RESTORE, rate=5e6)), "and at the rate set aside"
     assert _assigned(_actual("n2", "n3")) is not None, "without a location it goes to the copy, or anywhere"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from penstock.daemons.machine import Machine
+from penstock.daemons.machine import Machine, link_speed
 
 Times = namedtuple("Times", "user system idle iowait guest")
 Bytes = namedtuple("Bytes", "bytes_recv bytes_sent")
@@ -48,6 +49,22 @@ def test_an_interface_that_goes_is_no_negative_traffic(counters: dict[str, Any])
     counters["network"] = {}
     found = machine.sample(2.0)
     assert (found.network_in, found.network_out) == (0.0, 0.0)
+
+
+def test_a_link_is_as_fast_as_its_interface_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    Address = namedtuple("Address", "address")
+    Stats = namedtuple("Stats", "speed")
+    monkeypatch.setattr(
+        psutil, "net_if_addrs", lambda: {"lo": [Address("127.0.0.1")], "eth0": [Address("10.0.0.7")]}
+    )
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: {"lo": Stats(0), "eth0": Stats(10_000)})
+    assert [link_speed(host) for host in ("10.0.0.7", "127.0.0.1", "10.0.0.8")] == [1.25e9, 0.0, 0.0]
+
+
+def test_what_is_free_for_copies_is_looked_at(tmp_path: Path) -> None:
+    assert Machine(tmp_path).sample(0.0).disk_free > 0
+    assert Machine(tmp_path / "gone").sample(0.0).disk_free == -1
+    assert Machine().sample(0.0).disk_free == -1
 
 
 def test_a_real_machine_has_memory() -> None:

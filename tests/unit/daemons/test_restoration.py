@@ -13,8 +13,10 @@ from penstock.daemons.following import View
 from penstock.daemons.instance import Instance
 from penstock.daemons.restoration import Restoration, wanted_restore
 from penstock.daemons.worker_link import Link
+from penstock.snapshots.client import SnapshotClient
 from penstock.snapshots.errors import NoWholeSnapshotError, TransferError
 from penstock.snapshots.restoring import restored
+from penstock.snapshots.store import Listed
 from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 5, 1, "b", "job.py", "n1", 1, 1, keep="node")
@@ -48,6 +50,8 @@ def test_a_copy_that_has_moved_since_is_restored_from_where_it_is() -> None:
     assigned = replace(ASSIGNMENT, restore=Restore("n3", "http://n3", 4))
     moved = Kept("job", "n9", 4, 1, "n5", "http://n5", 12, 44)
     assert _wanted(moved, assigned) == Restore("n5", "http://n5", 4)
+    slowly = replace(ASSIGNMENT, restore=Restore("n3", "http://n3", 4, rate=5e6))
+    assert _wanted(moved, slowly) == Restore("n5", "http://n5", 4, rate=5e6)
     assert _wanted(replace(moved, store="", store_url=""), assigned) == assigned.restore
 
 
@@ -128,3 +132,26 @@ def test_a_store_that_does_not_answer_is_asked_until_nobody_wants_it_any_more(
         assert not restoration.wait(0.01)
     assert set(asked) == {restore}
     restoration.cancel()
+
+
+@pytest.mark.parametrize(("set_aside", "limit"), [(5e6, 5e6), (0.0, None)])
+def test_a_copy_is_brought_no_faster_than_was_set_aside_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_aside: float, limit: float | None
+) -> None:
+    limits: list[float | None] = []
+
+    class Client(SnapshotClient):
+        def __init__(self, url: str, token: str, *, rate: float | None = None) -> None:
+            super().__init__(url, token, rate=rate)
+            limits.append(rate)
+
+        def manifests(self, *_: object, **__: object) -> Listed:
+            raise TransferError("away", again=False)
+
+    monkeypatch.setattr(restoration_module, "SnapshotClient", Client)
+    restore = Restore("n2", "http://127.0.0.1:1", 4, rate=set_aside)
+    restoration = Restoration(_instance(tmp_path, replace(ASSIGNMENT, restore=restore)), "token", FakeLink())
+    restoration.start()
+    with pytest.raises(TransferError, match="away"):
+        eventually("the end of the restoration", lambda: restoration.wait(0.05))
+    assert limits == [limit]

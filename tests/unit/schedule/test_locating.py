@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.actions import Locate, Unlocate
-from penstock.cluster.documents import Assignment, JobSpec, Kept, Location, NodeInfo, WorkerInfo
+from penstock.cluster.documents import Assignment, JobSpec, Kept, Location, NodeInfo, NodeReport, WorkerInfo
 from penstock.cluster.view import Actual
 from penstock.schedule.locating import LocatingRules, locate, occasion
 
@@ -145,3 +145,83 @@ def test_a_job_is_redeployed_only_where_its_labels_and_nodes_let_it_run() -> Non
     assert told.location.redeploy == "n4"
     nowhere = {"count": replace(specs["count"], nodes=("n1",))}
     assert locate(nowhere, actual, 0.0) == []
+
+
+def _report(*, disk_free: int = 100 * GIB, traffic: float = 0.0) -> NodeReport:
+    return NodeReport(0.0, 0.0, 0, GIB, traffic, traffic, disk_free=disk_free)
+
+
+def _copied(rate: float = 1e6) -> dict[str, Kept]:
+    return {"a": Kept("a", "n1", 1, 1, "n2", bytes=50_000_000, rate=rate)}
+
+
+def test_a_node_without_room_on_its_disk_keeps_no_copy() -> None:
+    desired, actual = _cluster({"a": "n1"})
+    reports = {name: _report(disk_free=10_000_000 if name == "n2" else 100 * GIB) for name in actual.nodes}
+    [told] = locate(desired, replace(actual, reports=reports), 5.0)
+    assert isinstance(told, Locate)
+    assert told.location.store == "n3"
+    none = {name: _report(disk_free=10_000_000) for name in actual.nodes}
+    assert locate(desired, replace(actual, reports=none), 5.0) == []
+
+
+def test_what_a_copy_takes_of_a_disk_is_there_for_it() -> None:
+    desired, actual = _cluster({"a": "n1"}, nodes=2)
+    full = replace(actual, reports={"n1": _report(), "n2": _report(disk_free=1_000_000)})
+    assert locate(desired, full, 5.0) == []
+    [told] = locate(desired, replace(full, kept=_copied()), 5.0)
+    assert isinstance(told, Locate), "it is there already, and has grown by little"
+
+
+def test_a_link_that_others_use_is_not_counted_on() -> None:
+    desired, actual = _cluster({"a": "n1"}, bandwidth=100e6)
+    busy = {name: _report(traffic=95e6 if name == "n2" else 0.0) for name in actual.nodes}
+    growing = {"a": Kept("a", "n1", 1, 1, bytes=50_000_000, rate=20e6)}
+    [told] = locate(desired, replace(actual, reports=busy, kept=growing), 5.0)
+    assert isinstance(told, Locate)
+    assert told.location.store == "n3"
+    ours = {name: _report(traffic=95e6 if name in ("n1", "n2") else 0.0) for name in actual.nodes}
+    copying = replace(actual, reports=ours, kept=_copied(95e6))
+    assert locate(desired, copying, 5.0), "the traffic is that of the copy itself"
+
+
+def test_what_goes_between_racks_must_fit_through_their_uplinks() -> None:
+    desired, actual = _cluster({"a": "n1"}, bandwidth=100e6)
+    racks = {"n1": "left", "n2": "right", "n3": "right"}
+    narrow = {name: replace(actual.nodes[name], rack=rack, uplink=1e6) for name, rack in racks.items()}
+    kept = _copied(5e6)
+    assert locate(desired, replace(actual, nodes=narrow, kept=kept), 5.0) == []
+    wide = {name: replace(node, uplink=50e6) for name, node in narrow.items()}
+    assert len(locate(desired, replace(actual, nodes=wide, kept=kept), 5.0)) == 1
+
+
+def test_what_nobody_has_said_or_measured_is_told() -> None:
+    desired, actual = _cluster({"a": "n1"})
+    [told] = locate(desired, actual, 5.0)
+    assert isinstance(told, Locate)
+    assert told.location.assumed == (
+        "64 MB of data, before it has been copied once; that it grows by 1 MB/s, before it has been seen to"
+        f" grow; 125 MB/s of the link of n1, {told.location.store} (--bandwidth); room for it on"
+        f" {told.location.store}"
+    )
+    settled = _told(actual, [told])
+    reports = {name: _report() for name in actual.nodes}
+    linked = {name: replace(node, bandwidth=100e6) for name, node in actual.nodes.items()}
+    known = replace(settled, nodes=linked, reports=reports, kept=_copied())
+    [again] = locate(desired, known, 9.0)
+    assert isinstance(again, Locate)
+    assert again.location.assumed == ""
+    assert locate(desired, _told(known, [again]), 9.0) == []
+
+
+def test_what_goes_over_links_from_second_to_second_moves_nothing() -> None:
+    desired, actual = _cluster({"a": "n1", "b": "n2"}, bandwidth=100e6)
+    # No node can both store and run: rates are set aside.
+    kept = {job: Kept(job, node, 1, 1, "", bytes=10**9, rate=1e6) for job, node in (("a", "n1"), ("b", "n2"))}
+    settled = replace(actual, kept=kept)
+    settled = _told(settled, locate(desired, settled, 5.0))
+    for traffic in (1e6, 3e6, 2e6):
+        reports = {name: _report(traffic=traffic) for name in actual.nodes}
+        told = locate(desired, replace(settled, reports=reports), 9.0)
+        settled = _told(replace(settled, reports=reports), told)
+        assert traffic == 1e6 or told == []
