@@ -78,10 +78,12 @@ class DropWriter(ps.SinkWriter):
         """Have nothing to say."""
 
 
-def per_record(folder: str, steps: int, check: bool, store: bool = True) -> Measured:
+def per_record(
+    folder: str, steps: int, check: bool, store: bool = True, parallelism: int | None = None
+) -> Measured:
     """Run one task on each record, or five in a row; store the results or drop them."""
     tasks = [keep_large_in_capitals] if steps == 1 else [parse, keep_large, normalise, convert, render]
-    return _run(folder, tasks, check, outcome_of, store)
+    return _run(folder, tasks, check, outcome_of, store, parallelism=parallelism)
 
 
 def keyed_count(
@@ -148,6 +150,7 @@ def _run(
     store: bool = True,
     guarantee: str = "exactly-once",
     durability: str = "none",
+    parallelism: int | None = None,
 ) -> Measured:
     root = Path(folder) / "logs"
     ends = _fill_log(Path(folder), root)
@@ -158,7 +161,7 @@ def _run(
         job = ps.Job("benchmark", guarantee=guarantee, durability=durability)
         vertex = job.source("input", BatchedLog(root, ends))
         for number, task in enumerate(tasks):
-            vertex = vertex >> job.task(f"task{number}", task)
+            vertex = vertex >> job.task(f"task{number}", task, parallelism=parallelism)
         vertex >> job.sink("output", sink)
         ps.run(job, until="drained", master=MASTER, conf=CONF, folder=place, on_progress=queries)
     outcome = None

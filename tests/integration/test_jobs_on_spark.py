@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -135,6 +136,42 @@ def test_several_sources_sinks_and_keyed_stages(spark: Engine) -> None:
     result = spark.feed(job, feed, partitions=2)
     assert _pairs(result["second"]) == Counter([("a", 5), ("b", 2), ("c", 9)])
     assert _pairs(result["first"]) == Counter([("odd", 9), ("even", 2)])
+
+
+def test_records_reach_the_instances_they_should_in_spark_s_own_processes(spark: Engine) -> None:
+    class Member(ps.Task):
+        """Says which object it is: an instance has one of its own in each process it ever runs in."""
+
+        def prepare(self, config: Any) -> None:
+            self.had = 0
+
+        def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
+            for record in inputs["in"]:
+                self.had += 1
+                outputs.emit(ps.ctx.instance, (record.value, os.getpid(), id(self), self.had))
+
+    job = ps.Job("instances", buckets=4)
+    numbers, rules = job.source("numbers", ps.MemorySource()), job.source("rules", ps.MemorySource())
+    told = job.task("told", Member(), parallelism=3)
+    job.connect(rules, told, by=ps.BROADCAST)
+    told >> job.sink("told-to", ps.MemorySink())
+    dealt = job.task("dealt", Member(), parallelism=4)
+    again = job.task("again", lambda r: (ps.ctx.instance, (r.key, *r.value)), parallelism=4)
+    behind = job.task("behind", lambda r: (ps.ctx.instance, r.key), parallelism=2)
+    numbers >> dealt >> again >> job.sink("dealt-to", ps.MemorySink())
+    numbers >> job.task("count", ps.Count()) >> behind >> job.sink("behind-to", ps.MemorySink())
+    feed: dict[str, list[Any]] = {"numbers": [(n % 5, n) for n in range(40)], "rules": ["one", "two"]}
+    result = spark.feed(job, feed, partitions=2)
+    assert Counter((r.key, r.value[0]) for r in result["told-to"]) == Counter(
+        (instance, rule) for instance in range(3) for rule in ("one", "two")
+    )
+    assert sorted(r.value[1] for r in result["dealt-to"]) == list(range(40))
+    assert Counter(r.value[0] for r in result["dealt-to"]) == dict.fromkeys(range(4), 10)
+    assert all(r.key == r.value[0] for r in result["dealt-to"]), "chained: it stays with its instance"
+    objects = {(r.value[2], r.value[3]): r.value[0] for r in result["dealt-to"]}
+    assert len(objects) == 4, "each instance has an object of its own"
+    assert sorted(r.value for r in result["behind-to"]) == list(range(5))
+    assert {r.key for r in result["behind-to"]} == {0, 1}
 
 
 def test_the_source_is_read_and_each_vertex_run_once_a_record(tmp_path: Path, spark: Engine) -> None:

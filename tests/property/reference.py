@@ -75,13 +75,15 @@ def _build(seed: int, looped: frozenset[str]) -> RandomJob:
     job = ps.Job(f"random-{seed}", max_iterations=dice.choice([0, 1, 2]), parallelism=dice.choice([1, 2, 3]))
     sources = [job.source(f"source{n}", ps.MemorySource()) for n in range(dice.choice([1, 1, 2]))]
     keyed = dice.random() < 0.7
+    instances = random.Random(f"instances of {seed}")
     operators: list[Any] = [add_one, rekey, spread, Parity(), *([Running(), Running()] if keyed else [])]
     tasks = []
     for n in range(dice.randint(1, 5)):
         kind = dice.choice(operators)
         if isinstance(kind, Running) and f"task{n}" in looped:
             kind = Echo()
-        tasks.append(job.task(f"task{n}", kind))
+        parallelism = instances.choice([None, None, 2, 3])
+        tasks.append(job.task(f"task{n}", kind, parallelism=parallelism))
     sinks = [job.sink(f"sink{n}", ps.MemorySink()) for n in range(dice.choice([1, 1, 2]))]
     joined: set[tuple[str, str, str]] = set()
 
@@ -91,6 +93,8 @@ def _build(seed: int, looped: frozenset[str]) -> RandomJob:
         joined.add((source.name, port, target.name))
         stateful = isinstance(target.operator, ps.StatefulTask)
         by = ps.SAME_KEY if keyed and not stateful and dice.random() < 0.3 else None
+        if by is None and not stateful and target.parallelism and instances.random() < 0.3:
+            by = ps.BROADCAST
         job.connect(source[port], target, by=by)
 
     # A backbone makes everything reachable; extra edges, forward and backward, make it interesting.
@@ -142,7 +146,8 @@ def evaluate(random_job: RandomJob, most: int = 20_000) -> tuple[dict[str, Multi
             if target.kind == "sink":
                 out[target.name][(key, value)] += 1
                 continue
-            for its_port, its_key, its_value in _call(target, key, value, state):
+            copies = target.parallelism or 1 if edge.by is ps.BROADCAST else 1
+            for its_port, its_key, its_value in copies * _call(target, key, value, state):
                 queue.append((target.index, its_port, its_key, its_value, tuple(sorted(counts.items()))))
     return out, discarded
 

@@ -135,7 +135,12 @@ def check_plan(job: Job, plan: PhysicalPlan) -> None:
     tasks = {vertex.index for vertex in job.vertices if vertex.kind == "task"}
     sources = [vertex.index for vertex in job.vertices if vertex.kind == "source"]
     pairs = [(edge.source, edge.target) for edge in job.edges]
-    keyed = [(edge.source, edge.target) for edge in job.edges if edge.by is SAME_KEY and edge.target in tasks]
+    told = {edge.target for edge in job.edges if edge.by is BROADCAST and edge.target in tasks}
+    keyed = [
+        (edge.source, edge.target)
+        for edge in job.edges
+        if edge.target in told or (edge.by is SAME_KEY and edge.target in tasks)
+    ]
     memory = [pair for pair in pairs if pair not in keyed]
     reach, near = closure(size, pairs), closure(size, memory)
     targets = [end for _, end in keyed]

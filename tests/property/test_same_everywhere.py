@@ -65,6 +65,12 @@ def _job() -> ps.Job:
     source >> pair["left"]
     double >> pair["right"]
     pair >> job.sink("pairs", ps.MemorySink())
+    # Dealt out before the shuffle and from behind it, in turn and to all.
+    dealt = job.task("dealt", lambda r: (r.key, (ps.ctx.instance, r.value)), parallelism=4)
+    source >> dealt >> job.sink("dealt-out", ps.MemorySink())
+    told = job.task("told", lambda r: (r.key, (ps.ctx.instance, r.value)), parallelism=2)
+    job.connect(total, told, by=ps.BROADCAST)
+    told >> job.sink("told-all", ps.MemorySink())
     return job
 
 

@@ -181,6 +181,11 @@ class Blueprint:
         return found | {SIDES[stream]: self.sides[stream] for stream, can in used.items() if can}
 
     @property
+    def instances(self) -> dict[int, int]:
+        """How many instances each vertex has that has some of its own."""
+        return {vertex: number or self.buckets for vertex, number in self.plan.instances.items()}
+
+    @property
     def read_by_spark(self) -> tuple[str, ...]:
         """The sources that Spark itself can read: all that they give goes to vertices of Spark's own.
 

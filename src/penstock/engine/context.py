@@ -16,7 +16,7 @@ from threading import get_ident
 class Scope:
     """What a Spark task works on just now. Its shell sets ``vertex`` before it calls the code of one."""
 
-    __slots__ = ("_job", "_kind", "_names", "_number", "_randoms", "batch", "now", "vertex")
+    __slots__ = ("_job", "_kind", "_names", "_number", "_randoms", "batch", "instance", "now", "vertex")
 
     def __init__(
         self, job: str, names: Sequence[str], batch: int, now: float, kind: str, number: int = 0
@@ -29,12 +29,15 @@ class Scope:
         self.batch = batch
         self.now = now
         self.vertex = 0
+        self.instance = number
+        """Whose records these are: of a part, of a bucket, or of an instance of a vertex."""
 
     def move_to(self, number: int) -> None:
         """Go on with another part or bucket."""
         self._number = number
         self._randoms = {}
         self.vertex = 0
+        self.instance = number
 
     @property
     def random(self) -> Random:
@@ -74,6 +77,16 @@ class Context:
         """The number of the batch; -1 outside of one."""
         scope = self._scope()
         return -1 if scope is None else scope.batch
+
+    @property
+    def instance(self) -> int:
+        """Which instance of its vertex the code runs as, from 0 on; -1 outside of a batch.
+
+        A task with ``parallelism=n`` has the instances 0 to n - 1. One without runs in as many as there are
+        parts of the batch.
+        """
+        scope = self._scope()
+        return -1 if scope is None else scope.instance
 
     def _scope(self) -> Scope | None:
         own = self._scopes.get(get_ident())

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from penstock.engine.blueprint import Folders
 from penstock.engine.clock import Times
+from penstock.engine.exchange import DEALT
 from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.natives import SUFFIX
 from penstock.engine.packing import pack, unpack
@@ -101,6 +102,8 @@ def _anywhere(last: Entry, buckets: int) -> dict[str, dict[str, float]]:
 def deal_parcel(parcel: bytes, buckets: int) -> list[tuple[int, bytes]]:
     """Divide a parcel by key into one for each bucket that it concerns."""
     form, name, port, counters, cell, lane, keys, *columns = unpack(parcel)
+    if form == DEALT:
+        return [(cell % buckets, parcel)]
     if form == "groups":
         sizes, flat, times = columns
         values, start = [], 0

@@ -22,6 +22,9 @@ Address = tuple[int, str, Counters]
 """Vertex, port and loop counters. Records with different counters are never mixed, so that what is made
 of them has counters as exact as their own."""
 
+DEALT = "dealt"
+"""The form of a parcel for one instance of a vertex; it says which in the place of a window's cell."""
+
 Merge = Callable[[Any, Any], Any]
 
 OF_NUMBERS = (Count, Sum)

@@ -9,6 +9,8 @@ as the vertices they come to can use columns.
 from __future__ import annotations
 
 from collections import deque
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,8 +33,9 @@ from penstock.graph.kinds import ArrowTask
 from penstock.graph.schema import Schema
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 from penstock.graph.windows import TimeWindow
+from penstock.plan.dealing import Dealing
 from penstock.plan.exchanges import GATHERED
-from penstock.plan.physical import Channel, Closing
+from penstock.plan.physical import Channel, Closing, Hop
 from penstock.record import Record
 
 Records = list[Record] | Columns
@@ -46,9 +49,11 @@ class Program:
     def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
         self.steps: list[Step | None] = []
+        self._instances = blueprint.instances
+        self._own_steps: dict[tuple[int, int], Step] = {}
         for index, vertex in enumerate(blueprint.vertices):
             try:
-                self.steps.append(compile_step(vertex))
+                self.steps.append(compile_step(vertex) if index not in self._instances else None)
             except Exception as error:
                 failure = VertexFailureError(index, None, error)
                 raise failure.explain(blueprint.job, vertex.name) from error
@@ -62,6 +67,19 @@ class Program:
         self.gated = {timed.vertex for timed in blueprint.plan.timed}
         """Vertices behind the shuffle that records can only get to through a gate, which knows the time."""
 
+    def step(self, vertex: int, instance: int) -> Step:
+        """Return how a vertex works on records; an instance of its own has an object of its own."""
+        known = self.steps[vertex]
+        if known is None:
+            place = (vertex, instance % self._instances[vertex])
+            known = self._own_steps.get(place)
+            if known is None:
+                spec = self.blueprint.vertices[vertex]
+                made = compile_step(replace(spec, operator=deepcopy(spec.operator)))
+                assert made is not None, f"{spec.name} is not run record by record"
+                known = self._own_steps[place] = made
+        return known
+
 
 class Flow:
     """The way of records through a program, for one Spark task of one batch."""
@@ -73,6 +91,7 @@ class Flow:
         self._job = program.blueprint.job
         self._plan = program.blueprint.plan
         self._vertices = program.blueprint.vertices
+        self._instances = program.blueprint.instances
         self._gate = gate
         self.no_counters = program.no_counters
         self._queue: deque[tuple[int, str, Counters, Records]] = deque()
@@ -84,6 +103,7 @@ class Flow:
     def begin(self, origin: str) -> None:
         """Say where in the batch the records come from that follow: their ids in sinks are made of it."""
         self._writers.begin(origin)
+        self.outbox.begin(self.scope.instance)
 
     def read(self, vertex: int, chunk: Records | Rejected) -> None:
         """Take what a source has read, and let everything run that follows from it."""
@@ -120,8 +140,7 @@ class Flow:
         self._count(self.summary.records_out, vertex, len(columns))
         for hop in self._plan.hops.get((vertex, "out"), ()):
             if columns and not runs_in_spark(self._program.blueprint, hop):
-                for _ in range(hop.copies):
-                    self._deliver(hop.target, hop.port, hop.channel, self.no_counters, columns)
+                self._deliver(hop, self.no_counters, columns)
         self._run()
 
     def finish(self) -> TaskSummary:
@@ -176,7 +195,7 @@ class Flow:
             raise VertexFailureError(vertex, record, last) from last
 
     def _run(self) -> None:
-        queue, steps, arrow_steps = self._queue, self._program.steps, self._program.arrow_steps
+        queue, program, arrow_steps = self._queue, self._program, self._program.arrow_steps
         scope = self.scope
         caller = scope.vertex
         while queue:
@@ -185,8 +204,10 @@ class Flow:
             if vertex in arrow_steps:
                 self._run_columns(vertex, counters, records)
                 continue
-            step = steps[vertex]
-            assert step is not None, f"{self._vertices[vertex].name} is not run record by record"
+            try:
+                step = program.step(vertex, scope.instance)
+            except Exception as error:
+                raise VertexFailureError(vertex, None, error) from error
             self._follow(vertex, counters, step(port, listed(records), self.recovers(vertex, counters)))
         scope.vertex = caller
 
@@ -236,28 +257,29 @@ class Flow:
                     count = onward[hop.closing.slot]
                     self._discard(hop.closing, hop.target, counters, count, listed(records))
                     continue
-            for _ in range(hop.copies):
-                self._deliver(hop.target, hop.port, hop.channel, onward, records)
+            self._deliver(hop, onward, records)
 
-    def _deliver(
-        self, target: int, port: str, channel: Channel, counters: Counters, records: Records
-    ) -> None:
+    def _deliver(self, hop: Hop, counters: Counters, records: Records) -> None:
+        target, port, channel = hop.target, hop.port, hop.channel
         spec = self._vertices[target]
         if spec.input_schema is not None and (not isinstance(records, Columns) or records.schema is None):
             # What a schema was declared for on both sides has been compared before the job started.
             records = self._fitting(target, counters, spec.input_schema, records)
-        self._count(self.summary.records_in, target, len(records))
+        copies = self._instances[target] if hop.dealing is Dealing.TO_ALL else 1
+        self._count(self.summary.records_in, target, len(records) * copies)
         if spec.kind == "sink":
             reject = partial(self.reject, target, counters) if spec.policy.discard else None
             self._writers.write(spec.name, records, reject)
         elif channel is Channel.EXCHANGE:
-            self._send(target, port, self._still_counted(target, counters), records)
+            self._send(target, port, self._still_counted(target, counters), records, hop.dealing)
         elif channel is Channel.NATIVE:
             self.natives.add(target, port, records)
         else:
             self._queue.append((target, port, counters, records))
 
-    def _send(self, target: int, port: str, counters: Counters, given: Records) -> None:
+    def _send(
+        self, target: int, port: str, counters: Counters, given: Records, dealing: Dealing = Dealing.BY_KEY
+    ) -> None:
         """Send records through the shuffle: into their windows, where the vertex has windows of time."""
         address = (target, port, counters)
         gate = self._gate if target in self._program.gated else None
@@ -275,11 +297,12 @@ class Flow:
         if self._vertices[target].in_order:
             # Aligned by the order of coming, so all of them have to come to the same place.
             records = [_new(Record, (None, record, record[2])) for record in records]
-        if gate is None:
-            self.outbox.add(address, records)
-            return
-        for cell, its_records in gate.pass_through(target, records, late, wrong).items():
-            self.outbox.add(address, its_records, cell)
+        parts = {None: records} if gate is None else gate.pass_through(target, records, late, wrong)
+        for cell, its_records in parts.items():
+            if target in self._instances:
+                self.outbox.deal(address, its_records, dealing)
+            else:
+                self.outbox.add(address, its_records, cell)
 
     def _gather(self, vertex: int, records: list[Record]) -> None:
         """Send the records of a source to where its windows are: all to one place, or lane by lane."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.launch import launch, prepare, settle
+from penstock.engine.launch import launch, prepare, settle, wanted_buckets
 from penstock.engine.replacement import Reconfigured, replace_query
 from penstock.engine.report import Report
 from penstock.engine.runtime import Query, Runtime
@@ -69,7 +69,7 @@ class Handle:
         blueprint = drawing(job)
         last = settle(job, blueprint)
         runtime = open_runtime()
-        query = prepare(runtime, blueprint, job.parallelism or (last.buckets if last else None))
+        query = prepare(runtime, blueprint, wanted_buckets(job) or (last.buckets if last else None))
         launch(job, query, last)
         handle = cls(job, drawing, runtime, query, on_progress)
         atexit.register(handle._leave)
@@ -173,6 +173,7 @@ class Handle:
         job: Job | None = None,
         *,
         parallelism: int | None = None,
+        buckets: int | None = None,
         tasks: Mapping[str, Any] | None = None,
         qos: QoS | Mapping[str, Any] | None = None,
         vertex_qos: Mapping[str, QoS | Mapping[str, Any]] | None = None,
@@ -181,15 +182,16 @@ class Handle:
     ) -> Reconfigured:
         """Stop after the batch that runs and go on from there as another job, in the same session.
 
-        Give either the whole new job, or what is to change in the one that runs: the number of buckets,
-        the code of tasks by name, what is asked of the job's service or, by name, of a vertex's, what
-        happens when code raises, the limit of loops. Each record is processed once, by the old code or by
-        the new. A change that the job cannot go on with is refused with all the reasons before anything
-        is stopped, as GraphError or IncompatibleJobError; if the new job does not start, the old one
-        is started again.
+        Give either the whole new job, or what is to change in the one that runs: the number of instances of
+        tasks that do not say, or of buckets, the code of tasks by name, what is asked of the job's service
+        or, by name, of a vertex's, what happens when code raises, the limit of loops. Each record is
+        processed once, by the old code or by the new. A change that the job cannot go on with is refused
+        with all the reasons before anything is stopped, as GraphError or IncompatibleJobError; if the new
+        job does not start, the old one is started again.
         """
         single: dict[str, Any] = {
             "parallelism": parallelism,
+            "buckets": buckets,
             "tasks": tasks,
             "qos": qos,
             "vertex_qos": vertex_qos,

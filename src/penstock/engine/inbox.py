@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.exchange import Address, Recovers, latest, merge_one, merging
+from penstock.engine.exchange import DEALT, Address, Recovers, latest, merge_one, merging
 from penstock.engine.packing import unpack
 from penstock.engine.windowing import Cell
 from penstock.record import Record
@@ -23,10 +24,12 @@ class Inbox:
         self.groups: dict[Address, tuple[dict[Any, list[Any]], dict[Any, float]]] = {}
         self.records: dict[Address, list[tuple[str, Cell | None, list[Record]]]] = {}
         """By address, the records of each lane in the order of the lane."""
+        self.dealt: dict[Address, dict[int, list[tuple[str, list[Record]]]]] = {}
+        """By address and instance, the same."""
 
     def addresses(self) -> list[Address]:
         """Return whom something has come for, in an order that depends on nothing but the graph."""
-        return sorted({*(address for address, _ in self.partials), *self.groups, *self.records})
+        return sorted({*(address for address, _ in self.partials), *self.groups, *self.records, *self.dealt})
 
     def take(self, parcel: bytes | memoryview) -> None:
         """Open a parcel."""
@@ -36,6 +39,9 @@ class Inbox:
             self._take_partials((address, cell), *columns)
         elif form == "groups":
             self._take_groups(address, *columns)
+        elif form == DEALT:
+            records = list(map(Record._make, zip(*columns, strict=True)))
+            self.dealt.setdefault(address, {}).setdefault(cell, []).append((lane, records))
         else:
             records = list(map(Record._make, zip(*columns, strict=True)))
             self.records.setdefault(address, []).append((lane, cell, records))
@@ -43,6 +49,12 @@ class Inbox:
     def in_order(self, address: Address) -> list[tuple[str, Cell | None, list[Record]]]:
         """Return what has come for an address, lane after lane: who was faster must not matter."""
         return sorted(self.records.get(address, ()), key=lambda part: part[0])
+
+    def by_instance(self, address: Address) -> Iterator[tuple[int, list[Record]]]:
+        """Return what has come for the instances of an address, each with its number."""
+        for instance, parts in sorted(self.dealt.get(address, {}).items()):
+            ordered = sorted(parts, key=lambda part: part[0])
+            yield instance, [record for _, records in ordered for record in records]
 
     def _take_partials(
         self, address: tuple[Address, Cell | None], keys: list[Any], values: list[Any]

@@ -83,6 +83,12 @@ class Bucket:
         if address in inbox.records:
             records = [record for _, _, part in inbox.in_order(address) for record in part]
             self._flow.enter(address[0], address[1], address[2], records)
+        scope = self._flow.scope
+        bucket = scope.instance
+        for instance, records in inbox.by_instance(address):
+            scope.instance = instance
+            self._flow.enter(address[0], address[1], address[2], records)
+        scope.instance = bucket
 
     def _combine(self, address: Address, partials: dict[Any, Any], state: BucketState) -> None:
         """Merge partial results into the states: the way of a count, so no call is made that can be saved."""

@@ -57,6 +57,11 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     return last
 
 
+def wanted_buckets(job: Job) -> int | None:
+    """Return how many buckets a job asks for; None when it leaves that to others."""
+    return job.buckets or job.parallelism
+
+
 def prepare(
     runtime: Runtime, blueprint: Blueprint, buckets: int | None, before: Query | None = None
 ) -> Query:

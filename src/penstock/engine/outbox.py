@@ -10,12 +10,22 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.columnar import partials
-from penstock.engine.exchange import Address, Recovers, latest, merge_one, merge_records, merges, merging
+from penstock.engine.exchange import (
+    DEALT,
+    Address,
+    Recovers,
+    latest,
+    merge_one,
+    merge_records,
+    merges,
+    merging,
+)
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.packing import pack
 from penstock.engine.windowing import Cell
 from penstock.graph.tasks import CombiningTask, StatefulTask
 from penstock.keys import key_hash
+from penstock.plan.dealing import Dealing
 from penstock.record import Record
 
 FLUSH_AT = 200_000
@@ -34,12 +44,21 @@ class Outbox:
     def __init__(self, blueprint: Blueprint, recovers: Recovers, lane: str = "") -> None:
         self._vertices = blueprint.vertices
         self._buckets = blueprint.buckets
+        self._instances = blueprint.instances
+        self._turns: dict[int, int] = {}
+        self._first = 0
         self._recovers = recovers
         self._lane = lane
         self._partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
         self._groups: dict[Address, _Groups] = {}
         self._plain: dict[tuple[Address, Cell | None], list[Record]] = {}
+        self._dealt: dict[tuple[Address, int], list[Record]] = {}
         self._waiting = 0
+
+    def begin(self, number: int) -> None:
+        """Say of which part or bucket the records are that follow: it decides whose turn it is."""
+        self._turns = {}
+        self._first = number
 
     @property
     def full(self) -> bool:
@@ -67,6 +86,25 @@ class Outbox:
             kept.extend(record for record in records if self._sound(address, record))
         else:
             kept.extend(records)
+
+    def deal(self, address: Address, records: list[Record], dealing: Dealing) -> None:
+        """Take records for the instances of a vertex."""
+        vertex = address[0]
+        number = self._instances[vertex]
+        if dealing is Dealing.TO_ALL:
+            for instance in range(number):
+                self._dealt.setdefault((address, instance), []).extend(records)
+            self._waiting += number * len(records)
+            return
+        self._waiting += len(records)
+        if dealing is Dealing.BY_KEY:
+            for instance, chosen in self._split_records(address, records, number):
+                self._dealt.setdefault((address, instance), []).extend(chosen)
+            return
+        turn = self._turns.get(vertex, self._first)
+        for step in range(min(number, len(records))):
+            self._dealt.setdefault((address, (turn + step) % number), []).extend(records[step::number])
+        self._turns[vertex] = (turn + len(records)) % number
 
     def merge_columns(self, vertex: int, columns: Columns) -> dict[Cell | None, dict[Any, Any]] | None:
         """Merge columns without making records of them; None where that is not possible."""
@@ -124,6 +162,7 @@ class Outbox:
         merged_, self._partials = self._partials, {}
         groups, self._groups = self._groups, {}
         plain, self._plain = self._plain, {}
+        dealt, self._dealt = self._dealt, {}
         self._waiting = 0
         for (address, cell), merged in merged_.items():
             for bucket, keys in self._split(address, list(merged), merged.__getitem__):
@@ -137,12 +176,15 @@ class Outbox:
                 flat = list(chain.from_iterable(lists))
                 yield from self._seal(bucket, "groups", address, None, keys, sizes, flat, times)
         for (address, cell), records in plain.items():
-            for bucket, chosen in self._split_records(address, records):
-                keys, values_, times_ = (list(column) for column in zip(*chosen, strict=True))
-                yield from self._seal(bucket, "records", address, cell, keys, values_, times_)
+            for bucket, chosen in self._split_records(address, records, self._buckets):
+                yield from self._seal(bucket, "records", address, cell, *_columns(chosen))
+        for (address, instance), records in dealt.items():
+            if records:
+                bucket = instance % self._buckets
+                yield from self._seal(bucket, DEALT, address, instance, *_columns(records))
 
     def _seal(
-        self, bucket: int, form: str, address: Address, cell: Cell | None, *columns: Any
+        self, bucket: int, form: str, address: Address, cell: Cell | int | None, *columns: Any
     ) -> Iterator[tuple[int, bytes]]:
         vertex, port, counters = address
         spec = self._vertices[vertex]
@@ -180,19 +222,25 @@ class Outbox:
             if its_keys:
                 yield bucket, its_keys
 
-    def _split_records(self, address: Address, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+    def _split_records(
+        self, address: Address, records: list[Record], places: int
+    ) -> Iterator[tuple[int, list[Record]]]:
         chosen: dict[int, list[Record]] = {}
         rest = iter(records)
         while True:
             record = Record()
             try:
                 for record in rest:
-                    chosen.setdefault(key_hash(record[0]) % self._buckets, []).append(record)
+                    chosen.setdefault(key_hash(record[0]) % places, []).append(record)
             except TypeError as error:
                 self._recovers(address[0], address[2])(record, error, None)
             else:
                 break
         yield from sorted(chosen.items())
+
+
+def _columns(records: list[Record]) -> Iterator[list[Any]]:
+    return (list(column) for column in zip(*records, strict=True))
 
 
 @dataclass

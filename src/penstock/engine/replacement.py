@@ -7,7 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.launch import check_continuation, launch, prepare, settle, write_structure
+from penstock.engine.launch import (
+    check_continuation,
+    launch,
+    prepare,
+    settle,
+    wanted_buckets,
+    write_structure,
+)
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
 from penstock.engine.runtime import Query, Runtime
@@ -53,7 +60,7 @@ def replace_query(
     if old.batches.last is not None:
         # Records on their way are no obstacle yet: they are let out before the stop.
         check_continuation(after, structure, blueprint.folders, replace(old.batches.last, feedback=[]))
-    new = prepare(runtime, blueprint, after.parallelism or old.blueprint.buckets, old)
+    new = prepare(runtime, blueprint, wanted_buckets(after) or old.blueprint.buckets, old)
     old.stop(let_out=not same_graph(structure, after.to_dict()))
     reached = Ledger(blueprint.folders.ledger).latest()
     try:

@@ -30,6 +30,7 @@ def changed_copy(
     job: Job,
     *,
     parallelism: int | None = None,
+    buckets: int | None = None,
     tasks: Mapping[str, Any] | None = None,
     qos: Any = None,
     vertex_qos: Mapping[str, Any] | None = None,
@@ -47,6 +48,8 @@ def changed_copy(
     twin = copied(job)
     if parallelism is not None:
         twin.parallelism = parallelism
+    if buckets is not None:
+        twin.buckets = buckets
     if qos is not None:
         twin.qos = read_qos(qos)
     if on_error is not None:

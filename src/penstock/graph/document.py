@@ -51,6 +51,7 @@ def to_dict(job: Job) -> dict[str, Any]:
         "qos": plain(job.qos),
         "max_iterations": plain(job.max_iterations),
         "parallelism": plain(job.parallelism),
+        "buckets": plain(job.buckets),
         "interval": plain(job.interval),
         "on_error": plain(job.on_error),
         "spark": _without_secrets(plain(job.spark)),

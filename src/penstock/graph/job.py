@@ -51,6 +51,7 @@ class Job:
         qos: QoS | Mapping[str, Any] | None = None,
         max_iterations: int | None = None,
         parallelism: int | None = None,
+        buckets: int | None = None,
         interval: str | None = None,
         on_error: str | Retry = "fail",
         spark: Mapping[str, SparkValue] | None = None,
@@ -78,7 +79,10 @@ class Job:
         self.max_iterations = max_iterations
         """How often a record may come back into the entry of a loop, unless the entry says otherwise."""
         self.parallelism = parallelism
-        """Into how many parts the keyed work is divided; None leaves it to Spark."""
+        """How many instances a task has that does not say; None lets it run where its records are."""
+        self.buckets = buckets
+        """Into how many parts the keyed work is divided; None takes ``parallelism``, or else leaves it to
+        Spark."""
         self.interval = interval
         """How long it is at least from the beginning of one batch to that of the next, such as "500ms"."""
         self.on_error = on_error

@@ -13,13 +13,14 @@ class Partitioning(Enum):
     """
 
     ROUND_ROBIN = "round-robin"
-    """Each record goes to any one instance; Penstock keeps it where it is, which costs nothing."""
+    """Each record goes to one instance: it stays where it is, which costs nothing, where sender and target
+    have the same number of them; else they get the records in turn."""
 
     SAME_KEY = "same-key"
     """All records of a key go to the same instance: a Spark shuffle."""
 
     BROADCAST = "broadcast"
-    """Each record goes to every instance."""
+    """Each record goes to every instance, whichever process it runs in."""
 
 
 ROUND_ROBIN = Partitioning.ROUND_ROBIN

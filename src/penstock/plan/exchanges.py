@@ -1,7 +1,7 @@
 """Which edges stay in memory and which are a Spark shuffle, and on which side of it each vertex runs.
 
 One query has one shuffle (DESIGN: the superstep), so a vertex runs before it, after it, or on both
-sides; what is sent by key from behind it has to wait for the next micro-batch.
+sides; what is sent through it from behind it has to wait for the next micro-batch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from enum import Enum
 from penstock.graph.edge import Edge
 from penstock.graph.job import Job
 from penstock.graph.kinds import NativeTask
-from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.traversal import arcs_of, reachable
+from penstock.plan.dealing import Dealing, dealing_of
 
 
 class Channel(Enum):
@@ -22,7 +22,7 @@ class Channel(Enum):
     MEMORY = "memory"
     """As a Python object, in the same process."""
     EXCHANGE = "exchange"
-    """Through the shuffle, by key."""
+    """Through the shuffle, by key or to an instance."""
     NATIVE = "native"
     """As typed columns, into a vertex that Spark runs itself."""
 
@@ -33,7 +33,7 @@ GATHERED = "@window"
 
 @dataclass(frozen=True)
 class Exchange:
-    """A keyed edge into a task, or the way from a source to its own windows."""
+    """An edge into a task that goes through the shuffle, or the way from a source to its own windows."""
 
     source: int
     source_port: str
@@ -52,13 +52,11 @@ class Sides:
 
 
 def channel_of(job: Job, edge: Edge) -> Channel:
-    """Return the channel of an edge. A sink keeps no state by key, so no edge into one is shuffled."""
+    """Return the channel of an edge."""
     target = job.vertices[edge.target]
     if isinstance(target.operator, NativeTask):
         return Channel.NATIVE
-    if target.sync or (edge.by is SAME_KEY and target.kind == "task"):
-        return Channel.EXCHANGE
-    return Channel.MEMORY
+    return Channel.MEMORY if dealing_of(job, edge) is Dealing.CHAINED else Channel.EXCHANGE
 
 
 def memory_arcs(job: Job) -> list[list[int]]:

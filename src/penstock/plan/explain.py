@@ -11,9 +11,10 @@ from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT
 from penstock.graph.vertex import SIDE_STREAMS, Vertex
 from penstock.graph.windows import EVENT_TIME, CountWindow, TimeWindow
+from penstock.plan.dealing import Dealing
 from penstock.plan.exchanges import GATHERED, Channel, Exchange
 from penstock.plan.loops import Loop
-from penstock.plan.physical import PhysicalPlan, compile_plan
+from penstock.plan.physical import Hop, PhysicalPlan, compile_plan
 from penstock.plan.regions import Region
 
 _BEFORE, _AFTER, _BOTH = "before", "after", "before and after"
@@ -84,9 +85,8 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
     for port in (*vertex.outputs, *(side for side in SIDE_STREAMS if vertex.is_side(side))):
         for hop in plan.hops.get((member, port), ()):
             notes = [
-                *(["by key"] if hop.channel is Channel.EXCHANGE else []),
+                *([_dealt(plan, hop)] if hop.channel is Channel.EXCHANGE else []),
                 *(["as columns"] if hop.channel is Channel.NATIVE else []),
-                *([f"{hop.copies} copies"] if hop.copies > 1 else []),
                 *(["closes a loop"] if hop.closing else []),
             ]
             out = "" if port == DEFAULT_OUTPUT else f"{port}: "
@@ -95,13 +95,23 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
             yield f"{out}{job.vertices[hop.target].name}{into}{note}"
 
 
+def _dealt(plan: PhysicalPlan, hop: Hop) -> str:
+    """Say to which instances the records of an edge go that leads through the shuffle."""
+    if hop.dealing is Dealing.BY_KEY:
+        return "by key"
+    number = plan.instances[hop.target]
+    instances = f"{number} instances" if number else "as many instances as buckets"
+    return f"to each of {instances}" if hop.dealing is Dealing.TO_ALL else f"in turn to {instances}"
+
+
 def _shuffle(plan: PhysicalPlan, job: Job) -> Iterator[str]:
     if not plan.needs_exchange:
-        yield "Spark shuffles nowhere: no task takes its records by key"
+        yield "Spark shuffles nowhere: every task runs where its records are"
         return
     count = _count(len(plan.exchanges), "exchange", "exchanges")
     arrows = ", ".join(_arrow(job, exchange) for exchange in plan.exchanges)
-    yield f"Spark shuffles here: {arrows} (by key, {count} in one shuffle)"
+    how = "" if plan.instances else "by key, "
+    yield f"Spark shuffles here: {arrows} ({how}{count} in one shuffle)"
     for exchange in plan.exchanges:
         if exchange.feedback:
             late = " when the sender ran after the shuffle" if exchange.source in plan.direct else ""

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.graph.job import Job
-from penstock.graph.partitioning import BROADCAST
-from penstock.graph.vertex import Vertex
+from penstock.plan.dealing import Dealing, dealing_of, has_instances
 from penstock.plan.exchanges import Channel, Exchange, channel_of, find_exchanges, find_sides
 from penstock.plan.loops import Closing, Loop, find_live, find_loops
 from penstock.plan.natives import NativePlan, find_native
@@ -25,8 +24,9 @@ class Hop:
     port: str
     channel: Channel
     closing: Closing | None
-    copies: int
-    """How many instances of the target get the record: all of them over a BROADCAST edge, else one."""
+    dealing: Dealing = Dealing.CHAINED
+    instances: int = 0
+    """How many the target has, where records are dealt out to them; 0 for as many as there are buckets."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class PhysicalPlan:
     """Sources from which a record can come to the same windows on more than one way."""
     native: NativePlan = field(default_factory=NativePlan)
     """What Spark runs itself."""
+    instances: Mapping[int, int] = field(default_factory=dict)
+    """How many each vertex has that has instances of its own; 0 for as many as there are buckets."""
 
     @property
     def needs_exchange(self) -> bool:
@@ -82,6 +84,7 @@ def compile_plan(job: Job) -> PhysicalPlan:
         timed=timed,
         tangled=find_tangled(job, exchanges, timed),
         native=find_native(job, sides),
+        instances={v.index: v.parallelism or 0 for v in job.vertices if has_instances(job, v)},
     )
 
 
@@ -94,14 +97,8 @@ def _hops(job: Job, closings: Mapping[tuple[int, int], Closing]) -> dict[tuple[i
             port=edge.target_port,
             channel=channel_of(job, edge),
             closing=closings.get((edge.source, edge.target)),
-            copies=_instances(target) if edge.by is BROADCAST else 1,
+            dealing=dealing_of(job, edge),
+            instances=target.parallelism or 0 if has_instances(job, target) else 0,
         )
         found.setdefault((edge.source, edge.source_port), []).append(hop)
     return {start: tuple(hops) for start, hops in found.items()}
-
-
-def _instances(target: Vertex) -> int:
-    if target.kind != "task":
-        # A sink writes from wherever its records are; copies in its output would be duplicates.
-        return 1
-    return target.parallelism or 1

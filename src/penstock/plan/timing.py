@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from penstock.graph.job import Job
 from penstock.graph.kinds import NativeTask
-from penstock.graph.partitioning import BROADCAST
 from penstock.graph.traversal import arcs_of, reachable
 from penstock.graph.vertex import Vertex
 from penstock.graph.windows import TimeWindow
@@ -78,8 +77,7 @@ def find_tangled(job: Job, exchanges: tuple[Exchange, ...], timed: tuple[Timed, 
     onward: list[list[int]] = [[] for _ in job.vertices]
     for edge in job.edges:
         if channel_of(job, edge) is Channel.MEMORY and job.vertices[edge.target].kind == "task":
-            copies = job.vertices[edge.target].parallelism or 1 if edge.by is BROADCAST else 1
-            onward[edge.source] += [edge.target] * copies
+            onward[edge.source].append(edge.target)
     found = set()
     for window in timed:
         senders = [e.source for e in exchanges if e.target == window.vertex and e.target_port != GATHERED]

@@ -134,15 +134,6 @@ def test_keyed_stages_in_a_row_and_stateless_keyed_tasks(tmp_path: Path) -> None
     assert run.out("other") == expected
 
 
-def test_broadcast_reaches_every_instance(tmp_path: Path) -> None:
-    job = ps.Job("broadcast")
-    source, out = _ends(job)
-    task = job.task("task", lambda r: r.value, parallelism=3)
-    job.connect(source, task, by=ps.BROADCAST)
-    task >> out
-    assert LocalRun(job, tmp_path).drain([1]).out("out") == {(None, 1): 3}
-
-
 def test_state_is_forgotten_and_stamps_are_the_latest(tmp_path: Path) -> None:
     class Pairs(ps.StatefulTask):
         def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:

@@ -52,6 +52,7 @@ def test_the_whole_document() -> None:
         "qos": {"priority": 7, "max_latency": None, "max_loss": 0.0},
         "max_iterations": 2,
         "parallelism": None,
+        "buckets": None,
         "interval": None,
         "on_error": "fail",
         "spark": {"spark.a": "x", "spark.b": 1},

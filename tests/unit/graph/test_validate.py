@@ -499,7 +499,7 @@ def test_the_reference_lists_every_code() -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in rules)
     used = set(re.findall(r'(?:Problem|Fault)\(\s*"([a-z-]+)"', source)) | {"bad-source", "bad-sink"}
     used |= {"bad-mode", "bad-guarantee", "bad-durability", "bad-recovery", "bad-replication", "bad-standby"}
-    used |= {"bad-on-error", "bad-sql"}
+    used |= {"bad-on-error", "bad-sql", "bad-parallelism", "bad-buckets"}
     assert sorted(documented) == sorted(used)
 
 

@@ -11,6 +11,7 @@ from penstock.errors import GraphError
 from penstock.graph.job import Job
 from penstock.graph.partitioning import BROADCAST, SAME_KEY
 from penstock.graph.tasks import Count
+from penstock.plan.dealing import Dealing
 from penstock.plan.physical import Channel, Closing, Exchange, Hop, Loop, PhysicalPlan, Region, compile_plan
 
 
@@ -22,9 +23,9 @@ def test_the_word_count() -> None:
         loops=(),
         exchanges=(Exchange(1, "out", 2, "in", feedback=False),),
         hops={
-            (0, "out"): (Hop(1, "in", Channel.MEMORY, None, 1),),
-            (1, "out"): (Hop(2, "in", Channel.EXCHANGE, None, 1),),
-            (2, "out"): (Hop(3, "in", Channel.MEMORY, None, 1),),
+            (0, "out"): (Hop(1, "in", Channel.MEMORY, None),),
+            (1, "out"): (Hop(2, "in", Channel.EXCHANGE, None, Dealing.BY_KEY),),
+            (2, "out"): (Hop(3, "in", Channel.MEMORY, None),),
         },
         live=((), (), (), ()),
         direct=(0, 1),
@@ -76,6 +77,7 @@ def test_a_loop_through_keyed_stages() -> None:
         ("join", "total", False),
         ("total", "rank", True),
         ("rank", "total", True),
+        ("rank", "copy", True),
     ]
     assert [(names[loop.entry], loop.slot, loop.limit) for loop in plan.loops] == [
         ("total", 0, 5),
@@ -86,7 +88,7 @@ def test_a_loop_through_keyed_stages() -> None:
     assert [region.entered_by for region in plan.regions] == [
         ("source left", "source right"),
         ("exchange join->total", "exchange rank->total"),
-        ("exchange total->rank",),
+        ("exchange total->rank", "exchange rank->copy"),
     ]
     assert plan.live[5] == (False, True), "behind the keyed loop only the loop in memory still counts"
     assert plan.needs_feedback
@@ -97,7 +99,7 @@ def test_a_keyed_edge_into_a_sink_stays_in_memory() -> None:
     source, sink = job.source("source", NoSource()), job.sink("sink", NoSink())
     job.connect(source, sink, by=SAME_KEY)
     plan = compile_plan(job)
-    assert plan.hops[0, "out"] == (Hop(1, "in", Channel.MEMORY, None, 1),)
+    assert plan.hops[0, "out"] == (Hop(1, "in", Channel.MEMORY, None),)
     assert not plan.needs_exchange
 
 
@@ -109,14 +111,58 @@ def test_a_keyed_edge_into_a_task_without_state_is_an_exchange() -> None:
     assert compile_plan(job).hops[0, "out"][0].channel is Channel.EXCHANGE
 
 
-def test_broadcast_makes_a_copy_for_each_instance_of_a_task() -> None:
+def test_broadcast_goes_through_the_shuffle_to_every_instance_of_a_task() -> None:
     job = Job("job")
     source, sink = job.source("source", NoSource()), job.sink("sink", NoSink())
     wide, plain = job.task("wide", same, parallelism=4), job.task("plain", same)
     for target in (wide, plain, sink):
         job.connect(source, target, by=BROADCAST)
     [wide, plain] >> sink
-    assert [hop.copies for hop in compile_plan(job).hops[0, "out"]] == [4, 1, 1]
+    plan = compile_plan(job)
+    to_all, kept = (Channel.EXCHANGE, Dealing.TO_ALL), (Channel.MEMORY, Dealing.CHAINED)
+    assert [(hop.channel, hop.dealing) for hop in plan.hops[0, "out"]] == [to_all, to_all, kept]
+    assert plan.instances == {wide.index: 4, plain.index: 0}
+
+
+@pytest.mark.parametrize(
+    ("of_job", "of_sender", "of_target", "dealing"),
+    [
+        (None, None, None, Dealing.CHAINED),
+        (4, None, None, Dealing.CHAINED),
+        (4, None, 4, Dealing.CHAINED),
+        (None, 3, 3, Dealing.CHAINED),
+        (None, 3, None, Dealing.CHAINED),  # Nobody says how many: it runs where its records are.
+        (4, 3, None, Dealing.IN_TURN),
+        (None, None, 3, Dealing.IN_TURN),
+        (4, None, 3, Dealing.IN_TURN),
+        (None, 2, 3, Dealing.IN_TURN),
+    ],
+)
+def test_records_are_dealt_out_where_numbers_of_instances_differ(
+    of_job: int | None, of_sender: int | None, of_target: int | None, dealing: Dealing
+) -> None:
+    job = Job("job", parallelism=of_job)
+    sender = job.task("sender", same, parallelism=of_sender)
+    target = job.task("target", same, parallelism=of_target)
+    job.source("source", NoSource()) >> sender >> target >> job.sink("sink", NoSink())
+    plan = compile_plan(job)
+    assert [hop.dealing for hop in plan.hops[sender.index, "out"]] == [dealing]
+    assert [hop.dealing for hop in plan.hops[target.index, "out"]] == [Dealing.CHAINED], "into a sink"
+
+
+def test_what_meets_a_broadcast_is_dealt_out_to_the_same_instances() -> None:
+    job = Job("job")
+    data, rules = job.source("data", NoSource()), job.source("rules", NoSource())
+    before = job.task("before", same, parallelism=2)
+    apply = job.task("apply", same, parallelism=2)
+    data >> apply
+    data >> before >> apply
+    job.connect(rules, apply, by=BROADCAST)
+    apply >> job.sink("sink", NoSink())
+    hops = compile_plan(job).hops
+    assert [hop.dealing for hop in hops[data.index, "out"]] == [Dealing.IN_TURN, Dealing.IN_TURN]
+    assert [hop.dealing for hop in hops[before.index, "out"]] == [Dealing.CHAINED]
+    assert [hop.dealing for hop in hops[rules.index, "out"]] == [Dealing.TO_ALL]
 
 
 def test_a_vertex_can_run_on_both_sides_of_the_shuffle() -> None:

@@ -1,4 +1,4 @@
-"""bad-max-iterations, bad-parallelism, bad-qos of the job and of each vertex; bad-on-error of a vertex."""
+"""bad-max-iterations, bad-parallelism, bad-buckets, bad-qos of job and vertices; bad-on-error of vertices."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ MOST_INSTANCES = 4096
 def limits(job: Job) -> Iterator[Problem]:
     """Limits must be numbers that make sense."""
     yield from _limits_of(job, "job", None)
+    yield from _instances("buckets", job.buckets, "job", None)
     for vertex in job.vertices:
         yield from _limits_of(vertex, f"vertex {vertex.label!r}", vertex.label)
         fault = on_error_fault(vertex.on_error) if vertex.on_error is not None else None
@@ -32,12 +33,15 @@ def _limits_of(owner: Job | Vertex, where: str, vertex: str | None) -> Iterator[
     if iterations is not None and not (_whole(iterations) and iterations >= 0):
         reason = f"max_iterations must be a whole number from 0 on, not {shown(iterations)}"
         yield Problem("bad-max-iterations", f"{where}: {reason}", vertex)
-    parallelism: Any = owner.parallelism
-    if parallelism is not None and not (_whole(parallelism) and 1 <= parallelism <= MOST_INSTANCES):
-        reason = f"parallelism must be a whole number from 1 to {MOST_INSTANCES}, not {shown(parallelism)}"
-        yield Problem("bad-parallelism", f"{where}: {reason}", vertex)
+    yield from _instances("parallelism", owner.parallelism, where, vertex)
     for reason in qos_faults(owner.qos):
         yield Problem("bad-qos", f"{where}: qos: {reason}", vertex)
+
+
+def _instances(setting: str, given: Any, where: str, vertex: str | None) -> Iterator[Problem]:
+    if given is not None and not (_whole(given) and 1 <= given <= MOST_INSTANCES):
+        reason = f"{setting} must be a whole number from 1 to {MOST_INSTANCES}, not {shown(given)}"
+        yield Problem(f"bad-{setting}", f"{where}: {reason}", vertex)
 
 
 def _whole(value: Any) -> bool:
