@@ -28,12 +28,12 @@ from penstock.engine.steps import Emitted, Step, compile_step
 from penstock.engine.summary import TaskSummary
 from penstock.engine.writing import Writers
 from penstock.errors import ConnectorError
+from penstock.graph.dealing import Dealing
 from penstock.graph.ends import Rejected
 from penstock.graph.kinds import ArrowTask
 from penstock.graph.schema import Schema
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 from penstock.graph.windows import TimeWindow
-from penstock.plan.dealing import Dealing
 from penstock.plan.exchanges import GATHERED
 from penstock.plan.physical import Channel, Closing, Hop
 from penstock.record import Record

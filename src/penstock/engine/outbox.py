@@ -23,9 +23,9 @@ from penstock.engine.exchange import (
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.packing import pack
 from penstock.engine.windowing import Cell
+from penstock.graph.dealing import Dealing
 from penstock.graph.tasks import CombiningTask, StatefulTask
 from penstock.keys import key_hash
-from penstock.plan.dealing import Dealing
 from penstock.record import Record
 
 FLUSH_AT = 200_000

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.graph.dealing import Dealing, dealing_of
 from penstock.graph.edge import Edge
 from penstock.graph.job import Job
 from penstock.graph.kinds import NativeTask
 from penstock.graph.traversal import arcs_of, reachable
-from penstock.plan.dealing import Dealing, dealing_of
 
 
 class Channel(Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from penstock.graph.dealing import Dealing
 from penstock.graph.delivery import said
 from penstock.graph.document import operator_name
 from penstock.graph.job import Job
@@ -11,7 +12,6 @@ from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT
 from penstock.graph.vertex import SIDE_STREAMS, Vertex
 from penstock.graph.windows import EVENT_TIME, CountWindow, TimeWindow
-from penstock.plan.dealing import Dealing
 from penstock.plan.exchanges import GATHERED, Channel, Exchange
 from penstock.plan.loops import Loop
 from penstock.plan.physical import Hop, PhysicalPlan, compile_plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.graph.dealing import Dealing, dealing_of, instances_of
 from penstock.graph.job import Job
-from penstock.plan.dealing import Dealing, dealing_of, has_instances
 from penstock.plan.exchanges import Channel, Exchange, channel_of, find_exchanges, find_sides
 from penstock.plan.loops import Closing, Loop, find_live, find_loops
 from penstock.plan.natives import NativePlan, find_native
@@ -25,8 +25,6 @@ class Hop:
     channel: Channel
     closing: Closing | None
     dealing: Dealing = Dealing.CHAINED
-    instances: int = 0
-    """How many the target has, where records are dealt out to them; 0 for as many as there are buckets."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +82,19 @@ def compile_plan(job: Job) -> PhysicalPlan:
         timed=timed,
         tangled=find_tangled(job, exchanges, timed),
         native=find_native(job, sides),
-        instances={v.index: v.parallelism or 0 for v in job.vertices if has_instances(job, v)},
+        instances=instances_of(job),
     )
 
 
 def _hops(job: Job, closings: Mapping[tuple[int, int], Closing]) -> dict[tuple[int, str], tuple[Hop, ...]]:
     found: dict[tuple[int, str], list[Hop]] = {}
     for edge in job.edges:
-        target = job.vertices[edge.target]
         hop = Hop(
             target=edge.target,
             port=edge.target_port,
             channel=channel_of(job, edge),
             closing=closings.get((edge.source, edge.target)),
             dealing=dealing_of(job, edge),
-            instances=target.parallelism or 0 if has_instances(job, target) else 0,
         )
         found.setdefault((edge.source, edge.source_port), []).append(hop)
     return {start: tuple(hops) for start, hops in found.items()}

@@ -90,6 +90,17 @@ def test_from_behind_the_shuffle_records_are_dealt_out_in_the_next_batch(tmp_pat
     assert len(run.summaries) == 2
 
 
+def test_a_task_that_does_not_say_has_as_many_as_the_job_says(tmp_path: Path) -> None:
+    """Also for records whose keys nobody could deal out by: their keys do not matter."""
+    job = ps.Job("default", parallelism=4)
+    first = job.task("first", lambda r: ps.Record([r.value], r.value), parallelism=2)
+    second = job.task("second", lambda r: ps.Record(None, (ps.ctx.instance, r.value)))
+    job.source("in", ps.MemorySource()) >> first >> second >> job.sink("out", ps.MemorySink())
+    found = [record.value for record in _run(job, tmp_path, list(range(16)), 4).sinks["out"].records]
+    assert sorted(value for _, value in found) == list(range(16))
+    assert set(Counter(instance for instance, _ in found)) == {0, 1, 2, 3}
+
+
 def test_keys_have_their_instance(tmp_path: Path) -> None:
     job = ps.Job("by-key")
     task = job.task("task", lambda r: (r.key, ps.ctx.instance), parallelism=3)

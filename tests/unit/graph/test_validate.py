@@ -526,3 +526,14 @@ def test_without_replicas_any_source_will_do() -> None:
     job = Job("wordcount")
     job.source("lines", OneTime()) >> job.sink("out", NoSink())
     assert codes(job) == []
+
+
+@pytest.mark.parametrize(("parallelism", "found"), [(None, []), (2, ["bad-recovery"])])
+def test_what_is_dealt_out_a_batch_late_cannot_be_recovered_at_the_next_window(
+    parallelism: int | None, found: list[str]
+) -> None:
+    job = Job("late", k=1, recovery="next-window")
+    total = job.task("total", Count(), window=TimeWindow(10))
+    spread = job.task("spread", same, parallelism=parallelism)
+    job.source("in", NoSource()) >> total >> spread >> job.sink("out", NoSink())
+    assert codes(job) == found

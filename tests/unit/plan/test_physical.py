@@ -8,10 +8,10 @@ import pytest
 from tests.unit.graph.samples import NoSink, NoSource, file_types, line_job, ranking, same, wordcount
 
 from penstock.errors import GraphError
+from penstock.graph.dealing import Dealing
 from penstock.graph.job import Job
 from penstock.graph.partitioning import BROADCAST, SAME_KEY
 from penstock.graph.tasks import Count
-from penstock.plan.dealing import Dealing
 from penstock.plan.physical import Channel, Closing, Exchange, Hop, Loop, PhysicalPlan, Region, compile_plan
 
 
@@ -148,6 +148,7 @@ def test_records_are_dealt_out_where_numbers_of_instances_differ(
     plan = compile_plan(job)
     assert [hop.dealing for hop in plan.hops[sender.index, "out"]] == [dealing]
     assert [hop.dealing for hop in plan.hops[target.index, "out"]] == [Dealing.CHAINED], "into a sink"
+    assert plan.instances.get(target.index) == (of_target or (of_job if dealing is Dealing.IN_TURN else None))
 
 
 def test_what_meets_a_broadcast_is_dealt_out_to_the_same_instances() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem
 from penstock.graph.cycles import job_arcs
+from penstock.graph.dealing import Dealing, dealing_of
 from penstock.graph.kinds import NativeTask
-from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.replication import replication_of
 from penstock.graph.tasks import CombiningTask, StatefulTask
 from penstock.graph.traversal import reachable
@@ -69,6 +69,6 @@ def _is_keyed(job: Job, vertex: Vertex) -> bool:
     """Whether records come to a vertex through the shuffle."""
     if vertex.windowed_source or vertex.sync:
         return True
-    return vertex.kind == "task" and any(
-        edge.by is SAME_KEY for edge in job.edges if edge.target == vertex.index
+    return any(
+        dealing_of(job, edge) is not Dealing.CHAINED for edge in job.edges if edge.target == vertex.index
     )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.errors import Problem
+from penstock.graph.dealing import Dealing, dealing_of
 from penstock.graph.ends import Sink, Source
 from penstock.graph.kinds import NativeTask
-from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.replication import replication_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ def _without_ids(job: Job) -> Iterator[Problem]:
 
 
 def _reached_in_memory(job: Job, start: Vertex) -> list[Vertex]:
-    """Return the sinks that records get to without a shuffle, which would put them in order."""
+    """Return the sinks that records get to without a shuffle that puts them in order.
+
+    One that gives instances their turns does not: whose turn it is depends on the order.
+    """
     found: dict[int, Vertex] = {}
     waiting = [start.index]
     while waiting:
@@ -64,7 +67,7 @@ def _reached_in_memory(job: Job, start: Vertex) -> list[Vertex]:
             target = job.vertices[edge.target]
             if edge.source != index or target.index in found:
                 continue
-            if target.kind == "sink" or edge.by is not SAME_KEY:
+            if dealing_of(job, edge) not in (Dealing.BY_KEY, Dealing.TO_ALL):
                 found[target.index] = target
                 waiting.append(target.index)
     return [found[index] for index in sorted(found) if found[index].kind == "sink"]
