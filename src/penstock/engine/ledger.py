@@ -139,8 +139,12 @@ class Ledger:
         return Intent(**fields) if fields is not None else None
 
     def note_published(self, batch: int) -> None:
-        """Note that all output of a batch is out, and of all before it."""
-        with suppress(FileNotFoundError):  # Another worker has taken the job over: it will find out.
+        """Note that all output of a batch is out, and of all before it.
+
+        Without the note, for want of a folder that another worker has taken over or of room on the disk, the
+        next run takes it for open.
+        """
+        with suppress(OSError):
             write_private(self._published, str(batch))
 
     def is_published(self, batch: int) -> bool:
