@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import penstock as ps
 from penstock.engine.handle import Handle
@@ -18,35 +17,12 @@ from penstock.engine.ledger import Ledger
 from penstock.engine.takeover import Claim, take_over
 from penstock.log import Log, log_folder
 from penstock.testing.local_engine import LocalRuntime
+from support.tallying import Route, Tally, rounds
 from support.waiting import eventually
 
 JOB = "little"
 KEYS = 7
-
-
-class Tally(ps.StatefulTask):
-    """Numbers the visits of each key: visit n of a key is emitted once, whatever batch it is in."""
-
-    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
-        seen = state or 0
-        return seen + len(values), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
-
-
-class Route(ps.Task):
-    """Writes each visit down, and sends some numbers round once more."""
-
-    outputs = ("again", "out")
-
-    def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
-        for record in inputs["in"]:
-            visit, (number, done) = record.value
-            outputs.emit(record.key, (visit, number), port="out")
-            if done < _rounds(number):
-                outputs.emit(record.key, (number, done + 1), port="again")
-
-
-def _rounds(number: int) -> int:
-    return 1 if number % 5 == 0 else 0
+EVERY = 5
 
 
 class LittleJob:
@@ -61,7 +37,7 @@ class LittleJob:
         """Run it from where its ledger says."""
         job = ps.Job(JOB, parallelism=2, max_iterations=1)
         source = job.source("in", ps.LogSource("in", root=self._home, max_records_per_batch=50))
-        tally, route = job.task("tally", Tally()), job.task("route", Route())
+        tally, route = job.task("tally", Tally()), job.task("route", Route(EVERY))
         source >> job.task("by_key", lambda r: (r.value % KEYS, (r.value, 0))) >> tally >> route
         route["again"] >> tally
         route["out"] >> job.sink("out", ps.LogSink("out", root=self._home, partitions=2))
@@ -99,7 +75,7 @@ class LittleJob:
         ]
         # The input counts up from 0, so that a position is its number.
         numbers = range(Log.open(log_folder("in", self._home)).end(0))
-        assert Counter(number for _, _, number in visits) == {n: 1 + _rounds(n) for n in numbers}
+        assert Counter(number for _, _, number in visits) == {n: 1 + rounds(n, EVERY) for n in numbers}
         for key in range(KEYS):
             counted = sorted(visit for one, visit, _ in visits if one == key)
             assert counted == list(range(1, len(counted) + 1))

@@ -16,35 +16,15 @@ from penstock.engine.job_start import start_job
 from penstock.log import Log, log_folder
 from penstock.testing.local_engine import LocalRuntime
 from support.power_cuts import Disk
+from support.tallying import Route, Tally
 
 NUMBERS = range(24)
-
-
-class Tally(ps.StatefulTask):
-    """Numbers what comes of each key, twice: the second time after a way round the loop."""
-
-    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
-        seen = state or 0
-        return seen + len(values), [(key, (seen + n, value)) for n, value in enumerate(values, start=1)]
-
-
-class Route(ps.Task):
-    """Writes each visit down, and sends every number round once."""
-
-    outputs = ("again", "out")
-
-    def execute(self, inputs: ps.Inputs, outputs: ps.Outputs) -> None:
-        for record in inputs["in"]:
-            visit, (number, done) = record.value
-            outputs.emit(record.key, (visit, number), port="out")
-            if not done:
-                outputs.emit(record.key, (number, 1), port="again")
 
 
 def job_of(root: Path, durability: str, sinks: tuple[str, ...], called: list[Any]) -> ps.Job:
     job = ps.Job("powered", durability=durability, parallelism=2, max_iterations=1)
     source = job.source("in", ps.LogSource("in", max_records_per_batch=8))
-    tally, route = job.task("tally", Tally()), job.task("route", Route())
+    tally, route = job.task("tally", Tally()), job.task("route", Route(every=1))
     source >> job.task("by_key", lambda r: (r.value % 3, (r.value, 0))) >> tally >> route
     route["again"] >> tally
     made: dict[str, ps.Sink] = {
