@@ -10,6 +10,7 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
+from penstock.engine.continuation import change_buckets
 from penstock.errors import TaskError
 
 
@@ -182,10 +183,24 @@ def test_what_an_instance_raises_in_prepare_names_its_vertex(tmp_path: Path) -> 
         _run(job, tmp_path, [1])
 
 
-def test_records_under_way_find_their_instance_among_other_buckets() -> None:
-    job = ps.Job("deal", buckets=2)
-    count = job.task("count", ps.Count())
-    spread = job.task("spread", lambda r: (r.key, ps.ctx.instance), parallelism=3)
-    job.source("in", ps.MemorySource()) >> count >> spread >> job.sink("out", ps.MemorySink())
-    result = ps.testing.run(job, {"in": [(n, 1) for n in range(12)]}, engine="local")
-    assert sorted(Counter(record.value for record in result["out"]).values()) == [4, 4, 4]
+@pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2), (3, 1)])
+def test_records_under_way_find_their_instance_among_other_buckets(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    def job() -> ps.Job:
+        job = ps.Job("moving")
+        count = job.task("count", ps.Count())
+        spread = job.task("spread", lambda r: (r.key, ps.ctx.instance), parallelism=3)
+        job.source("in", ps.MemorySource()) >> count >> spread >> job.sink("out", ps.MemorySink())
+        return job
+
+    expected = LocalRun(job(), tmp_path / "as it was", buckets=before)
+    expected.drain([(n, 1) for n in range(12)])
+    run = LocalRun(job(), tmp_path / "moved", buckets=before)
+    run.step([(n, 1) for n in range(12)])
+    assert run.last is not None
+    assert run.feedback
+    change_buckets(run.blueprint.folders, run.last, after)
+    going_on = LocalRun(job(), tmp_path / "moved", buckets=after)
+    going_on.step()
+    assert going_on.out("out") == expected.out("out"), "each record at the instance it was dealt to"
