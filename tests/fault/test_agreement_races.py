@@ -10,13 +10,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 from agreeing_replica import FORGET_EVERY, JOB, KEPT, state_after
 
 from penstock.engine.agreement.folder import Agreement, Charter, Commit, Plan
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually
 
 REPLICA = Path(__file__).with_name("agreeing_replica.py")
 
@@ -111,10 +113,10 @@ def test_killed_and_paused_replicas_put_each_batch_out_once(
 
 
 def test_of_many_processes_one_wins_and_all_see_it(tmp_path: Path) -> None:
-    """Forked, so that they begin at the same moment; what each has seen is written down."""
+    """Forked, so that they begin each batch at the same moment; what each has seen is written down."""
     place, count, batches = tmp_path / "place", 6, 100
     Agreement(place).found(Charter(0, {}))
-    gate = tmp_path / "gate"
+    start = get_context("fork").Barrier(count)
     children = []
     try:
         for number in range(count):
@@ -122,12 +124,11 @@ def test_of_many_processes_one_wins_and_all_see_it(tmp_path: Path) -> None:
             if child == 0:
                 code = 1
                 try:
-                    _offer(place, gate, f"count~{number}", batches, tmp_path / f"seen-{number}")
+                    _offer(place, start, f"count~{number}", batches, tmp_path / f"seen-{number}")
                     code = 0
                 finally:
                     os._exit(code)
             children.append(child)
-        gate.touch()
     finally:
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert codes == [0] * count
@@ -136,11 +137,11 @@ def test_of_many_processes_one_wins_and_all_see_it(tmp_path: Path) -> None:
     assert len({line.split()[0] for line in seen[0].splitlines()}) > 1, "nobody else has ever been first"
 
 
-def _offer(place: Path, gate: Path, name: str, batches: int, seen: Path) -> None:
+def _offer(place: Path, start: Barrier, name: str, batches: int, seen: Path) -> None:
     agreement = Agreement(place)
-    eventually("the gate is open", gate.exists, every=0.0)
     lines = []
     for batch in range(batches):
+        start.wait(DEADLINE)
         plan = agreement.propose(Plan(batch, {}, name, 0.0))
         commit = agreement.commit(Commit(batch, name, name, 1, {}))
         agreement.mark_out(batch)

@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import sqlite3
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ TOGETHER = 3
 BATCHES = 120
 TASKS = 2
 RECORDS = 5
+LONGEST_STOP = 3.0
 
 NOISE = """
 import sys
@@ -64,7 +66,7 @@ class Committers:
             str(HERE / "committing.py"), kind, str(place), str(plan), str(start)
         )
         self._chance = chance
-        self._stopped: set[int] = set()
+        self._stopped: dict[int, threading.Timer] = {}
         self.kills = 0
         self.processes = [self._start(0) for _ in range(TOGETHER)]
 
@@ -72,12 +74,15 @@ class Committers:
         which = self._chance.randrange(TOGETHER)
         process = self.processes[which]
         assert process.process.poll() is None, "a process failed by itself"
-        if which in self._stopped:
-            self._stopped.discard(which)
+        waiting = self._stopped.pop(which, None)
+        if waiting is not None:
+            waiting.cancel()
             process.send(signal.SIGCONT)
         elif self._chance.random() < 0.7:
-            self._stopped.add(which)
             process.send(signal.SIGSTOP)
+            # If it was stopped while it deletes segments, nobody reads before it goes on, nor does the test.
+            self._stopped[which] = threading.Timer(LONGEST_STOP, process.send, (signal.SIGCONT,))
+            self._stopped[which].start()
         else:
             process.end()
             self.kills += 1
@@ -86,8 +91,7 @@ class Committers:
 
     def settle(self, last: int) -> None:
         """Let all of them come to the end of the plan."""
-        for which in sorted(self._stopped):
-            self.processes[which].send(signal.SIGCONT)
+        self._go_on()
         eventually(
             "all of them have committed the last batch",
             lambda: all(process.said >= last for process in self.processes),
@@ -95,8 +99,15 @@ class Committers:
         )
 
     def end(self) -> None:
+        self._go_on()
         for process in self.processes:
             process.end()
+
+    def _go_on(self) -> None:
+        for which, waiting in sorted(self._stopped.items()):
+            waiting.cancel()
+            self.processes[which].send(signal.SIGCONT)
+        self._stopped = {}
 
 
 def stage(sink: Sink, batch: int) -> list[Any]:

@@ -158,6 +158,18 @@ SETTINGS = [
         "bad-parallelism",
     ),
     Row(
+        "buckets-0",
+        line(options="buckets=0"),
+        ("job: buckets must be a whole number from 1 to 4096, not 0",),
+        "bad-buckets",
+    ),
+    Row(
+        "durability",
+        line(options="durability='disk'"),
+        ("durability must be one of 'none', 'batch', not 'disk'",),
+        "bad-durability",
+    ),
+    Row(
         "qos-priority",
         line(task_options='qos={"priority": 11}'),
         ("vertex 'work': qos: priority must be a whole number from 0 to 10, not 11",),
