@@ -26,8 +26,9 @@ DONE = ".done"
 ABANDONED = 30 * 24 * 3600.0
 """Seconds after which a staged file is the leftover of a crash."""
 
-_KEPT = 64
-"""How many marks stay. A job asks for that of its last batch, a replica that is behind for earlier ones."""
+_KEPT = 1000
+"""How many marks stay. A job asks for that of its last batch, a replica that is behind for earlier ones; one
+that is further behind copies a snapshot."""
 
 
 def folder_of(job: str) -> str:
