@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from zlib import crc32
 
 from penstock.errors import SettingError, cause_of
@@ -50,6 +51,18 @@ def _split(target: str) -> tuple[Path, str | None]:
     raise SettingError(f"there is no file {file if colon and name.isidentifier() else target}")
 
 
+class _AsItIs(SourceFileLoader):
+    """Reads a file whatever byte code there is of it.
+
+    Python takes that for up to date if the file has the same size and was changed within the same second:
+    for a file that is edited while its job runs, both can be so.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _import(path: Path) -> ModuleType:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
@@ -57,13 +70,15 @@ def _import(path: Path) -> ModuleType:
     name = path.stem
     if name in sys.modules or not name.isidentifier():
         name = f"penstock_job_{crc32(str(path.resolve()).encode())}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise SettingError(f"{path} is not a Python file")
+    loader = _AsItIs(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None, "a loader of files knows where they are"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except SystemExit as error:
         raise SettingError(f"{path} ends the program (exit code {error.code}) when it is imported") from error
     except SyntaxError as error:
