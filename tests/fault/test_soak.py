@@ -32,6 +32,8 @@ MEMORY_GROWTH = 1.15
 FILES_GROWTH = 1.10
 FILES_SLACK = 40
 """How much more the last third may show than the middle one: Java's heap and the last batches breathe."""
+FILES_LEFT = 110
+"""How many files may be left in the end, however many batches there were: 40 of them are ledger entries."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,15 @@ class Plan:
 
     engine: str
     length: float
+    batches: int
+    """How many batches there are at the least: one file too many for each is then more than may be left."""
     restart: float
     kill: float
     kills: int
 
 
-SHORT = Plan(LOCAL, length=10, restart=0.5, kill=2, kills=2)
-LONG = Plan(SPARK, length=7 * 60, restart=20, kill=60, kills=6)
+SHORT = Plan(LOCAL, length=0, batches=120, restart=0.5, kill=2, kills=2)
+LONG = Plan(SPARK, length=7 * 60, batches=120, restart=20, kill=60, kills=6)
 
 
 @pytest.mark.parametrize("plan", [SHORT, pytest.param(LONG, marks=pytest.mark.full)], ids=["short", "long"])
@@ -63,7 +67,11 @@ def test_restarts_and_kills_leave_the_output_exact_and_nothing_behind(tmp_path: 
     process = start_process(command, tmp_path)
     began = started = tidied = time.monotonic()
     try:
-        while time.monotonic() - began < plan.length or kills < plan.kills:
+        while (
+            time.monotonic() - began < plan.length
+            or kills < plan.kills
+            or _batches(tmp_path / "jobs") < plan.batches
+        ):
             log.append([Record(None, number) for number in range(count, count + RECORDS)])
             count += RECORDS
             lived = time.monotonic() - started >= plan.kill and _restarts(tmp_path, process.pid) >= 2
@@ -92,10 +100,13 @@ def test_restarts_and_kills_leave_the_output_exact_and_nothing_behind(tmp_path: 
     )
     _check_output(tmp_path, count)
     _check_windows(tmp_path, count)
+    _tidy(tmp_path / "logs")
+    left = _files(tmp_path / "jobs") + _files(tmp_path / "logs")
+    assert left <= FILES_LEFT, f"{left} files are left after {_batches(tmp_path / 'jobs')} batches"
+    if plan is SHORT:  # How much there is meanwhile, and how long a process lives, is up to the machine.
+        return
     _check_flat("files of the job and its logs", files, FILES_GROWTH, FILES_SLACK)
     memory = _notes(tmp_path / "memory")
-    if plan is SHORT:  # A process that is killed after two seconds has no memory to speak of.
-        memory = [note for note in memory if note["pid"] == process.pid]
     for kind in ("driver", "java", "workers"):
         _check_flat(kind, [note[kind] for note in memory], MEMORY_GROWTH, 0)
 
@@ -145,6 +156,12 @@ def _tidy(logs: Path) -> None:
 def _files(folder: Path) -> int:
     # Unlike rglob, it does not mind that folders go while it looks.
     return sum(len(files) for _, _, files in os.walk(folder))
+
+
+def _batches(jobs: Path) -> int:
+    """Return the number of the newest batch in the ledger; -1 before the first."""
+    entries = [int(file.stem) for file in jobs.glob("*/ledger/*.json") if file.stem.isdigit()]
+    return max(entries, default=-1)
 
 
 def _restarts(home: Path, pid: int) -> int:

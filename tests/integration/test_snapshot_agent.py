@@ -101,10 +101,14 @@ class Relay:
                     break
                 target.sendall(data)
                 setattr(self, f"carried_{way}", getattr(self, f"carried_{way}") + len(data))
-        for each in (source, target):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        with suppress(OSError):
+            source.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            # A node that is slow must still get what was carried to it: no end of both ways at once.
+            target.shutdown(socket.SHUT_WR if way == "up" else socket.SHUT_RDWR)
+        source.close()
+        if way == "down":
+            target.close()
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
