@@ -172,15 +172,24 @@ class Panes:
             for partial in partials[1:]:
                 state = merge(state, partial)
             if type(task).update is CombiningTask.update:
-                return [Record(key, task.result(state), ts)]
+                return self._bounded(index, [Record(key, task.result(state), ts)])
             items: list[Record] = []
             emit(task.update(key, [state], None)[1], key, ts, items.append)
-            return items
+            return self._bounded(index, items)
 
         try:
             out += result()
         except BaseException as error:
             out += recover(Record(key, None, ts), error, result) or ()
+
+    def _bounded(self, index: int, results: list[Record]) -> list[Record]:
+        """Return results together with their window, where that was asked for."""
+        if not self._window.with_bounds:
+            return results
+        start, end = index * self._window.slide, self._window.end(index)
+        return [
+            record._replace(value={"value": record.value, "start": start, "end": end}) for record in results
+        ]
 
     def _values(self, entries: list[tuple[Any, ...]]) -> list[Any]:
         """Return what is in a window. User code may change it, which no window after it must see."""

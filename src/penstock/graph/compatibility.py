@@ -75,7 +75,7 @@ def same_graph(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 def _other_windows(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return why what a vertex holds back in windows has no place in the new one."""
-    window, now = old.get("window"), new.get("window")
+    window, now = _held(old.get("window")), _held(new.get("window"))
     if window == now or (window is None and not old["stateful"]):
         return []
     if window is None:
@@ -96,3 +96,10 @@ def _waits_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) 
 def _class(vertex: dict[str, Any]) -> str:
     """The name of a vertex's class, without its module: a file may be run in more than one way."""
     return str(vertex["operator"]).rpartition(".")[2]
+
+
+def _held(window: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what of a window decides where its records are held, and not how its results look."""
+    if window is None:
+        return None
+    return {name: value for name, value in window.items() if name != "with_bounds"}

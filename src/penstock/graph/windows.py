@@ -44,7 +44,8 @@ class TimeWindow(_Described):
     Windows begin at multiples of the slide since 1970, in seconds. ``watermark`` is how long a window
     waits for records that come out of order. ``time`` is ``"event"``, the record's own time, or
     ``"processing"``, when it is processed. A source partition that has been silent for ``idle`` no
-    longer holds windows open.
+    longer holds windows open. ``with_bounds`` gives the result of an aggregation together with its window, as
+    ``{"value": …, "start": …, "end": …}``.
 
     >>> TimeWindow("10s", slide="5s", watermark="2s").starts(12.0)
     [5.0, 10.0]
@@ -55,6 +56,7 @@ class TimeWindow(_Described):
     watermark: float
     time: str
     idle: float
+    with_bounds: bool
     faults: tuple[str, ...]
 
     def __init__(
@@ -65,6 +67,7 @@ class TimeWindow(_Described):
         watermark: str | float = 0.0,
         time: str = EVENT_TIME,
         idle: str | float = 30.0,
+        with_bounds: bool = False,
     ) -> None:
         faults: list[str] = []
         length = _seconds("size", size, faults)
@@ -77,15 +80,23 @@ class TimeWindow(_Described):
             faults.append(f"a record would be in more than {_MOST_PANES} windows: take a longer slide")
         if time not in (EVENT_TIME, PROCESSING_TIME):
             faults.append(f"time must be 'event' or 'processing', not {shown(time)}")
+        if not isinstance(with_bounds, bool):
+            faults.append(f"with_bounds must be True or False, not {shown(with_bounds)}")
         for name, value in (
             ("size", length),
             ("slide", step),
             ("watermark", delay),
             ("time", time),
             ("idle", silence),
+            ("with_bounds", with_bounds),
             ("faults", tuple(faults)),
         ):
             object.__setattr__(self, name, value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the window as plain data; what few windows have is left out where it is not so."""
+        found = super().to_dict()
+        return found if self.with_bounds else {n: value for n, value in found.items() if n != "with_bounds"}
 
     def starts(self, ts: float) -> list[float]:
         """Return where the windows begin that a time lies in, earliest first."""

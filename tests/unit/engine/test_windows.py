@@ -10,6 +10,7 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
+from penstock.graph.compatibility import obstacles
 
 
 class _Seen(ps.StatefulTask):
@@ -287,3 +288,45 @@ def test_a_lane_whose_next_file_waits_for_its_turn_is_not_idle(tmp_path: Path, s
     assert not run.sides["late"].records
     run.end()
     assert sum(record.value for record in run.sinks["out"].records) == 6
+
+
+class _Largest(ps.CombiningTask):
+    """A combining task with an update of its own."""
+
+    def lift(self, value: Any) -> Any:
+        return value
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return max(left, right)
+
+    def update(self, key: Any, values: list[Any], state: Any) -> Any:
+        return None, [(f"{key}!", max(values)), (f"{key}?", min(values))]
+
+
+def test_results_can_carry_the_bounds_of_their_window() -> None:
+    feed = {"in": _at(("a", 3, 1.0), ("a", 5, 12.0))}
+    result = ps.testing.run(_job(ps.Sum(), ps.TimeWindow(10, 5, with_bounds=True)), feed, engine="local")
+    assert [tuple(record) for record in result["out"]] == [
+        ("a", {"value": 3, "start": -5.0, "end": 5.0}, 4.999),
+        ("a", {"value": 3, "start": 0.0, "end": 10.0}, 9.999),
+        ("a", {"value": 5, "start": 5.0, "end": 15.0}, 14.999),
+        ("a", {"value": 5, "start": 10.0, "end": 20.0}, 19.999),
+    ]
+    own = ps.testing.run(_job(_Largest(), ps.TimeWindow(10, with_bounds=True)), feed, engine="local")
+    assert [(record.key, record.value) for record in own["out"]][:2] == [
+        ("a!", {"value": 3, "start": 0.0, "end": 10.0}),
+        ("a?", {"value": 3, "start": 0.0, "end": 10.0}),
+    ]
+    plain = ps.testing.run(_job(ps.Sum(), ps.TimeWindow(10)), feed, engine="local")
+    assert [record.value for record in plain["out"]] == [3, 5]
+
+
+def test_bounds_are_a_matter_of_output_and_for_aggregations_only() -> None:
+    plain, bounded = (_job(ps.Sum(), ps.TimeWindow(10, with_bounds=with_it)) for with_it in (False, True))
+    assert "with_bounds" not in plain.to_json()
+    assert "with_bounds" in bounded.to_json()
+    assert obstacles(plain.to_dict(), bounded.to_dict(), has_state=True, under_way=False) == []
+    with pytest.raises(ps.GraphError, match="with_bounds is for aggregations"):
+        _job(_Seen(), ps.TimeWindow(10, with_bounds=True)).validate()
+    with pytest.raises(ps.GraphError, match="with_bounds must be True or False, not 1"):
+        _job(ps.Sum(), ps.TimeWindow(10, with_bounds=1)).validate()  # type: ignore[arg-type]

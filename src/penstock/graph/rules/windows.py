@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import Problem
 from penstock.graph.cycles import job_arcs
-from penstock.graph.tasks import FunctionTask, StatefulTask
+from penstock.graph.tasks import CombiningTask, FunctionTask, StatefulTask
 from penstock.graph.traversal import reachable
 from penstock.graph.windows import CountWindow, TimeWindow
 from penstock.graph.wording import shown
@@ -36,6 +36,12 @@ def _faults(vertex: Vertex, arcs: list[list[int]]) -> Iterator[str]:
         yield f"{type(window).__name__}: {fault}"
     if vertex.kind != "source" and not isinstance(vertex.operator, StatefulTask):
         yield "only sources and stateful tasks have windows: put it on the source, or use a StatefulTask"
+    if (
+        isinstance(window, TimeWindow)
+        and window.with_bounds
+        and not isinstance(vertex.operator, CombiningTask)
+    ):
+        yield "with_bounds is for aggregations: code of your own is given start and end with the window"
     if vertex.index in reachable(arcs, arcs[vertex.index]):
         yield "a window cannot be part of a loop: a record that comes back would belong to the past"
 
