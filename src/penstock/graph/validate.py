@@ -19,6 +19,7 @@ from penstock.graph.rules.recovery import recovery
 from penstock.graph.rules.replicas import replicas
 from penstock.graph.rules.schemas import schemas
 from penstock.graph.rules.settings import settings
+from penstock.graph.rules.signatures import signatures
 from penstock.graph.rules.windows import windows
 from penstock.graph.wording import label
 
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     settings,
     limits,
     operators,
+    signatures,
     ends,
     replicas,
     foreign_vertices,
