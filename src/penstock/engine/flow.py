@@ -27,9 +27,9 @@ from penstock.engine.side import SIDES, Discarded, Failed, Late, SideEntry
 from penstock.engine.steps import Emitted, Step, compile_step
 from penstock.engine.summary import TaskSummary
 from penstock.engine.writing import Writers
-from penstock.errors import ConnectorError
+from penstock.errors import ConnectorError, TaskError, UnstorableValueError, shorten
 from penstock.graph.dealing import Dealing
-from penstock.graph.ends import Rejected
+from penstock.graph.ends import Reject, Rejected
 from penstock.graph.kinds import ArrowTask
 from penstock.graph.schema import Schema
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
@@ -167,6 +167,11 @@ class Flow:
         entry = Failed(self._job, self._vertices[vertex].name, record, error, message)
         self._aside(ERRORS, vertex, counters, [entry])
 
+    def _unstorable(self, vertex: int, record: Record, reason: str) -> None:
+        """End the job because a sink has no form for a record."""
+        cause = f"{UnstorableValueError.__name__}: {reason}"
+        raise TaskError(self._job, self._vertices[vertex].name, shorten(record), cause)
+
     def misfits(self, vertex: int, counters: Counters, rejected: list[tuple[Record, str]]) -> None:
         """Put records that do not fit the schema at a vertex into the stream of errors."""
         for record, reason in rejected:
@@ -268,7 +273,8 @@ class Flow:
         copies = self._instances[target] if hop.dealing is Dealing.TO_ALL else 1
         self._count(self.summary.records_in, target, len(records) * copies)
         if spec.kind == "sink":
-            reject = partial(self.reject, target, counters) if spec.policy.discard else None
+            takes = partial(self.reject, target, counters)
+            reject: Reject = takes if spec.policy.discard else partial(self._unstorable, target)
             self._writers.write(spec.name, records, reject)
         elif channel is Channel.EXCHANGE:
             self._send(target, port, self._still_counted(target, counters), records, hop.dealing)

@@ -139,7 +139,7 @@ class WriteContext:
     task: str
     """Different for each attempt of each Spark task, so that no two attempts write the same file."""
     reject: Reject | None = None
-    """Takes a record that the sink cannot store, with the reason; None when such a record ends the job."""
+    """Takes a record that the sink cannot store, with the reason; raises where such a record ends the job."""
     ids: RecordIds | None = None
     """Gives each record an id that it has in every replica of the job; None for a job without replicas. A
     writer asks for as many as it is handed records, in their order."""
