@@ -15,6 +15,7 @@ from penstock.engine.launch import launch, prepare, settle, wanted_buckets
 from penstock.engine.replacement import Reconfigured, replace_query
 from penstock.engine.report import Report
 from penstock.engine.runtime import Query, Runtime
+from penstock.engine.shipping import pack_blueprint
 from penstock.errors import SettingError
 from penstock.graph.copying import changed_copy
 from penstock.graph.job import Job
@@ -68,6 +69,7 @@ class Handle:
         """Start a job in the folder in which it is drawn, which must be this process's own."""
         blueprint = drawing(job)
         last = settle(job, blueprint)
+        pack_blueprint(blueprint.for_workers())  # Code that cannot be sent is told before anything starts.
         runtime = open_runtime()
         query = prepare(runtime, blueprint, wanted_buckets(job) or (last.buckets if last else None))
         launch(job, query, last)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import inspect
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from importlib.machinery import PathFinder
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import cloudpickle
@@ -51,8 +53,50 @@ def _blame(blueprint: Blueprint, error: Exception) -> PenstockError:
             cloudpickle.dumps(vertex)
         except Exception as cause:
             nothing = "nothing yet: its code cannot be sent to the workers"
-            return TaskError(blueprint.job, vertex.name, nothing, cause_of(cause))
+            return TaskError(blueprint.job, vertex.name, nothing, _reason(vertex.operator, cause))
     return JobFailedError(f"job {blueprint.job!r} cannot be sent to the workers: {cause_of(error)}")
+
+
+def _reason(operator: Any, error: Exception) -> str:
+    """Say what of an operator cannot be sent, and where such a thing is made instead."""
+    said = cause_of(error)
+    for what, value in _held(operator):
+        if not _is_packable(value):
+            made = "make it in prepare(self, config), which is called in each worker process"
+            if isinstance(operator, FunctionTask | ArrowTask):
+                made = f"use a ps.Task instead of a function, and {made}"
+            elif not hasattr(operator, "prepare"):
+                made = "make it where it is used"
+            return f"{what}, a {type(value).__qualname__}, cannot be sent to the workers: {made} ({said})"
+    return said
+
+
+def _held(operator: Any) -> Iterator[tuple[str, Any]]:
+    """Return what an operator takes along: its attributes, and what its functions use from outside."""
+    owner, functions = operator, []
+    if isinstance(operator, FunctionTask | ArrowTask):
+        functions = [operator.function]
+        owner = getattr(operator.function, "__self__", None)
+    else:
+        own = [cls for cls in type(operator).__mro__ if cls.__module__.partition(".")[0] != "penstock"]
+        functions = [value for cls in own for value in vars(cls).values()]
+    for name, value in sorted(getattr(owner, "__dict__", {}).items()):
+        yield f"attribute {name!r}", value
+    for function in functions:
+        found = getattr(function, "__func__", function)
+        if isinstance(found, FunctionType):
+            with suppress(ValueError):  # A variable that has no value yet.
+                used = inspect.getclosurevars(found)
+                for name, value in sorted([*used.nonlocals.items(), *used.globals.items()]):
+                    yield f"variable {name!r}", value
+
+
+def _is_packable(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 def unpack_blueprint(data: bytes) -> Blueprint:
