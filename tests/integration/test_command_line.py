@@ -179,12 +179,40 @@ def test_a_second_signal_stops_at_once(shell: Shell) -> None:
     eventually("the end of all processes", lambda: _gone(family))
 
 
-def test_a_signal_while_spark_starts_is_a_clean_stop(shell: Shell) -> None:
+STUCK_JAVA = """#!/bin/sh
+case "$*" in *-version*) echo 'openjdk version "17.0.1"' >&2; exit 0 ;; esac
+sleep 1000 &
+wait
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_spark_starts_ends_everything_at_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """With a Java that never comes to an end of its start, so that the signal cannot come too late."""
+    java = shell.home / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(STUCK_JAVA)
+    java.chmod(0o700)
+    monkeypatch.setenv("JAVA_HOME", str(java.parents[1]))
     shell.fill(100)
     process = shell.start(*RUN)
-    eventually("Java", lambda: any(map(_is_java, _family(process))))
-    process.send_signal(signal.SIGINT)
-    _ended(process)
+    eventually("Java", lambda: any(map(_sleeps, _family(process))))
+    family = _family(process)
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    out, said = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, out) == (130, "")
+    assert said == "counting: starting Spark …\ncounting: interrupted while Spark was starting\n"
+    assert _gone(family[1:]), "what it has started is gone before it is itself"
+    assert not shell.batches()
+
+
+def _sleeps(member: psutil.Process) -> bool:
+    try:
+        return member.name() == "sleep"
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("engine_name", EITHER)

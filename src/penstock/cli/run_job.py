@@ -18,13 +18,15 @@ from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 from penstock.cli.progress import Progress
 from penstock.durations import read_duration
-from penstock.errors import PenstockError, SettingError
+from penstock.errors import PenstockError, SettingError, connecting
+from penstock.graph.ends import Source
 from penstock.graph.loading import load_job
 from penstock.spark.settings import read_conf
 
 if TYPE_CHECKING:
     from penstock.engine.handle import Handle
     from penstock.engine.report import Report
+    from penstock.graph.job import Job
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -48,9 +50,9 @@ def run(
 ) -> None:
     """Run a job until Ctrl-C, for a time, or until it is drained.
 
-    Ctrl-C stops after the batch that runs; a second one stops at once. SIGHUP, where it does not come
-    from a terminal that closes, reads FILE again and changes the job in place. Exit codes: 0 the run
-    ended as asked, 1 the job failed or is wrong, 2 wrong usage, 130 stopped at once.
+    Ctrl-C stops after the batch that runs; while Spark starts, and the second time, it stops at once.
+    SIGHUP, where it does not come from a terminal that closes, reads FILE again and changes the job in place.
+    Exit codes: 0 the run ended as asked, 1 the job failed or is wrong, 2 wrong usage, 130 stopped at once.
     """
     if for_ is not None and until is not None:
         raise typer.BadParameter("--for and --until exclude each other")
@@ -58,14 +60,26 @@ def run(
         raise typer.BadParameter(f"--until takes 'drained', not {until!r}")
     limit = _usage(read_duration, for_) if for_ is not None else until
     settings = _usage(read_conf, conf or [])
+    _run(target, limit, master, settings, fresh, output)
+
+
+def _run(
+    target: str,
+    limit: str | float | None,
+    master: str | None,
+    settings: dict[str, str],
+    fresh: bool,
+    output: Output,
+) -> None:
     job = load_job(target)
     job.validate()
+    _check_sources(job)
 
     from penstock.spark.run import start
 
-    stop = _StopOnSignal()
     reload = _ReloadOnSignal(target)
     with Progress(job.name) as progress:
+        stop = _StopOnSignal(job.name)
 
         def show(report: Report) -> None:
             progress.show(report)
@@ -73,9 +87,12 @@ def run(
 
         try:
             with start(job, master=master, conf=settings, fresh=fresh, on_progress=show) as handle:
+                stop.starting = False
                 handle.follow(limit, stop=stop)
             report = handle.report
         except PenstockError as error:
+            if stop.interrupted:  # Whatever it is, it comes of that.
+                raise KeyboardInterrupt from None
             raise PenstockError(told(job.name, error)) from error
     if output is Output.JSON:
         typer.echo(json.dumps(report.to_dict()))
@@ -91,11 +108,30 @@ def _usage(read: Callable[[T], U], given: T) -> U:
         raise typer.BadParameter(str(error)) from error
 
 
-class _StopOnSignal:
-    """Asks a run to stop at the first signal and leaves at the second."""
+def _check_sources(job: Job) -> None:
+    """Raise what keeps a source from being read, such as a log that is not there.
 
-    def __init__(self) -> None:
+    A start looks again. This comes before PySpark is imported, which takes longer than all else up to here.
+    """
+    try:
+        for vertex in job.vertices:
+            if isinstance(vertex.operator, Source):
+                with connecting(job.name, vertex.name):
+                    vertex.operator.begin()
+    except PenstockError as error:
+        raise PenstockError(told(job.name, error)) from error
+
+
+class _StopOnSignal:
+    """Asks a run to stop at the first signal, and leaves at the second or while Spark is starting."""
+
+    def __init__(self, job: str) -> None:
         self.asked = False
+        self.starting = True
+        self.interrupted = False
+        self._job = job
+        # While Spark starts, what is written to standard error takes another way, and may come too late.
+        self._stderr = os.dup(2)
         signal.signal(signal.SIGINT, self._handle)
         signal.signal(signal.SIGTERM, self._handle)
 
@@ -107,6 +143,20 @@ class _StopOnSignal:
             # Java ends when this process does: its standard input closes.
             os._exit(INTERRUPTED)
         self.asked = True
+        if self.starting and not _is_spark_up():
+            from penstock.cli.interrupting import end_descendants
+
+            self.interrupted = True
+            clear = "\r\033[K" if os.isatty(self._stderr) else ""
+            os.write(self._stderr, f"{clear}{self._job}: interrupted while Spark was starting\n".encode())
+            end_descendants()
+            raise KeyboardInterrupt
+
+
+def _is_spark_up() -> bool:
+    from penstock.spark.session import is_open
+
+    return is_open()
 
 
 class _ReloadOnSignal:

@@ -127,6 +127,11 @@ def close_session(patience: float = _PATIENCE) -> None:
     _end_java(patience)
 
 
+def is_open() -> bool:
+    """Whether this module has started a session and not closed it."""
+    return _ours is not None
+
+
 @contextmanager
 def _signals_left_alone() -> Iterator[None]:
     """Keep PySpark from taking Ctrl-C over: it would cancel what runs, and that is not for it to decide."""
