@@ -45,6 +45,7 @@ from penstock.graph.schema import Schema
 from penstock.graph.tasks import CombiningTask, Count, Inputs, Outputs, Reduce, StatefulTask, Sum, Task
 from penstock.graph.vertex import Vertex
 from penstock.graph.windows import CountWindow, TimeWindow, Window, WindowValues
+from penstock.parameters import params
 from penstock.record import Record
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ __all__ = [
     "__version__",
     "ctx",
     "deduplicated",
+    "params",
     "run",
     "start",
     "testing",

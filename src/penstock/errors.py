@@ -141,6 +141,20 @@ class SettingError(PenstockError):
     """An option, a setting or the machine itself is not usable as it is."""
 
 
+class MissingParameterError(SettingError, KeyError):
+    """A job reads a parameter that was not given; ``name`` says which."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(name)
+
+    def __str__(self) -> str:
+        return (
+            f"parameter {self.name!r} is not given: give it with --param {self.name}=VALUE,"
+            f" or make it optional with ps.params.get({self.name!r}, DEFAULT)"
+        )
+
+
 class FolderError(PenstockError):
     """A folder that a source reads or a sink writes is not what it was; the message says how to go on."""
 

@@ -43,7 +43,7 @@ _SECRET_NAME = re.compile(
 )
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _BEARER = re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]+")
-_SHORTEST_SECRET = 8
+SHORTEST_SECRET = 8
 _DEEPEST = 6
 
 _bound: dict[str, Any] = {}
@@ -121,10 +121,8 @@ def bind(**values: Any) -> None:
 
 def register_secret(secret: str) -> None:
     """Have a text replaced wherever it would appear in the log."""
-    if len(secret) < _SHORTEST_SECRET:
-        raise ValueError(
-            f"a secret of fewer than {_SHORTEST_SECRET} characters would be found in other words"
-        )
+    if len(secret) < SHORTEST_SECRET:
+        raise ValueError(f"a secret of fewer than {SHORTEST_SECRET} characters would be found in other words")
     _secrets.add(secret)
 
 

@@ -191,7 +191,11 @@ class FakeMaster:
 
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
         self._lead()
-        self._change(name, self._new(name, submission, bundle, self._spec(name).generation + 1))
+        before = self._spec(name)
+        new = self._new(name, submission, bundle, before.generation + 1)
+        self._change(
+            name, replace(new, params={**before.params, **new.params}, env={**before.env, **new.env})
+        )
         return self._changed(name)
 
     def _new(self, name: str, submission: Submission, bundle: str, generation: int) -> JobSpec:
@@ -212,6 +216,8 @@ class FakeMaster:
                 labels=submission.labels,
                 spark_master=submission.spark_master,
                 conf=submission.conf,
+                params=submission.params,
+                env=submission.env,
                 structure=submission.structure,
                 submitted=NOW,
             ),
@@ -221,6 +227,15 @@ class FakeMaster:
     def _replicated(self, spec: JobSpec, given: Mapping[str, Any]) -> JobSpec:
         changed = replace(spec, **{name: value for name, value in given.items() if value is not None})
         return replace(changed, agreed=spec.agreed or changed.k > 0 or bool(changed.standby))
+
+    def set_params(
+        self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        self._lead()
+        spec = self._spec(name)
+        changed = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
+        self._change(name, replace(changed, generation=spec.generation + 1))
+        return self._changed(name)
 
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         self._lead()

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from clusters import JOB, Cluster, Feeder, check_exact, outputs, running_cluster, wait_for_outputs
 
+from penstock.log import Log, log_folder
+from penstock.record import Record
 from support.engines import EITHER, LOCAL
 from support.waiting import eventually
 
@@ -38,15 +40,38 @@ source >> job.task("tally", lambda r: r.value) >> job.sink("out", ps.LogSink("{n
 """
 
 
+PARAMETERS = """
+import os
+
+import penstock as ps
+
+if ps.params["since"] == "never":
+    raise ValueError("since must be a year")
+loaded = ps.params["since"]
+
+
+def tag(r):
+    secret = ps.params["api_key"]
+    return r.key, [loaded, ps.params["since"], secret, os.environ["REGION"], os.environ["SUPERVISED"]]
+
+
+job = ps.Job("{name}")
+source = job.source("in", ps.LogSource("{name}-in"))
+source >> job.task("tag", tag) >> job.sink("out", ps.LogSink("{name}-out"))
+"""
+
+
 @pytest.fixture(scope="module", params=EITHER)
 def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("cluster")
     # A worker without Spark beats within a second of its start: it need not be given half a minute.
     heartbeat = 5.0 if request.param == LOCAL else None
-    with running_cluster(
-        home, nodes=2, masters=1, servers=1, cores=4, engine=request.param, heartbeat=heartbeat
-    ) as running:
-        yield running
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SUPERVISED", "by us")
+        with running_cluster(
+            home, nodes=2, masters=1, servers=1, cores=4, engine=request.param, heartbeat=heartbeat
+        ) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +88,10 @@ def _generation(cluster: Cluster, revision: int) -> bool:
 
 def _failed(alarms: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [alarm for alarm in alarms if alarm["kind"] == "job-failed"]
+
+
+def _alarms(cluster: Cluster, name: str) -> list[dict[str, Any]]:
+    return [alarm for alarm in cluster.get("/alarms") if alarm["subject"] == name]
 
 
 def _revision(cluster: Cluster) -> int:
@@ -93,6 +122,28 @@ def test_code_that_cannot_go_on_is_refused_beforehand_with_the_reason(
     assert "the state of vertex 'tally' would be lost" in said
     assert cluster.job(NAME)["spec"]["generation"] == 2
     assert _revision(cluster) == before
+
+
+def test_parameters_stay_with_a_job_until_they_are_changed(cluster: Cluster) -> None:
+    name = "given"
+    Log.create(log_folder(f"{name}-in", cluster.home)).append([Record("first", 1)])
+    given = ("--param", "since=2025", "--param", "api_key=abcdefgh")
+    cluster.submit(name, *given, "--env", "REGION=eu", "--env", "SUPERVISED", code=PARAMETERS)
+    eventually("the first record", lambda: len(outputs(cluster.home, name)) == 1)
+    cluster.cli("update", name, "--param", "since=2026", "--wait")
+    cluster.cli("update", name, "--param", "since=never")
+    [alarm] = eventually("that it is refused", lambda: _alarms(cluster, name))
+    assert "ValueError: since must be a year" in alarm["reason"]
+    assert cluster.job(name)["spec"]["params"]["since"] == "2026"
+    Log.open(log_folder(f"{name}-in", cluster.home)).append([Record("second", 2)])
+    eventually("the second record", lambda: len(outputs(cluster.home, name)) == 2)
+    assert {record.key: record.value for record in outputs(cluster.home, name)} == {
+        "first": ["2025", "2025", "abcdefgh", "eu", "by us"],
+        "second": ["2026", "2026", "abcdefgh", "eu", "by us"],
+    }
+    assert "abcdefgh" not in cluster.cli("status", name, "-o", "json")
+    cluster.cli("alarms", "--clear", alarm["id"])
+    cluster.cli("kill", name, "--wait")
 
 
 def test_a_job_moves_to_another_node(cluster: Cluster, feeder: Feeder) -> None:

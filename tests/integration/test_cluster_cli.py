@@ -207,6 +207,62 @@ def test_update(shell: Shell) -> None:
     assert "defines job 'other'" in shell.run("update", "counting", str(shell.file), code=1).stderr
 
 
+WITH_PARAMETERS = JOB.replace("job =", 'SINCE, KEY = ps.params["since"], ps.params["api_key"]\njob =')
+
+
+def test_parameters_are_sent_kept_shown_and_changed(shell: Shell) -> None:
+    shell.file.write_text(WITH_PARAMETERS)
+    assert "'since' is not given" in shell.run("submit", str(shell.file), code=1).stderr
+    assert shell.master.changes == 0
+    given = (
+        "--param",
+        "since=2026-01-01",
+        "--param",
+        "api_key=abcdef",
+        "--env",
+        "REGION=eu",
+        "--env",
+        "DB_USER",
+    )
+    shell.run("submit", str(shell.file), *given, "--env", "DB_TOKEN=hush")
+    spec = shell.master.specs["counting"]
+    assert spec.params == {"since": "2026-01-01", "api_key": "abcdef"}
+    assert spec.env == {"REGION": "eu", "DB_USER": None, "DB_TOKEN": "hush"}
+    shown = shell.run("status", "counting").stdout
+    assert "api_key=*(hidden)*, since=2026-01-01" in shown
+    assert "DB_TOKEN=*(hidden)*, DB_USER (of the node), REGION=eu" in shown
+    answer = shell.run("status", "counting", "-o", "json").stdout
+    assert "abcdef" not in answer
+    assert "hush" not in answer
+    shell.file.write_text(WITH_PARAMETERS + "# newer")
+    shell.run("update", "counting", str(shell.file), "--param", "since=2026-02-01")
+    assert shell.master.specs["counting"].params == {"since": "2026-02-01", "api_key": "abcdef"}
+    done = shell.run("update", "counting", "--param", "since=2026-03-01", "--env", "REGION=us", "--wait")
+    assert "counting: " in done.stderr
+    spec = shell.master.specs["counting"]
+    assert (spec.generation, spec.params["since"], spec.env["REGION"]) == (3, "2026-03-01", "us")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--param", "since"),
+        ("--param", "a=1", "--param", "a=2"),
+        ("--param", "from-date=1"),
+        ("--env", "PENSTOCK_HOME=/tmp"),
+        ("--env", "A", "--env", "A=1"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_wrong_usage(shell: Shell, options: tuple[str, ...]) -> None:
+    shell.run("submit", str(shell.file), *options, code=2)
+    assert shell.master.changes == 0
+    shell.submit()
+    changes = shell.master.changes
+    shell.run("update", "counting", *options, code=2)
+    shell.run("update", "counting", "--param", "a=1", "--k", "1", code=2)
+    assert shell.master.changes == changes
+
+
 def test_replicas_are_asked_for_and_shown(shell: Shell) -> None:
     asked = ("submit", str(shell.file), "--k", "1", "--recovery", "next-window", "--replication", "standby")
     assert "its state is not in windows of time" in shell.run(*asked, code=1).stderr

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.parameters import given
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -147,7 +148,8 @@ def test_jobs_are_valid(
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     module = ModuleType(f"docs_{page.stem.replace('-', '_')}_{line}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(_compiled(page, line, _built(code)), module.__dict__)
+    with given(dict.fromkeys(re.findall(r'ps\.params\["(\w+)"\]', code), "1")):
+        exec(_compiled(page, line, _built(code)), module.__dict__)
     found = list(vars(module).values())
     makers = [f for f in found if isinstance(f, FunctionType) and f.__annotations__.get("return") is ps.Job]
     jobs = [job for job in found if isinstance(job, ps.Job)] + [make() for make in makers]

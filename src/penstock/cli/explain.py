@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.cluster_options import MasterUrl
+from penstock.cli.cluster_options import MasterUrl, usage
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
+from penstock.cli.param_options import Param
 from penstock.graph.loading import load_job
+from penstock.parameters import given, read_params
 
 
 @user_errors
@@ -23,6 +25,7 @@ def explain(
     placement: Annotated[
         bool, typer.Option("--placement", help="Say why a submitted job runs where it does.")
     ] = False,
+    param: Param = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
@@ -36,6 +39,7 @@ def explain(
 
         show_placement(target, output, master_url)
         return
-    job = load_job(target)
-    job.validate()
+    with given(usage(read_params, param or [])):
+        job = load_job(target)
+        job.validate()
     typer.echo(job.to_json() if output is Output.JSON else job.explain())

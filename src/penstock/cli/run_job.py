@@ -16,11 +16,13 @@ from penstock.cli.exit_codes import INTERRUPTED
 from penstock.cli.failed_run import told
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
+from penstock.cli.param_options import Param
 from penstock.cli.progress import Progress
 from penstock.durations import read_duration
 from penstock.errors import PenstockError, SettingError, connecting
 from penstock.graph.ends import Source
 from penstock.graph.loading import load_job
+from penstock.parameters import given, read_params
 from penstock.spark.settings import read_conf
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
     ] = None,
+    param: Param = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget where the last run ended.")] = False,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the report.")] = Output.TEXT,
 ) -> None:
@@ -60,7 +63,8 @@ def run(
         raise typer.BadParameter(f"--until takes 'drained', not {until!r}")
     limit = _usage(read_duration, for_) if for_ is not None else until
     settings = _usage(read_conf, conf or [])
-    _run(target, limit, master, settings, fresh, output)
+    with given(_usage(read_params, param or [])):
+        _run(target, limit, master, settings, fresh, output)
 
 
 def _run(

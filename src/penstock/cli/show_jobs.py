@@ -113,6 +113,10 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
         ("bundle", spec["bundle"][:12]),
         ("driver", f"{_cores(wanted['cores'])}, {size(wanted['memory'])}"),
     ]
+    if spec.get("params"):
+        facts.append(("parameters", _assignments(spec["params"])))
+    if spec.get("env"):
+        facts.append(("environment", _assignments(spec["env"])))
     if job["replicas"]:
         facts += [("safety", job["safety"] or "-"), ("replicas", _wish(spec))]
     if wanted["executors"]:
@@ -133,6 +137,18 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
     if job["workers"]:
         parts.append(_workers(job["workers"], now))
     return Group(*parts)
+
+
+def _assignments(values: Mapping[str, str | None]) -> str:
+    """Show parameters or variables; those without a value are the node's.
+
+    >>> _assignments({"region": "eu", "since": "2026-01-01", "DB_USER": None})
+    'DB_USER (of the node), region=eu, since=2026-01-01'
+    """
+    shown = [
+        f"{name} (of the node)" if value is None else f"{name}={value}" for name, value in values.items()
+    ]
+    return ", ".join(sorted(shown))
 
 
 def _wish(spec: Mapping[str, Any]) -> str:

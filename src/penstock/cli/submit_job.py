@@ -23,10 +23,12 @@ from penstock.cli.cluster_options import (
 )
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
+from penstock.cli.param_options import Env, Param
 from penstock.cli.replica_options import K, Recovery, Replication, Standby, read_replication
 from penstock.cli.sizes import read_memory
 from penstock.errors import SettingError
 from penstock.graph.loading import load_job
+from penstock.parameters import given, read_env, read_params
 from penstock.spark.settings import read_conf
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ def submit(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
     ] = None,
+    param: Param = None,
+    env: Env = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="drained", help="End when everything is processed.")
     ] = None,
@@ -110,8 +114,9 @@ def submit(
     )
     labels = usage(read_labels, label or [])
     settings = usage(read_conf, conf or [])
+    params, variables = usage(read_params, param or []), usage(read_env, env or [])
     replicas = read_replication(k, recovery, replication, standby)
-    packed = _pack(target, entry, requirements, replicas)
+    packed = _pack(target, entry, requirements, replicas, params)
     submission = Submission(
         entry=packed.entry,
         structure=packed.structure,
@@ -120,6 +125,8 @@ def submit(
         labels=labels,
         spark_master=spark_master,
         conf=settings,
+        params=params,
+        env=variables,
         until=until,
         fresh=fresh,
         keep=keep,
@@ -146,6 +153,8 @@ def update(
     ] = None,
     entry: Entry = None,
     requirements: Requirements = None,
+    param: Param = None,
+    env: Env = None,
     k: K = None,
     recovery: Recovery = None,
     replication: Replication = None,
@@ -154,27 +163,35 @@ def update(
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Exchange the code of a job while it runs, or how it is replicated, or both.
+    """Exchange the code of a job while it runs, its parameters, or how it is replicated.
 
-    It goes on from where it is, without losing a record. Resources stay as they are: penstock scale changes
-    those.
+    It goes on from where it is, without losing a record. Parameters and variables that are not given stay.
+    Resources stay as they are: penstock scale changes those.
     """
+    params, variables = usage(read_params, param or []), usage(read_env, env or [])
     replicas = read_replication(k, recovery, replication, standby)
     if target is None:
         if entry is not None or requirements is not None:
             raise typer.BadParameter("--entry and --requirements are for new code: say which file has it")
-        if not replicas:
-            raise typer.BadParameter("say what to change: a file with new code, --k, --recovery, …")
-        _replicate(job, replicas, wait, output, master_url)
+        if replicas and (params or variables):
+            raise typer.BadParameter("change its parameters and its replicas one after the other")
+        if replicas:
+            _replicate(job, replicas, wait, output, master_url)
+        elif params or variables:
+            _set_params(job, params, variables, wait, output, master_url)
+        else:
+            raise typer.BadParameter("say what to change: a file with new code, --param, --k, --recovery, …")
         return
     from penstock.daemons.interface import Submission
 
-    packed = _pack(target, entry, requirements, replicas)
-    if packed.structure["name"] != job:
-        raise SettingError(f"{target} defines job {packed.structure['name']!r}, not {job!r}")
     with connect(master_url) as client:
+        # Its code may read parameters when it is loaded. Hidden ones are not told, and loaded as such.
+        known = client.job(job)["spec"].get("params", {})
+        packed = _pack(target, entry, requirements, replicas, {**known, **params})
+        if packed.structure["name"] != job:
+            raise SettingError(f"{target} defines job {packed.structure['name']!r}, not {job!r}")
         _put(client, packed)
-        submission = Submission(packed.entry, packed.structure, **replicas)
+        submission = Submission(packed.entry, packed.structure, params=params, env=variables, **replicas)
         done = _told(client.update(job, submission, packed.sha256), "updated")
         if wait:
             done = await_phase(client, job, ("RUNNING", "ENDED"), generation=done["generation"])
@@ -192,6 +209,22 @@ def _replicate(
         _print(done, output)
 
 
+def _set_params(
+    job: str,
+    params: dict[str, str],
+    env: dict[str, str | None],
+    wait: bool,
+    output: Output,
+    master_url: str | None,
+) -> None:
+    with connect(master_url) as client:
+        done = client.set_params(job, params, env)
+        typer.echo(f"{done['name']}: {done['reason']}", err=True)
+        if wait:
+            done = await_phase(client, job, ("RUNNING", "ENDED"), generation=done["generation"])
+        _print(done, output)
+
+
 @dataclass(frozen=True)
 class _Packed:
     """A job that was found right here, ready to be sent."""
@@ -202,7 +235,13 @@ class _Packed:
     data: bytes
 
 
-def _pack(target: str, entry: str | None, requirements: Path | None, replicas: Mapping[str, Any]) -> _Packed:
+def _pack(
+    target: str,
+    entry: str | None,
+    requirements: Path | None,
+    replicas: Mapping[str, Any],
+    params: Mapping[str, str],
+) -> _Packed:
     """Load a job, so that a wrong one is not sent at all, and pack its code.
 
     What was given of its replicas is validated with it, but does not become what the code says.
@@ -216,8 +255,9 @@ def _pack(target: str, entry: str | None, requirements: Path | None, replicas: M
         # A package is imported by its name, from the folder that it is in.
         package = (path / "__init__.py").is_file()
         sys.path.insert(0, str(path.resolve().parent if package else path.resolve()))
-    job = load_job(f"{path / within}" if path.is_dir() else target)
-    job.validate()
+    with given(params):
+        job = load_job(f"{path / within}" if path.is_dir() else target)
+        job.validate()
     structure = job.to_dict()
     if replicas:
         for name, value in replicas.items():

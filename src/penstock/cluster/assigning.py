@@ -16,12 +16,18 @@ def wanted_until(spec: JobSpec) -> str | None:
 
 
 def other_code(spec: JobSpec, assignment: Assignment) -> bool:
-    """Whether a job is wanted with other code than is assigned.
+    """Whether a job is wanted with other code, or other parameters of it, than is assigned.
 
     A generation that was refused is given out again, so its number alone does not tell.
     """
-    wanted = (spec.generation, spec.bundle, spec.entry)
-    return wanted != (assignment.generation, assignment.bundle, assignment.entry)
+    wanted = (spec.generation, spec.bundle, spec.entry, dict(spec.params), dict(spec.env))
+    return wanted != (
+        assignment.generation,
+        assignment.bundle,
+        assignment.entry,
+        dict(assignment.params),
+        dict(assignment.env),
+    )
 
 
 def difference(spec: JobSpec, assignment: Assignment) -> str | None:
@@ -77,6 +83,8 @@ def assignment_of(
         memory=spec.resources.memory,
         spark_master=spec.spark_master,
         conf=spec.conf,
+        params=spec.params,
+        env=spec.env,
         until=wanted_until(spec),
         # Whoever comes first to it: this worker may die before it does. What has been done since then stays.
         fresh=spec.fresh,

@@ -111,6 +111,8 @@ class JobDeciding:
             entry=code.entry,
             structure=code.structure,
             generation=code.generation,
+            params=code.params,
+            env=code.env,
             before=None,
             after=revision,
         )

@@ -109,6 +109,8 @@ class Code:
     entry: str
     structure: Mapping[str, Any]
     generation: int
+    params: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class JobSpec:
     entry: str
     """``FILE[:JOB]`` inside the bundle."""
     generation: int = 1
-    """One more with each change of the code."""
+    """One more with each change of the code or of its parameters."""
     wanted: str = "running"
     """``running`` or ``ended``."""
     drain: bool = False
@@ -140,6 +142,10 @@ class JobSpec:
     spark_master: str | None = None
     """The user's own Spark cluster, if any; Penstock then runs the driver only."""
     conf: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    """What its code reads as ``ps.params``."""
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables of its processes' environment; null for the value that the node has of it."""
     structure: Mapping[str, Any] = field(default_factory=dict)
     """``job.to_dict()``, to compare an update with."""
     keep: str = "shared"
@@ -228,6 +234,8 @@ class Assignment:
     executors: tuple[ExecutorSlot, ...] = ()
     spark_master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict)
     until: str | None = None
     fresh: bool = False
     """Whether the worker forgets what others before it have done,"""

@@ -26,6 +26,7 @@ from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
 from penstock.daemons.instance import EXIT_FILE, HEARTBEAT_FILE, INSTANCE_FILE, read_exit
 from penstock.daemons.processes import Processes
+from penstock.daemons.supervisor import RefusedStartError
 from penstock.keyring import Keyring
 from penstock.private_files import write_private
 
@@ -160,6 +161,7 @@ class FolderInstances:
         assignment = start.assignment
         folder = self._root / _folder_name(assignment.job, start.role, assignment.revision, start.attempt)
         bundle = self._unpacked(assignment.bundle)
+        given = self._given(assignment)
         folder.mkdir(mode=0o700, exist_ok=True)
         description: dict[str, Any] = {
             "job": assignment.job,
@@ -181,7 +183,21 @@ class FolderInstances:
         }
         write_private(folder / INSTANCE_FILE, json.dumps(description))
         argv, environment = self._command(start, folder, bundle)
-        self._processes.start(argv, folder=folder, environment=environment, cwd=folder)
+        self._processes.start(argv, folder=folder, environment={**environment, **given}, cwd=folder)
+
+    def _given(self, assignment: Assignment) -> dict[str, str]:
+        """Return the variables that a job was given. Raises RefusedStartError when this node lacks one."""
+        found = {
+            name: os.environ.get(name) if value is None else value for name, value in assignment.env.items()
+        }
+        missing = sorted(name for name, value in found.items() if value is None)
+        if missing:
+            raise RefusedStartError(
+                f"job {assignment.job!r} is to get {', '.join(missing)} from the environment of its node, and"
+                f" the supervisor of {self._node.name} has no such variable: start the supervisor with it, or"
+                " give a value with --env NAME=VALUE"
+            )
+        return {name: value for name, value in found.items() if value is not None}
 
     def _home(self, assignment: Assignment) -> Path:
         """Return the folder of a worker's logs and of its job: all nodes' or, for some jobs, this node's."""

@@ -51,6 +51,10 @@ class Submission:
     labels: Mapping[str, str] = field(default_factory=dict)
     spark_master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    """What the code reads as ``ps.params``; an update changes those that it gives."""
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables of the environment, given in the same way; None for the value that a node has."""
     until: str | None = None
     fresh: bool = False
     keep: str = "shared"
@@ -131,6 +135,15 @@ class MasterService(Protocol):
         """Exchange the code of a job for that of a bundle that was put before, and what is said of replicas.
 
         Raises RefusedError with all reasons when it could not go on, InvalidError when the bundle is missing.
+        """
+        ...
+
+    def set_params(
+        self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        """Change parameters and variables of a job that runs, with the same code; others stay.
+
+        Raises RefusedError when it does not run, InvalidError when nothing changes or a name cannot be.
         """
         ...
 

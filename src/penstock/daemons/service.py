@@ -53,6 +53,7 @@ from penstock.daemons.replication import (
 )
 from penstock.graph.compatibility import obstacles
 from penstock.graph.names import name_fault
+from penstock.parameters import env_fault, params_fault
 from penstock.schedule.explaining import explain_placement
 from penstock.schedule.rebalancing import rebalance
 from penstock.schedule.strategies import UnknownStrategyError, known
@@ -258,6 +259,8 @@ class ClusterService:
             labels=submission.labels,
             spark_master=submission.spark_master,
             conf=submission.conf,
+            params=submission.params,
+            env=submission.env,
             structure=submission.structure,
             keep=submission.keep,
             strategy=submission.strategy,
@@ -282,7 +285,10 @@ class ClusterService:
         self._check(submission, bundle)
         self._check_compatible(spec, submission)
         replication = after_update(spec, submission)
-        if bundle == spec.bundle and submission.entry == spec.entry:
+        params, env = {**spec.params, **submission.params}, {**spec.env, **submission.env}
+        self._check_params(params, env)
+        same_code = bundle == spec.bundle and submission.entry == spec.entry
+        if same_code and params == spec.params and env == spec.env:
             if replication == said_by_spec(spec):
                 return self.job(name)
             return self.replicate(name, asdict(replication))
@@ -291,14 +297,42 @@ class ClusterService:
             bundle=bundle,
             entry=submission.entry,
             structure=submission.structure,
-            generation=spec.generation + 1,
-            # The failures of other code are not those of this one.
-            after=last_revision(self._documents, name),
-            before=Code(spec.bundle, spec.entry, spec.structure, spec.generation),
+            params=params,
+            env=env,
         )
         updated = with_replication(updated, replication)
         self._check_room(updated, spec)
-        return self._change(updated, "its code was updated")
+        reason = "its parameters were changed" if same_code else "its code was updated"
+        return self._change(self._next_generation(updated, spec), reason)
+
+    @_decided_again
+    def set_params(
+        self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        self._lead()
+        spec = self._active(name)
+        changed_spec = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
+        self._check_params(changed_spec.params, changed_spec.env)
+        if changed_spec == spec:
+            raise InvalidError(f"job {name!r} has these parameters already")
+        return self._change(self._next_generation(changed_spec, spec), "its parameters were changed")
+
+    def _next_generation(self, spec: JobSpec, before: JobSpec) -> JobSpec:
+        """Return a job with other code or parameters than before, which it falls back to if it is refused."""
+        return replace(
+            spec,
+            generation=before.generation + 1,
+            # The failures of other code are not those of this one.
+            after=last_revision(self._documents, spec.name),
+            before=Code(
+                before.bundle,
+                before.entry,
+                before.structure,
+                before.generation,
+                before.params,
+                before.env,
+            ),
+        )
 
     @_decided_again
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -467,11 +501,17 @@ class ClusterService:
             raise InvalidError(f"data is kept 'shared' or with its 'node', not {submission.keep!r}")
         if submission.keep == "node" and (submission.resources.executors or submission.spark_master):
             raise InvalidError("a job that keeps its data with its node runs on that node alone")
+        self._check_params(submission.params, submission.env)
         if submission.strategy:
             try:
                 known(submission.strategy)
             except UnknownStrategyError as error:
                 raise InvalidError(str(error)) from error
+
+    def _check_params(self, params: Mapping[str, str], env: Mapping[str, str | None]) -> None:
+        fault = params_fault(params) or env_fault(env)
+        if fault is not None:
+            raise InvalidError(fault)
 
     def _check_compatible(self, spec: JobSpec, submission: Submission) -> None:
         """Refuse code that could not go on from where the job is. The worker, who knows, looks again."""

@@ -32,7 +32,8 @@ from penstock.errors import GraphError, IncompatibleJobError, PenstockError, Set
 from penstock.graph.job import Job
 from penstock.graph.loading import load_job
 from penstock.keyring import Keyring, open_keyring
-from penstock.logs import bind, configure, get_logger, register_secret
+from penstock.logs import SHORTEST_SECRET, bind, configure, get_logger, redact, register_secret
+from penstock.parameters import is_secret, set_params
 
 _LONGEST = 1000
 _GOODBYE_SECONDS = 20.0
@@ -61,6 +62,8 @@ def main(
     bind(revision=instance.revision, attempt=instance.attempt)
     for secret in (*ring.secrets, ring.spark_secret(instance.job, instance.revision, instance.attempt)):
         register_secret(secret)
+    for value in _secrets_given(instance):
+        register_secret(value)
     connecting = connect or _connect
     return _work(
         folder, Worker(folder, instance, ring, lambda: connecting(instance, ring), engine_of), instance
@@ -100,13 +103,13 @@ def _say(folder: Path, outcome: str, error: Exception, code: int) -> int:
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says, in one line.
+    """Return what an error says, in one line and without secrets: it is shown to whoever asks for the job.
 
     >>> one_line(SettingError("there is no key:\\n  - copy it"))
     'there is no key: - copy it'
     """
     said = str(error) if isinstance(error, PenstockError) else cause_of(error)
-    text = " ".join(said.split())
+    text = redact(" ".join(said.split()))
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
@@ -122,7 +125,19 @@ def _load(instance: Instance) -> Job:
         raise _UnusableError(str(error)) from error
 
 
+def _secrets_given(instance: Instance) -> list[str]:
+    """Return parameters and variables that must not be seen in the log.
+
+    Short ones would be found in other words, where they would be replaced, and so given away.
+    """
+    given = {**{name: os.environ.get(name) for name in instance.assignment.env}, **instance.assignment.params}
+    return [
+        value for name, value in given.items() if value and is_secret(name) and len(value) >= SHORTEST_SECRET
+    ]
+
+
 def _load_from_bundle(instance: Instance) -> Job:
+    set_params(instance.assignment.params)
     bundle = Path(instance.bundle)
     sys.path.insert(0, str(bundle))
     file, colon, name = instance.assignment.entry.partition(":")

@@ -23,6 +23,7 @@ from penstock.graph.schema import Schema
 from penstock.graph.tasks import FunctionTask
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE, Vertex
 from penstock.graph.windows import AnyWindow
+from penstock.parameters import params
 from penstock.plan.physical import PhysicalPlan, compile_plan
 from penstock.private_files import sync_with_parents
 
@@ -162,6 +163,8 @@ class Blueprint:
     """Whether the job's folder outlives the run, so that another process will read its state."""
     member: Member | None = None
     """For one of several replicas: who it is."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    """The parameters of the job, which its code reads as ``ps.params`` in every process."""
 
     @property
     def sources(self) -> dict[str, Source]:
@@ -274,6 +277,7 @@ def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> 
         dict(sides),
         guarantee=job.guarantee,
         interval=read_duration(job.interval) if job.interval else 0.0,
+        params=dict(params),
     )
 
 

@@ -20,6 +20,7 @@ from penstock.engine.state import forget
 from penstock.errors import JobFailedError, PenstockError, TaskError, cause_of
 from penstock.graph.kinds import ArrowTask
 from penstock.graph.tasks import FunctionTask
+from penstock.parameters import set_params
 
 _programs: dict[str, Program] = {}
 """By the hash of the blueprint, the oldest first."""
@@ -43,7 +44,7 @@ def pack_blueprint(blueprint: Blueprint) -> bytes:
             packed = cloudpickle.dumps(blueprint)
         except Exception as error:
             raise _blame(blueprint, error) from error
-        return cast(bytes, cloudpickle.dumps((list(sys.path), packed)))
+        return cast(bytes, cloudpickle.dumps((list(sys.path), dict(blueprint.params), packed)))
 
 
 def _blame(blueprint: Blueprint, error: Exception) -> PenstockError:
@@ -101,8 +102,10 @@ def _is_packable(value: Any) -> bool:
 
 def unpack_blueprint(data: bytes) -> Blueprint:
     """Read a blueprint in another process."""
-    path, blueprint = cloudpickle.loads(data)
+    path, parameters, blueprint = cloudpickle.loads(data)
     sys.path.extend(entry for entry in path if entry not in sys.path)
+    # Loading the blueprint may import the job's file, which may read them.
+    set_params(parameters)
     return cast(Blueprint, cloudpickle.loads(blueprint))
 
 
@@ -117,6 +120,8 @@ def program_of(data: bytes) -> Program:
         program = Program(unpack_blueprint(data))
         _make_room(program.blueprint)
         _programs[name] = program
+    # Jobs that run side by side share this process.
+    set_params(program.blueprint.params)
     return program
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from zlib import crc32
 
-from penstock.errors import SettingError, cause_of
+from penstock.errors import MissingParameterError, SettingError, cause_of
 from penstock.graph.job import Job
+from penstock.graph.parameter_use import uses
+from penstock.parameters import params
 
 
 def load_job(target: str) -> Job:
@@ -21,7 +23,17 @@ def load_job(target: str) -> Job:
     that workers can import it too.
     """
     path, wanted = _split(target)
-    module = _import(path)
+    job = _find(path, wanted, _import(path))
+    for use in uses(job):
+        if use.name not in params:
+            # What the code of tasks reads would be missed only when Spark runs it.
+            raise SettingError(
+                f"{use.file}, line {use.line}, vertex {use.vertex!r}: {MissingParameterError(use.name)}"
+            )
+    return job
+
+
+def _find(path: Path, wanted: str | None, module: ModuleType) -> Job:
     jobs = {name: value for name, value in vars(module).items() if isinstance(value, Job)}
     distinct = {id(job): job for job in jobs.values()}
     if wanted is None:
@@ -91,5 +103,6 @@ def _import(path: Path) -> ModuleType:
             if Path(frame.filename).resolve() == path.resolve()
         ]
         where = f"{path}, line {frames[-1].lineno}" if frames else str(path)
-        raise SettingError(f"{where}: {cause_of(error)}") from error
+        said = str(error) if isinstance(error, MissingParameterError) else cause_of(error)
+        raise SettingError(f"{where}: {said}") from error
     return module

@@ -17,7 +17,9 @@ from penstock.engine.side import Discarded, Failed, Late
 from penstock.errors import SettingError
 from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
+from penstock.graph.loading import load_job
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE, SIDE_STREAMS
+from penstock.parameters import given, params_fault
 from penstock.record import Record
 from penstock.testing.local_engine import LocalRuntime, refuse_native
 
@@ -65,6 +67,7 @@ def run(
     engine: str = "spark",
     master: str | None = None,
     conf: Mapping[str, object] | None = None,
+    params: Mapping[str, str] | None = None,
 ) -> Result:
     """Run a job over a feed until it is drained.
 
@@ -75,6 +78,9 @@ def run(
     ``engine="local"`` runs the job in this process, in milliseconds and without Java. Batches are planned,
     computed and committed by the same code as on Spark; vertices that Spark itself runs (``ps.Sql``,
     ``ps.DataFrameTask``) are refused, and ``master`` and ``conf`` have no meaning.
+
+    ``params`` is what the job's code reads as ``ps.params`` while it runs. What it reads when its file is
+    imported is given to :func:`load`.
     """
     if engine not in ENGINES:
         raise SettingError(f"engine takes {' or '.join(map(repr, ENGINES))}, not {engine!r}")
@@ -82,6 +88,9 @@ def run(
         raise SettingError(
             "engine='local' takes neither master nor conf: there is no Spark that they are for"
         )
+    if params is not None:
+        with given(_checked(params)):
+            return run(job, feed, partitions=partitions, batch=batch, engine=engine, master=master, conf=conf)
     job.validate()
     feed = dict(feed or {})
     unknown = sorted(set(feed) - set(job.sources))
@@ -112,6 +121,19 @@ def run(
         [Failed.from_record(record) for record in sides[ERRORS].records],
         report,
     )
+
+
+def load(target: str | Path, params: Mapping[str, str] | None = None) -> Job:
+    """Return the job that a file defines (``FILE[:JOB]``), as ``penstock run --param`` would load it."""
+    with given(_checked(params or {})):
+        return load_job(str(target))
+
+
+def _checked(params: Mapping[str, str]) -> Mapping[str, str]:
+    fault = params_fault(params)
+    if fault is not None:
+        raise SettingError(f"params: {fault}")
+    return params
 
 
 def _open_spark(job: Job, master: str | None, conf: Mapping[str, object] | None) -> Runtime:

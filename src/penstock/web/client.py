@@ -94,6 +94,13 @@ class Client:
         """Exchange the code of a job."""
         return self._object("POST", f"/jobs/{_part(name)}/update", json=_document(submission, bundle))
 
+    def set_params(
+        self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        """Change parameters and variables of a job; others stay."""
+        wanted = {"params": dict(params), "env": dict(env)}
+        return self._object("POST", f"/jobs/{_part(name)}/params", json=wanted)
+
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change how a job is replicated: some of k, recovery, replication and standby."""
         return self._object("POST", f"/jobs/{_part(name)}/replicate", json=dict(changes))

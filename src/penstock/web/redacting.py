@@ -6,8 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.parameters import HIDDEN, masked
+
 _SECRET = re.compile(r"(?i)secret|password|passwd|credential|token|access[._-]?key")
-HIDDEN = "*(hidden)*"
+_GIVEN = frozenset({"params", "env"})
+"""Fields of a job whose names its user has chosen: more of them are taken for those of secrets."""
 
 
 def redacted(value: Any) -> Any:
@@ -15,12 +18,19 @@ def redacted(value: Any) -> Any:
 
     >>> redacted({"conf": {"spark.hadoop.fs.s3a.secret.key": "abc", "spark.ui.enabled": "false"}})
     {'conf': {'spark.hadoop.fs.s3a.secret.key': '*(hidden)*', 'spark.ui.enabled': 'false'}}
+    >>> redacted({"params": {"api_key": "abc", "since": "2026"}, "key": "user"})
+    {'params': {'api_key': '*(hidden)*', 'since': '2026'}, 'key': 'user'}
     """
     if isinstance(value, Mapping):
-        return {
-            name: HIDDEN if isinstance(item, str) and item and _SECRET.search(str(name)) else redacted(item)
-            for name, item in value.items()
-        }
+        return {name: _redacted(str(name), item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [redacted(item) for item in value]
     return value
+
+
+def _redacted(name: str, item: Any) -> Any:
+    if isinstance(item, str):
+        return HIDDEN if item and _SECRET.search(name) else item
+    if name in _GIVEN and isinstance(item, Mapping):
+        return masked(redacted(item))
+    return redacted(item)

@@ -13,6 +13,7 @@ from penstock.web.redacting import redacted
 from penstock.web.schemas import (
     JobName,
     MigrateRequest,
+    ParamsRequest,
     ReplicateRequest,
     ResubmitRequest,
     ScaleRequest,
@@ -72,6 +73,11 @@ def job_routes(service: MasterService) -> APIRouter:
         if name != job:
             raise InvalidError(f"structure.name is {name!r}: an update cannot rename job {job!r}")
         return Answer(redacted(service.update(job, submission, request.bundle)))
+
+    @router.post("/jobs/{job}/params", responses=_CHANGED)
+    def set_params(job: JobName, request: ParamsRequest) -> Response:
+        """Change parameters of a job: a new worker goes on from where it is, with the same code."""
+        return Answer(redacted(service.set_params(job, request.params, request.env)))
 
     @router.post("/jobs/{job}/replicate", responses=_CHANGED)
     def replicate(job: JobName, request: ReplicateRequest) -> Response:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from penstock.cluster.documents import Resources
 from penstock.daemons.interface import InvalidError, Submission
 from penstock.graph.names import name_fault
+from penstock.parameters import LARGEST, LONGEST_NAME, PATTERN
 
 NAME = r"^[A-Za-z0-9](\.?[A-Za-z0-9_-])*\.?$"
 """The rule of :func:`penstock.graph.names.name_fault` in a form that other programs can read."""
@@ -56,6 +57,10 @@ _IS_NAME = StringConstraints(pattern=NAME, max_length=200)
 Name = Annotated[str, _IS_NAME, AfterValidator(_named)]
 Digest = Annotated[str, StringConstraints(pattern=DIGEST)]
 Text = Annotated[str, StringConstraints(max_length=4000)]
+Value = Annotated[str, StringConstraints(max_length=LARGEST)]
+_ParamName = Annotated[str, StringConstraints(pattern=PATTERN, max_length=LONGEST_NAME)]
+Params = dict[_ParamName, Value]
+Env = dict[_ParamName, Value | None]
 Count = Annotated[int, Field(ge=1, le=10_000)]
 Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 50)]
 Lost = Annotated[int, Field(ge=0, le=100)]
@@ -103,6 +108,10 @@ class SubmissionRequest(_Request):
     labels: dict[Text, Text] = Field(default={}, description="Labels that its nodes must have.")
     spark_master: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
     conf: dict[Text, Text] = Field(default={}, description="Spark settings.")
+    params: Params = Field(default={}, description="What its code reads as ps.params.")
+    env: Env = Field(
+        default={}, description="Variables of its environment; null for the value that the node has."
+    )
     until: Literal["drained"] | None = None
     fresh: bool = Field(default=False, description="Forget what a job of this name has done before.")
     keep: Literal["shared", "node"] = Field(default="shared", description="Where its data is.")
@@ -130,6 +139,8 @@ class SubmissionRequest(_Request):
             labels=self.labels,
             spark_master=self.spark_master,
             conf=self.conf,
+            params=self.params,
+            env=self.env,
             until=self.until,
             fresh=self.fresh,
             keep=self.keep,
@@ -139,6 +150,15 @@ class SubmissionRequest(_Request):
             replication=self.replication,
             standby=self.standby,
         )
+
+
+class ParamsRequest(_Request):
+    """Parameters and variables that change; those that are left out stay."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    params: Params = {}
+    env: Env = {}
 
 
 class MigrateRequest(_Request):

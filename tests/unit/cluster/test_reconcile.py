@@ -371,3 +371,25 @@ def test_code_that_has_the_number_of_refused_code_is_other_code() -> None:
     spec = _spec(bundle="c" * 64, generation=2, after=1)
     placed = _only(Assign, _decide(spec, _actual(assignments={"job": refused}))).assignment
     assert (placed.bundle, placed.revision) == ("c" * 64, 2)
+
+
+def test_other_parameters_are_a_new_worker_and_a_refusal_goes_back_to_those_before() -> None:
+    before = Code("a" * 64, "job.py", {}, 1, {"since": "2025"}, {"MODE": "a"})
+    spec = _spec(generation=2, params={"since": "2026"}, env={"MODE": None}, before=before)
+    running = _assignment(generation=1, params=before.params, env=before.env)
+    [assign] = [
+        one for one in _decide(spec, _actual(assignments={"job": running})) if isinstance(one, Assign)
+    ]
+    assert (assign.assignment.params, assign.assignment.env) == ({"since": "2026"}, {"MODE": None})
+    assert assign.assignment.revision == 2
+    refused = Result("job", 2, "refused", "job.py, line 3: ValueError", NOW)
+    actual = _actual(assignments={"job": assign.assignment}, results={"job": refused})
+    [back] = [one for one in _decide(spec, actual) if isinstance(one, Respec)]
+    assert (back.spec.params, back.spec.env, back.spec.generation) == ({"since": "2025"}, {"MODE": "a"}, 1)
+    again = _spec(generation=2, params={"since": "2027"}, before=before)
+    [assign] = [
+        one
+        for one in _decide(again, _actual(assignments={"job": assign.assignment}))
+        if isinstance(one, Assign)
+    ]
+    assert assign.assignment.params == {"since": "2027"}, "the number of the generation is given out again"

@@ -192,3 +192,31 @@ def test_settings_of_the_node_are_passed_on(lab: Lab, monkeypatch: pytest.Monkey
     monkeypatch.setenv(name, "something")
     lab.start()
     assert lab.processes.processes[lab.place()].environment[name] == "something"
+
+
+def test_a_job_gets_the_variables_that_it_was_given(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "of this node")
+    monkeypatch.setenv("OTHER", "not asked for")
+    assignment = _assignment(env={"DB_PASSWORD": None, "REGION": "eu", "TZ": "UTC"})
+    driver = WorkerInfo("job", 3, 1, "n2", 1, "ready", 0.0, "spark://d", "app-7")
+    lab.instances.start(Start(assignment, "driver", 1, "why"), 100.0)
+    slot = ExecutorSlot(4, "n1", 1, 1 << 30)
+    lab.instances.start(Start(assignment, "executor-4", 1, "why", driver, slot), 100.0)
+    for process in lab.processes.processes.values():
+        environment = process.environment
+        assert (environment["DB_PASSWORD"], environment["REGION"], environment["TZ"]) == (
+            "of this node",
+            "eu",
+            "UTC",
+        )
+        assert "OTHER" not in environment
+
+
+def test_a_job_that_wants_a_variable_that_its_node_lacks_is_refused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DB_PASSWORD", raising=False)
+    with pytest.raises(RefusedStartError, match="DB_PASSWORD from the environment of its node") as refused:
+        lab.instances.start(Start(_assignment(env={"DB_PASSWORD": None}), "driver", 1, "why"), 100.0)
+    assert "the supervisor of n1" in str(refused.value)
+    assert not lab.instances.folders()

@@ -14,7 +14,7 @@ from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Create, Operation, Put
-from penstock.daemons.interface import RefusedError, Submission
+from penstock.daemons.interface import InvalidError, RefusedError, Submission
 from penstock.daemons.master import Master
 from penstock.daemons.service import ClusterService
 
@@ -144,3 +144,66 @@ def test_what_is_being_drained_can_be_ended_at_once_but_not_twice() -> None:
     assert (leader.spec.wanted, leader.spec.drain) == ("ended", False)
     with pytest.raises(RefusedError):
         leader.service.kill("job", drain=False)
+
+
+def _running_with(**given: object) -> _Leader:
+    leader = _Leader()
+    structure = {"name": "job", "vertices": []}
+    leader.service.submit(Submission("job.py", structure, **given), "b" * 64)  # type: ignore[arg-type]
+    leader.look()
+    return leader
+
+
+def test_parameters_stay_unless_they_are_given_again() -> None:
+    leader = _running_with(params={"since": "2025", "region": "eu"}, env={"USER": None, "MODE": "a"})
+    service = leader.service
+    update = Submission(
+        "job.py", {"name": "job", "vertices": []}, params={"since": "2026"}, env={"MODE": "b"}
+    )
+    service.update("job", update, "c" * 64)
+    wanted = ({"since": "2026", "region": "eu"}, {"USER": None, "MODE": "b"})
+    assert (leader.spec.params, leader.spec.env) == wanted
+    changes: list[Callable[[], object]] = [
+        lambda: service.scale("job", {"cores": 2}, None),
+        lambda: service.resubmit("job", fresh=False),
+        lambda: service.kill("job", drain=False),
+        lambda: service.resubmit("job", fresh=False),
+    ]
+    for change in changes:
+        change()
+        assert (leader.spec.params, leader.spec.env) == wanted
+
+
+def test_other_parameters_of_the_same_code_are_a_new_generation_with_a_way_back() -> None:
+    leader = _running_with(params={"since": "2025"})
+    generation = leader.spec.generation
+    done = leader.service.set_params("job", {"since": "2026"}, {"MODE": "a"})
+    assert (done["generation"], done["reason"]) == (generation + 1, "its parameters were changed")
+    spec = leader.spec
+    assert (spec.bundle, spec.params, spec.env) == ("b" * 64, {"since": "2026"}, {"MODE": "a"})
+    assert spec.before is not None
+    assert (spec.before.params, spec.before.env, spec.before.generation) == (
+        {"since": "2025"},
+        {},
+        generation,
+    )
+    with pytest.raises(InvalidError, match="has these parameters already"):
+        leader.service.set_params("job", {"since": "2026"}, {})
+    same = Submission("job.py", {"name": "job", "vertices": []}, params={"since": "2027"})
+    assert leader.service.update("job", same, "b" * 64)["generation"] == generation + 2
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"params": {"from-date": "1"}}, "'from-date' is no name of a parameter"),
+        ({"env": {"PENSTOCK_TOKEN": None}}, "PENSTOCK_TOKEN is set by Penstock itself"),
+        ({"params": {"a": "x" * 70_000}}, "are allowed"),
+    ],
+)
+def test_what_cannot_be_a_parameter_is_refused(given: dict[str, object], reason: str) -> None:
+    with pytest.raises(InvalidError, match=reason):
+        _running_with(**given)
+    leader = _running_with()
+    with pytest.raises(InvalidError, match=reason):
+        leader.service.set_params("job", given.get("params", {}), given.get("env", {}))  # type: ignore[arg-type]
