@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import Epoch
 from penstock.coord.lock import Lock
 from penstock.coord.paths import EPOCH, LEADER
 from penstock.coord.store import (
     Check,
     ConflictError,
-    DisconnectedError,
     ExistsError,
     Operation,
     Store,
@@ -63,7 +62,8 @@ class Leadership:
         try:
             if not self._lock.try_acquire(may_be_free):
                 return None
-        except DisconnectedError:
+        except Exception:
+            # No watch is certain to be set, so the next call has to ask again.
             self._waiting = False
             raise
         self._waiting = False
@@ -73,7 +73,13 @@ class Leadership:
                 self._store.create(EPOCH, encode(Epoch(0, "", "", now)))
             known = self._store.get(EPOCH)
             assert known is not None
-        epoch = Epoch(decode(Epoch, known.data).number + 1, self._name, self._url, now)
+        try:
+            before = decode(Epoch, known.data)
+        except DocumentError:
+            # A master of a later version can read it: it must not wait for this one.
+            self._lock.release()
+            raise
+        epoch = Epoch(before.number + 1, self._name, self._url, now)
         version = self._store.set(EPOCH, encode(epoch), version=known.version)
         self._term = (epoch, version)
         return epoch

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import Assignment, Failures, NodeInfo, NodeReport, Result, WorkerFigures
 from penstock.cluster.supervising import (
     AskToEnd,
@@ -25,10 +25,18 @@ from penstock.cluster.supervising import (
 from penstock.coord import paths
 from penstock.coord.mirror import Mirror
 from penstock.coord.results import put_result
-from penstock.coord.store import DisconnectedError, ExistsError, MissingError, Session, Store, StoreError
+from penstock.coord.store import (
+    DisconnectedError,
+    ExistsError,
+    MissingError,
+    Node,
+    Session,
+    Store,
+    StoreError,
+)
 from penstock.daemons.machine import Sample
 from penstock.daemons.reading import SUPERVISOR_ROOTS, Documents
-from penstock.daemons.stepping import keep_stepping
+from penstock.daemons.stepping import FatalError, keep_stepping
 from penstock.errors import PenstockError
 from penstock.logs import get_logger
 
@@ -37,6 +45,10 @@ _log = get_logger(__name__)
 
 class RefusedStartError(PenstockError):
     """A worker cannot be started at all: trying again would be of no use."""
+
+
+class NameTakenError(FatalError):
+    """Another supervisor that lives is registered under the name of this one."""
 
 
 class Instances(Protocol):
@@ -86,6 +98,8 @@ class SupervisorSettings:
     """How often it says how the node is doing."""
     again: float = 5.0
     """How long it waits after a start that failed before there was a process."""
+    predecessor: float = 20.0
+    """How long it waits for the registration of another to end. The session of a dead one does within 6 s."""
 
 
 class Supervisor:
@@ -115,6 +129,10 @@ class Supervisor:
         self._documents = Documents(self._mirror)
         self._registered = 0
         """The session in which the node was registered."""
+        self._holds_name = False
+        """Whether the name was this supervisor's when the store was last asked. Who lacks it does nothing."""
+        self._other: tuple[int, float] | None = None
+        """The session of another that is registered under the name, and since when it is waited for."""
         self._informed = False
         """Whether the assignments have been read at all: none known is not the same as none there."""
         self._reported = 0.0
@@ -125,27 +143,35 @@ class Supervisor:
         store.listen(lambda session: self._wake.set() if session is not Session.CLOSED else None)
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop. Workers run on: another supervisor of this node will find them."""
+        """Work until told to stop. Workers run on: another supervisor of this node will find them.
+
+        Raises NameTakenError when another supervisor has the name of this one, and lives.
+        """
         _log.info("supervisor is up", url=self.info.url, cores=self.info.cores)
         keep_stepping(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
         self.leave()
         _log.info("supervisor has stopped")
 
     def leave(self) -> None:
-        """Take the node's registration back."""
-        with suppress(StoreError):
-            self._store.delete(f"{paths.NODES}/{self.info.name}")
-        with suppress(StoreError):
-            self._store.delete(f"{paths.REPORTS}/{self.info.name}")
+        """Take the node's registration back, if it is that of this session."""
+        for path in (f"{paths.NODES}/{self.info.name}", f"{paths.REPORTS}/{self.info.name}"):
+            with suppress(StoreError):
+                known = self._store.get(path)
+                if known is not None and known.owner == self._store.session_id:
+                    self._store.delete(path, version=known.version)
 
     def step(self, now: float) -> None:
-        """Do what is to be done now. Raises DisconnectedError after what can be done without the store."""
+        """Do what is to be done now. Raises DisconnectedError after what can be done without the store.
+
+        Raises NameTakenError when another supervisor has the name of this one, and lives.
+        """
         away: DisconnectedError | None = None
         try:
-            self._listen_to_store()
+            self._listen_to_store(now)
         except DisconnectedError as error:
             away = error
-        if self._informed:
+            self._other = None  # Sessions do not expire while the servers are away.
+        if self._informed and self._holds_name:
             seen = self._instances.look(now)
             for step in self._decide(seen, now):
                 self._do(step, now)
@@ -153,12 +179,15 @@ class Supervisor:
                 self._tidy(seen)
         if away is not None:
             raise away
-        self._report(now)
+        if self._holds_name:
+            self._report(now)
 
-    def _listen_to_store(self) -> None:
+    def _listen_to_store(self, now: float) -> None:
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
-        self._register()
+        self._holds_name = self._register(now)
+        if not self._holds_name:
+            return
         self._mirror.refresh()
         self._informed = True
         for job, failures in sorted(self._unsaved.items()):
@@ -249,23 +278,53 @@ class Supervisor:
                 with suppress(MissingError):
                     self._store.delete(paths.worker(*place))
 
-    def _register(self) -> None:
+    def _register(self, now: float) -> bool:
+        """Return whether the node is registered in this session. Raises NameTakenError."""
         session = self._store.session_id
         if session == self._registered:
-            return
+            return True
         path = f"{paths.NODES}/{self.info.name}"
         known = self._store.get(path)
         if known is not None and known.owner != session:
-            if not self._is_dead(decode(NodeInfo, known.data)):
-                _log.warning("this node is registered already, by another or by a session that ends soon")
-                return
+            if not self._was_left(known):
+                self._wait_for(known, now)
+                return False
             with suppress(MissingError):
                 self._store.delete(path, version=known.version)
-        with suppress(ExistsError):
-            self._store.create(path, encode(self.info), ephemeral=True)
-            self._registered = session
-            self._reported = 0.0
-            _log.info("registered", session=f"{session:x}")
+        try:
+            if known is None or known.owner != session:
+                self._store.create(path, encode(self.info), ephemeral=True)
+        except ExistsError:
+            return False  # Another was faster: the next step looks whose it is.
+        self._registered = session
+        self._other = None
+        self._reported = 0.0
+        _log.info("registered", session=f"{session:x}")
+        return True
+
+    def _was_left(self, known: Node) -> bool:
+        """Whether a registration was left by a supervisor of this machine that is known to be dead."""
+        try:
+            return self._is_dead(decode(NodeInfo, known.data))
+        except DocumentError:
+            return False
+
+    def _wait_for(self, known: Node, now: float) -> None:
+        """Wait for the session of another to end. Raises NameTakenError when it does not."""
+        if self._other is None or self._other[0] != known.owner:
+            self._other = (known.owner, now)
+            _log.warning("the name is registered: waits for that session to end", node=self.info.name)
+        if now - self._other[1] < self.settings.predecessor:
+            return
+        try:
+            other = decode(NodeInfo, known.data)
+            where = f" at {other.url or other.host} (process {other.pid})"
+        except DocumentError:
+            where = ""
+        raise NameTakenError(
+            f"another supervisor of node {self.info.name!r} runs{where}, and no two can have one name: give"
+            " this one another with --name, or stop the other one first"
+        )
 
     def _report(self, now: float) -> None:
         if now - self._reported < self.settings.report:

@@ -8,8 +8,9 @@ import pytest
 
 from penstock.coord.leadership import Leadership
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.paths import EPOCH
-from penstock.coord.store import ConflictError, Create, Node, Watcher
+from penstock.coord.paths import EPOCH, LEADER
+from penstock.coord.store import ConflictError, Create, Node, StoreError, Watcher
+from penstock.errors import PenstockError
 
 
 class Candidate:
@@ -104,3 +105,31 @@ def test_no_epoch_is_given_out_twice_however_the_first_two_meet() -> None:
     epoch = late.campaign(1.0, lambda: None)
     assert other.leadership.epoch is not None
     assert epoch is None or epoch.number > other.leadership.epoch.number
+
+
+class RefusingStore(MemoryStore):
+    """A store that refuses once to create something, though it is connected."""
+
+    refuses = True
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        if self.refuses:
+            self.refuses = False
+            raise StoreError("not now")
+        return super().create(path, data, ephemeral=ephemeral, sequence=sequence)
+
+
+def test_who_met_an_error_of_the_store_tries_again() -> None:
+    leadership = Leadership(RefusingStore(MemoryEnsemble()), "m1", "")
+    with pytest.raises(StoreError, match="not now"):
+        leadership.campaign(1.0, lambda: None)
+    assert leadership.campaign(2.0, lambda: None) is not None
+
+
+def test_who_cannot_read_the_epoch_leaves_the_lock_to_another() -> None:
+    ensemble = MemoryEnsemble()
+    first, second = Candidate(ensemble, "m1"), MemoryStore(ensemble)
+    second.create(EPOCH, b'{"schema": 2}')
+    with pytest.raises(PenstockError, match="schema 2"):
+        first.campaign()
+    assert second.get(LEADER) is None

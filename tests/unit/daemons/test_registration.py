@@ -1,0 +1,154 @@
+"""Supervisors of one name: one is registered, and the other does nothing and ends with an error."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from penstock.cli.daemon import daemon_errors
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import Assignment, NodeInfo
+from penstock.cluster.supervising import Instance, Start
+from penstock.coord import paths
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.daemons.keeper import REFUSED
+from penstock.daemons.machine import Sample
+from penstock.daemons.supervisor import NameTakenError, Supervisor
+
+NODE = NodeInfo("n1", "10.0.0.1", 4, 8 << 30, url="http://10.0.0.1:7720", pid=7)
+OTHER = replace(NODE, host="10.0.0.2", url="http://10.0.0.2:7720", pid=8)
+ASSIGNED = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
+
+
+class _Machine:
+    """A node that notes what is started on it."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def look(self, now: float) -> list[Instance]:
+        return []
+
+    def start(self, start: Start, now: float) -> None:
+        self.started.append(start.assignment.job)
+
+    def ask_to_end(self, instance: Instance, now: float) -> None:
+        return
+
+    def kill(self, instance: Instance) -> None:
+        return
+
+    def count(self, instance: Instance) -> None:
+        return
+
+    def figures(self, instance: Instance) -> tuple[float, int, int]:
+        return (0.0, 0, 0)
+
+    def sample(self, now: float) -> Sample:
+        return Sample(0.0, 0, 0, 0.0, 0.0)
+
+
+class _Node:
+    """A supervisor with a machine and a session of its own."""
+
+    def __init__(self, ensemble: MemoryEnsemble, info: NodeInfo) -> None:
+        self.store = MemoryStore(ensemble)
+        self.machine = _Machine()
+        self.supervisor = Supervisor(self.store, info, self.machine, self.machine)
+
+
+def _registered(store: MemoryStore) -> str:
+    node = store.get(f"{paths.NODES}/n1")
+    return decode(NodeInfo, node.data).host if node is not None else ""
+
+
+@pytest.fixture
+def ensemble() -> MemoryEnsemble:
+    ensemble = MemoryEnsemble()
+    MemoryStore(ensemble).create(f"{paths.ASSIGNMENTS}/job", encode(ASSIGNED))
+    return ensemble
+
+
+def test_the_second_supervisor_of_a_name_starts_nothing_and_is_refused(ensemble: MemoryEnsemble) -> None:
+    first, second = _Node(ensemble, NODE), _Node(ensemble, OTHER)
+    first.supervisor.step(5.0)
+    for moment in range(20):
+        second.supervisor.step(float(moment))
+    with pytest.raises(NameTakenError, match=r"'n1' runs at http://10\.0\.0\.1:7720 \(process 7\).*--name"):
+        second.supervisor.step(20.0)
+    assert (first.machine.started, second.machine.started) == (["job"], [])
+    second.supervisor.leave()
+    assert _registered(first.store) == "10.0.0.1"
+    report = first.store.get(f"{paths.REPORTS}/n1")
+    assert report is not None
+    assert report.owner == first.store.session_id
+
+
+def test_the_command_ends_with_an_error_that_is_not_tried_again(
+    ensemble: MemoryEnsemble, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = _Node(ensemble, NODE)
+    first.supervisor.step(0.0)
+    moments = iter(range(0, 1000, 30))
+    machine = _Machine()
+    second = Supervisor(MemoryStore(ensemble), OTHER, machine, machine, clock=lambda: float(next(moments)))
+    second._wake.wait = lambda timeout=None: True  # type: ignore[method-assign]
+
+    @daemon_errors
+    def command() -> None:
+        second.run(threading.Event())
+
+    with pytest.raises(SystemExit) as ended:
+        command()
+    assert ended.value.code == REFUSED
+    assert "another supervisor of node 'n1' runs" in capsys.readouterr().err
+    assert _registered(first.store) == "10.0.0.1"
+
+
+def test_the_session_of_a_dead_predecessor_is_waited_for(ensemble: MemoryEnsemble) -> None:
+    first, second = _Node(ensemble, NODE), _Node(ensemble, OTHER)
+    first.supervisor.step(0.0)
+    session = first.store.session_id
+    first.store.crash()
+    second.supervisor.step(1.0)
+    assert second.machine.started == []
+    ensemble.expire(session)
+    second.supervisor.step(6.0)
+    assert second.machine.started == ["job"]
+    assert _registered(second.store) == "10.0.0.2"
+
+
+def test_time_without_the_store_is_not_counted(ensemble: MemoryEnsemble) -> None:
+    first, second = _Node(ensemble, NODE), _Node(ensemble, OTHER)
+    first.supervisor.step(0.0)
+    second.supervisor.step(1.0)
+    second.store.disconnect()
+    with pytest.raises(Exception, match="suspended"):
+        second.supervisor.step(25.0)
+    second.store.reconnect()
+    second.supervisor.step(26.0)
+    with pytest.raises(NameTakenError):
+        second.supervisor.step(46.0)
+
+
+def test_who_has_lost_its_name_to_another_starts_nothing_more(ensemble: MemoryEnsemble) -> None:
+    first, second = _Node(ensemble, NODE), _Node(ensemble, OTHER)
+    first.supervisor.step(0.0)
+    ensemble.expire(first.store.session_id)
+    second.supervisor.step(1.0)
+    first.machine.started.clear()
+    first.supervisor.step(2.0)
+    assert first.machine.started == []
+    with pytest.raises(NameTakenError):
+        first.supervisor.step(22.0)
+
+
+def test_a_registration_whose_answer_was_lost_is_ones_own(ensemble: MemoryEnsemble) -> None:
+    node = _Node(ensemble, NODE)
+    node.store.lose_next_answer()
+    with pytest.raises(Exception, match="before the servers answered"):
+        node.supervisor.step(0.0)
+    node.supervisor.step(1.0)
+    assert node.machine.started == ["job"]
