@@ -274,6 +274,10 @@ class FakeMaster:
         self._change(name, replace(self._spec(name), wanted="running", fresh=fresh))
         return self._changed(name)
 
+    def forget(self, name: str, data: bool) -> dict[str, Any]:
+        self._lead()
+        return self._changed(name)
+
     def placement(self, name: str) -> dict[str, Any]:
         self.job(name)
         driver = f"{name}/driver"

@@ -107,6 +107,13 @@ class BlobFolder:
         """Return what is here, sorted."""
         return sorted(name for name in os.listdir(self._folder) if is_sha256(name))
 
+    def stored(self, sha256: str) -> float:
+        """Return when a blob was stored, in seconds since 1970; now, in effect, when it is gone."""
+        try:
+            return self._path(sha256).stat().st_mtime
+        except FileNotFoundError:
+            return float("inf")
+
     def remove(self, sha256: str) -> None:
         """Forget a blob, if it is here."""
         self._path(sha256).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from typing import Protocol
 from penstock.bundles.manifest import is_sha256
 from penstock.bundles.signing import BundleError, check_signature, sha256_of
 from penstock.bundles.verifying import verify
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import BundleInfo, NodeInfo
 from penstock.coord.paths import BUNDLES, NODES
 from penstock.coord.store import (
@@ -131,9 +131,10 @@ class BundleStore:
         for name in self._store.children(NODES):
             node = self._store.get(f"{NODES}/{name}")
             if node is not None:
-                info = decode(NodeInfo, node.data)
-                if info.url:
-                    yield info
+                with suppress(DocumentError):  # One of a later version: others may have the bundle, too.
+                    info = decode(NodeInfo, node.data)
+                    if info.url:
+                        yield info
 
     def info(self, sha256: str) -> BundleInfo | None:
         """Return what is known of a bundle; None unless all of it is there."""

@@ -28,6 +28,7 @@ _ASKING_A_CLUSTER = {
     "migrate": "change_job:migrate",
     "scale": "change_job:scale",
     "resubmit": "change_job:resubmit",
+    "forget": "forget:forget",
     "rebalance": "rebalance:rebalance",
     "nodes": "show_nodes:nodes",
     "alarms": "show_nodes:alarms",

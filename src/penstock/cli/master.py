@@ -38,6 +38,12 @@ def master(
             "--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where jobs run that do not say."
         ),
     ] = "balanced",
+    retain_days: Annotated[
+        float, typer.Option("--retain-days", min=0.0, help="How long a job that has ended is known.")
+    ] = 7.0,
+    retain_jobs: Annotated[
+        int, typer.Option("--retain-jobs", min=0, help="How many jobs that are over are known at the most.")
+    ] = 1000,
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", help="Another name that clients call it by, as a proxy's; repeatable."),
@@ -56,8 +62,9 @@ def master(
     from penstock import __version__, logs
     from penstock.bundles.storing import BundleStore
     from penstock.cluster.documents import MasterInfo
+    from penstock.cluster.retention import Retention
     from penstock.daemons.code import KeptBundles, UnpackedBundles
-    from penstock.daemons.master import Master
+    from penstock.daemons.master import Master, MasterSettings
     from penstock.daemons.service import ClusterService
     from penstock.daemons.strategies import Strategies
     from penstock.keyring import signing_key
@@ -81,7 +88,13 @@ def master(
             with AgentClient(keyring.node_token) as agents:
                 bundles = BundleStore(store, signing_key(keyring.token), agents)
                 code = UnpackedBundles(bundles, folder / "bundles")
-                daemon = Master(store, info, strategies=Strategies(strategy, code))
+                retention = Retention(retain_days * 86400.0, retain_jobs)
+                daemon = Master(
+                    store,
+                    info,
+                    settings=MasterSettings(retention=retention),
+                    strategies=Strategies(strategy, code),
+                )
                 stop = stop_on_signals(daemon.wake)
                 kept = KeptBundles(bundles, daemon.guard, time.time)
                 logged = ClusterLogs(agents, lambda: sorted(cluster.glob("masters/*/log.jsonl")))

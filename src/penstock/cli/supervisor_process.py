@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +58,7 @@ def run(
     from penstock.bundles.blobs import BlobFolder
     from penstock.bundles.storing import BundleStore
     from penstock.daemons.code import UnpackedBundles
+    from penstock.daemons.housekeeping import Housekeeping
     from penstock.daemons.instances import WORKER_MODULE, FolderInstances, Node
     from penstock.daemons.machine import Machine
     from penstock.daemons.processes_os import OsProcesses
@@ -91,8 +96,12 @@ def run(
                 )
                 snapshots = SnapshotStore(folder / "snapshots")
                 snapshots.tidy()
+                blobs = BlobFolder(folder / "blobs")
+                cleaning = Housekeeping(
+                    store, folder, storage, instances=instances, blobs=blobs, snapshots=snapshots
+                )
                 agent = make_agent(
-                    BlobFolder(folder / "blobs"),
+                    blobs,
                     lambda: [log, *(place / "log.jsonl" for place in instances.folders())],
                     keyring.node_token,
                     info.name,
@@ -100,10 +109,32 @@ def run(
                     snapshots=snapshots,
                 )
                 stop = stop_on_signals()
-                with serve(agent, info.host, options.port):
+                with serve(agent, info.host, options.port), _keeping_clean(cleaning.step):
                     daemon.run(stop)
         finally:
             store.close()
+
+
+@contextmanager
+def _keeping_clean(step: Callable[[float], None]) -> Iterator[None]:
+    """Have files of forgotten jobs removed now and then, in a thread: large folders take their time."""
+    from penstock.daemons.housekeeping import EVERY
+    from penstock.daemons.stepping import keep_stepping
+
+    wake, stop = threading.Event(), threading.Event()
+    thread = threading.Thread(
+        target=keep_stepping,
+        args=(step,),
+        kwargs={"wake": wake, "stop": stop, "tick": EVERY, "clock": time.time},
+        name="housekeeping",
+        daemon=True,
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        wake.set()
 
 
 def is_dead(other: NodeInfo, own: NodeInfo) -> bool:

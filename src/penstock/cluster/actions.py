@@ -95,4 +95,40 @@ class Unlocate:
     reason: str
 
 
-Action = Assign | Unassign | SetStatus | Respec | Raise | Clear | Locate | Unlocate
+@dataclass(frozen=True)
+class Forget:
+    """Remove all documents about a job that is over."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class KeepRevision:
+    """Note, before jobs are forgotten, the largest revision that any of them had."""
+
+    largest: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class DropTombstone:
+    """Remove what says that a job was forgotten."""
+
+    job: str
+    reason: str
+
+
+Action = (
+    Assign
+    | Unassign
+    | SetStatus
+    | Respec
+    | Raise
+    | Clear
+    | Locate
+    | Unlocate
+    | Forget
+    | KeepRevision
+    | DropTombstone
+)

@@ -18,6 +18,7 @@ UNSUPERVISED = "unsupervised"
 DEGRADED = "degraded"
 REPLICA_FAILING = "replica-failing"
 REPLICAS_DIFFER = "replicas-differ"
+UNREADABLE = "unreadable"
 
 
 def alarm_id(kind: str, subject: str) -> str:
@@ -124,11 +125,15 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]
     """Take back that a job has failed when it has been submitted anew or is wanted no more."""
     found: list[Action] = []
     for id, alarm in sorted(actual.alarms.items()):
+        if alarm.subject in actual.unreadable:
+            continue
         spec = desired.get(alarm.subject)
         if alarm.kind in (DEGRADED, REPLICA_FAILING) and (spec is None or not is_replicated(spec)):
             found.append(Clear(id, "the job has no replicas any more"))
         if alarm.kind != JOB_FAILED:
             continue
-        if spec is None or not of_today(spec, int(alarm.evidence["revision"])):
+        # An alarm of another version may not say of which revision it is: it stays until it is cleared.
+        revision = alarm.evidence.get("revision")
+        if spec is None or (isinstance(revision, int) and not of_today(spec, revision)):
             found.append(Clear(id, "the job was started anew" if spec else "there is no such job any more"))
     return found

@@ -1,4 +1,8 @@
-"""Documents as JSON, with the version of their schema. Unknown fields are left out."""
+"""Documents as JSON, with the version of their schema.
+
+Fields that this version does not know are left out when a document is read. Whoever changes a document that a
+later version may have written passes what was there to :func:`encode`, which keeps them.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +25,30 @@ class DocumentError(PenstockError):
     """A document cannot be read."""
 
 
-def encode(document: Any) -> bytes:
-    """Write a document.
+def encode(document: Any, over: bytes = b"") -> bytes:
+    """Write a document. Of the one that it replaces, ``over``, fields that this version does not know stay.
 
     >>> from penstock.cluster.documents import ExecutorSlot
     >>> encode(ExecutorSlot(1, "n1", 2, 1024))
     b'{"cores":2,"memory":1024,"node":"n1","ordinal":1,"schema":1}'
+    >>> encode(ExecutorSlot(1, "n1", 4, 1024), over=b'{"cores":2,"gpus":1,"schema":1}')
+    b'{"cores":4,"gpus":1,"memory":1024,"node":"n1","ordinal":1,"schema":1}'
     """
-    return json.dumps({**asdict(document), "schema": SCHEMA}, sort_keys=True, separators=(",", ":")).encode()
+    content = asdict(document)
+    if over:
+        content = _unknown(type(document), json.loads(over), content)
+    return json.dumps({**content, "schema": SCHEMA}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _unknown(kind: type, before: Any, content: dict[str, Any]) -> dict[str, Any]:
+    """Add what ``before`` has and a document of this kind cannot have, also within the documents in it."""
+    known = {field.name for field in fields(kind)}
+    merged = {name: value for name, value in before.items() if name not in known} | content
+    for name, hint in _hints(kind).items():
+        inner, given = before.get(name), content[name]
+        if is_dataclass(hint) and isinstance(hint, type) and isinstance(inner, dict):
+            merged[name] = _unknown(hint, inner, given)
+    return merged
 
 
 def decode(kind: type[T], data: bytes) -> T:

@@ -86,6 +86,8 @@ class NodeReport:
     workers: tuple[WorkerFigures, ...] = ()
     disk_free: int = -1
     """Bytes that are free where copies of other nodes' data go; -1 if it has not looked."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Jobs that its supervisor leaves alone because it cannot read what is assigned, and why."""
 
 
 @dataclass(frozen=True)
@@ -435,6 +437,25 @@ class Kept:
     at: float = 0.0
     rate: float = 0.0
     """Bytes a second that have lately been sent."""
+
+
+@dataclass(frozen=True)
+class Tombstone:
+    """That a job was forgotten: what its processes left can be removed."""
+
+    job: str
+    revision: int
+    """Up to this one."""
+    data: bool = False
+    """Whether what the job has done is removed as well."""
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Revisions:
+    """After which revision a job begins that is not known: the largest of those that were forgotten."""
+
+    largest: int
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ For each job, in the order of names, the first of these that applies:
 8. it is wanted otherwise: a new revision is placed, and the old worker makes way when that is ready;
 9. its executors are as wanted, or those that are not are placed anew.
 
-Of a job with replicas, 6 to 9 are about each of them, and the others about all (:mod:`group_deciding`). What
-needs a node is gathered first, of all jobs, and then placed together.
+A job of which some document cannot be read is left as it is (:mod:`unreadable`). Of a job with replicas,
+6 to 9 are about each of them, and the others about all (:mod:`group_deciding`). What needs a node is gathered
+first, of all jobs, and then placed together.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from penstock.cluster.members import job_of
 from penstock.cluster.phases import ACTIVE, ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.placing import Placer
 from penstock.cluster.replicas import is_replicated
+from penstock.cluster.unreadable import leave_alone, unreadable_alarms
 from penstock.cluster.view import Actual, Rules
 
 __all__ = [
@@ -57,7 +59,7 @@ def reconcile(
     rules = rules or Rules()
     alone = JobDeciding(actual, now, epoch, rules)
     decided: list[tuple[JobDeciding, list[Intent]]] = []
-    for name in sorted(desired):
+    for name in sorted(desired.keys() - actual.unreadable.keys()):
         spec = desired[name]
         deciding = GroupDeciding(actual, now, epoch, rules, spec) if is_replicated(spec) else alone
         decided.append((deciding, list(deciding.job(spec))))
@@ -71,8 +73,11 @@ def reconcile(
         actions += deciding.concluded(parts)
     for name in sorted(actual.assignments):
         job = job_of(name)
+        if job in actual.unreadable:
+            continue
         if name not in desired and not (job in desired and is_replicated(desired[job])):
             actions.append(Unassign(name, "nobody wants this job any more"))
     actions += node_alarms(actual, alone.lost)
     actions += stale_alarms(desired, actual)
-    return actions
+    actions += unreadable_alarms(actual, now)
+    return leave_alone(actions, actual)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from penstock.cluster.documents import (
@@ -16,6 +16,7 @@ from penstock.cluster.documents import (
     NodeInfo,
     NodeReport,
     Result,
+    Tombstone,
     WorkerInfo,
 )
 
@@ -35,8 +36,18 @@ class Actual:
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
     kept: Mapping[str, Kept] = field(default_factory=dict)
+    tombstones: Mapping[str, Tombstone] = field(default_factory=dict)
+    """By job, those that were forgotten lately."""
+    revisions: int = 0
+    """The largest revision of all jobs that were forgotten."""
     absent_since: Mapping[str, float] = field(default_factory=dict)
     """For nodes that something is assigned to and that are not there: since when they are missed."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Jobs of which some document cannot be read, and why: nothing is decided about them."""
+    unreadable_nodes: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that are registered by a document that cannot be read, and why: they are not absent."""
+    unreadable_alarms: frozenset[str] = frozenset()
+    """Ids of alarms that cannot be read: they are neither raised again nor cleared."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Rules:
 
 
 def missed(
-    before: Mapping[str, float], actual_nodes: Mapping[str, NodeInfo], needed: set[str], now: float
+    before: Mapping[str, float], actual_nodes: Collection[str], needed: set[str], now: float
 ) -> dict[str, float]:
     """Return since when each node that is needed has been missed.
 

@@ -12,16 +12,15 @@ from penstock.coord.store import ConflictError, ExistsError, MissingError, Store
 
 
 def get_kept(store: Store, job: str) -> Kept | None:
-    """Return what is known of a job's data; None when nothing is."""
+    """Return what is known of a job's data; None when nothing is. Raises DocumentError."""
     node = store.get(f"{paths.KEPT}/{job}")
-    with suppress(DocumentError):
-        return decode(Kept, node.data) if node is not None else None
-    return None
+    return decode(Kept, node.data) if node is not None else None
 
 
 def put_kept(store: Store, kept: Kept, refuse: Callable[[Kept], bool] = lambda _: False) -> bool:
     """Write where a job's data is, unless a later worker has said so already: False then.
 
+    What cannot be read may have been said by a later worker.
     ``refuse`` may have other objections to what is there.
     """
     path = f"{paths.KEPT}/{kept.job}"
@@ -43,4 +42,4 @@ def _is_later(data: bytes, than: Kept, refuse: Callable[[Kept], bool]) -> bool:
     with suppress(DocumentError):
         known = decode(Kept, data)
         return (known.revision, known.attempt) > (than.revision, than.attempt) or refuse(known)
-    return False
+    return True

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.bundles.signing import BundleError, sha256_of
 from penstock.bundles.storing import BundleStore
 from penstock.bundles.unpacking import clear_leftovers, unpack
+from penstock.cluster.codec import DocumentError
 from penstock.coord.store import ConflictError, Operation
 from penstock.daemons.interface import InvalidError, RefusedError
 from penstock.daemons.supervisor import RefusedStartError
@@ -56,7 +57,10 @@ class KeptBundles:
         for sha256 in self._store.names():
             if sha256 in used:
                 continue
-            info = self._store.info(sha256)
+            try:
+                info = self._store.info(sha256)
+            except DocumentError:
+                continue
             if info is None or self._clock() - info.stored > _UNUSED_SECONDS:
                 try:
                     self._store.remove(sha256, guard=self._guard())

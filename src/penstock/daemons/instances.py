@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.documents import Assignment
+from penstock.cluster.members import job_of
 from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
 from penstock.daemons.instance import EXIT_FILE, HEARTBEAT_FILE, INSTANCE_FILE, read_exit
@@ -246,6 +247,31 @@ class FolderInstances:
         folder = self.folder(instance)
         process = self._processes.find(folder)
         return (*self._processes.figures(folder), process.pid if process else 0)
+
+    def forget(self, revisions: Mapping[str, int]) -> None:
+        """Remove the folders of dead processes of jobs, up to a revision of each."""
+        if not revisions:
+            return
+        for folder in self.folders():
+            description = _read(folder / INSTANCE_FILE)
+            last = revisions.get(job_of(str(description.get("job", ""))), -1)
+            if description and description["revision"] <= last:
+                self._remove_dead(folder)
+
+    def forget_left(self, jobs: set[str], before: float) -> None:
+        """Remove the folders of processes that died before a time and whose job is none of these."""
+        for folder in self.folders():
+            description = _read(folder / INSTANCE_FILE)
+            last = max(_modified(folder), _modified(folder / EXIT_FILE), _modified(folder / HEARTBEAT_FILE))
+            if description and last < before and job_of(str(description["job"])) not in jobs:
+                self._remove_dead(folder)
+
+    def _remove_dead(self, folder: Path) -> None:
+        if self._processes.alive(folder):
+            return
+        self._processes.kill_all(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        self._dead.pop(folder.name, None)
 
     def _prune(self, found: list[Instance]) -> None:
         places: dict[tuple[str, str], list[Instance]] = {}

@@ -170,6 +170,13 @@ class MasterService(Protocol):
         """Start a job that ended or failed again; a running one gets a new worker. Clears its failures."""
         ...
 
+    def forget(self, name: str, data: bool) -> dict[str, Any]:
+        """Remove all that is known of a job that is over; with ``data``, also what it has done.
+
+        Raises RefusedError while it runs.
+        """
+        ...
+
     def rebalance(self, dry_run: bool) -> dict[str, Any]:
         """Move drivers from full nodes to emptier ones, or only say which: ``moves`` and ``applied``.
 

@@ -12,6 +12,9 @@ from penstock.cluster.actions import (
     Action,
     Assign,
     Clear,
+    DropTombstone,
+    Forget,
+    KeepRevision,
     Locate,
     Raise,
     Respec,
@@ -20,10 +23,11 @@ from penstock.cluster.actions import (
     Unlocate,
 )
 from penstock.cluster.codec import encode
-from penstock.cluster.documents import Epoch, JobSpec, MasterInfo
+from penstock.cluster.documents import Assignment, Epoch, JobSpec, MasterInfo
 from penstock.cluster.members import job_of
 from penstock.cluster.placing import Placer
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.retention import Retention, outdated
 from penstock.cluster.view import Actual, Rules, missed, needed_nodes
 from penstock.coord import paths
 from penstock.coord.leadership import Leadership
@@ -39,6 +43,7 @@ from penstock.coord.store import (
     Session,
     Store,
 )
+from penstock.daemons.forgetting import forget_operations, keep_revision
 from penstock.daemons.reading import MASTER_ROOTS, Documents
 from penstock.daemons.stepping import keep_stepping
 from penstock.daemons.strategies import Strategies
@@ -58,6 +63,7 @@ class MasterSettings:
 
     rules: Rules = field(default_factory=Rules)
     locating: LocatingRules = field(default_factory=LocatingRules)
+    retention: Retention = field(default_factory=Retention)
     tick: float = 2.0
     """Seconds after which it looks up even if nothing has changed: deadlines pass without a sound."""
 
@@ -192,9 +198,11 @@ class Master:
             desired, actual, now, epoch=epoch.number, placer=self.placer, rules=self.settings.rules
         )
         actions += self._located(desired, actual, now, bool(actions))
+        if not actions:
+            actions = outdated(desired, actual, now, self.settings.retention)
         for together in _by_subject(actions):
             operations = self._unless_respecified(together) + self._unless_gone(together, actual)
-            operations += [operation for action in together for operation in self._operations(action)]
+            operations += [operation for action in together for operation in self._operations(action, now)]
             try:
                 self._leadership.write(operations)
             except ConflictError as error:
@@ -223,7 +231,8 @@ class Master:
         if unsettled or (news == self._occasion and now < self._locate_at):
             return []
         self._occasion, self._locate_at = news, now + self.settings.locating.period
-        return list(locate(desired, actual, now, self.settings.locating)) if news else []
+        told = locate(desired, actual, now, self.settings.locating) if news else []
+        return [action for action in told if job_of(action.job) not in actual.unreadable]
 
     def _unless_respecified(self, actions: list[Action]) -> list[Operation]:
         """Return checks that what is wanted of a job is still what was decided on.
@@ -250,19 +259,21 @@ class Master:
         return [Check(path, version) for path, version in versions if version is not None]
 
     def _missed(self, seen: Actual, now: float) -> dict[str, float]:
-        self._absent = missed(self._absent, seen.nodes, needed_nodes(seen.assignments), now)
+        there = {*seen.nodes, *seen.unreadable_nodes}
+        self._absent = missed(self._absent, there, needed_nodes(seen.assignments), now)
         return self._absent
 
-    def _operations(self, action: Action) -> list[Operation]:
+    def _operations(self, action: Action, now: float) -> list[Operation]:
         match action:
             case Assign(assignment):
-                return [self._put(f"{paths.ASSIGNMENTS}/{assignment.job}", encode(assignment))]
+                return [self._assign(assignment)]
             case Unassign(job):
                 return self._remove(f"{paths.ASSIGNMENTS}/{job}")
             case SetStatus(job, status):
                 return [self._put(f"{paths.STATUS}/{job}", encode(status))]
             case Respec(spec):
-                return [self._put(f"{paths.JOBS}/{spec.name}", encode(spec))]
+                path = f"{paths.JOBS}/{spec.name}"
+                return [self._put(path, encode(spec, over=self.documents.raw(path)))]
             case Raise(alarm):
                 return [self._put(f"{paths.ALARMS}/{alarm.id}", encode(alarm))]
             case Clear(id):
@@ -271,6 +282,19 @@ class Master:
                 return [self._put(f"{paths.LOCATIONS}/{location.job}", encode(location))]
             case Unlocate(job):
                 return self._remove(f"{paths.LOCATIONS}/{job}")
+            case Forget(job):
+                return forget_operations(self.documents, job, data=False, now=now)
+            case KeepRevision(largest):
+                return keep_revision(self.documents, largest)
+            case DropTombstone(job):
+                return self._remove(f"{paths.TOMBSTONES}/{job}")
+
+    def _assign(self, assignment: Assignment) -> Operation:
+        path = f"{paths.ASSIGNMENTS}/{assignment.job}"
+        before = self.documents.one(Assignment, path)
+        # Of a new revision, what this version does not know is not what was meant for the one before.
+        same = before is not None and before.revision == assignment.revision
+        return self._put(path, encode(assignment, over=self.documents.raw(path) if same else b""))
 
     def _put(self, path: str, data: bytes) -> Operation:
         version = self.documents.version(path)
@@ -285,7 +309,7 @@ class Master:
         if self._prepared:
             return
         for root in (*MASTER_ROOTS, paths.BUNDLES):
-            if root != paths.EPOCH:
+            if root not in (paths.EPOCH, paths.REVISIONS):
                 with suppress(ExistsError):
                     self._store.create(root)
         self._prepared = True

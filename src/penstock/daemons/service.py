@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import wraps
@@ -20,12 +20,16 @@ from penstock.cluster.documents import (
     NodeInfo,
     NodeReport,
     Resources,
+    Tombstone,
 )
 from penstock.cluster.members import job_of, number_of
-from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, PENDING
+from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, OVER, PENDING
 from penstock.cluster.replicas import is_replicated, member_count, shortage
+from penstock.cluster.retention import is_idle, last_known_revision
+from penstock.cluster.unreadable import ADVICE
 from penstock.coord import paths
 from penstock.coord.store import Check, ConflictError, Create, Delete, Operation, Put, StoreError
+from penstock.daemons.forgetting import forget_operations, keep_revision
 from penstock.daemons.groups import (
     failures_of,
     last_revision,
@@ -178,7 +182,11 @@ class ClusterService:
         ]
 
     def jobs(self) -> list[dict[str, Any]]:
-        return [self._summary(spec) for _, spec in sorted(self._documents.jobs().items())]
+        found = {name: self._summary(spec) for name, spec in self._documents.jobs().items()}
+        for name, reason in self._documents.unreadable(paths.JOBS).items():
+            unknown = self._summary(JobSpec(name, "", "", generation=0))
+            found[name] = {**unknown, "reason": f"what is wanted of it cannot be read: {reason}"}
+        return [found[name] for name in sorted(found)]
 
     def _summary(self, spec: JobSpec) -> dict[str, Any]:
         status = self._status(spec.name)
@@ -236,6 +244,7 @@ class ClusterService:
         name = _named(str(submission.structure.get("name", "")))
         self._check(submission, bundle)
         known = self._documents.jobs().get(name)
+        self._check_readable(name)
         if known is not None and self._status(name).phase in ACTIVE:
             raise RefusedError(
                 f"job {name!r} is {self._status(name).phase}: update it, or kill it and submit it again"
@@ -246,14 +255,20 @@ class ClusterService:
                 told = f"what job {name!r} has done is kept {_KEPT[known.keep]}"
                 raise RefusedError(f"{told}: submit it with --keep {known.keep}, or from scratch (--fresh)")
         given_out = last_revision(self._documents, name)
+        fresh = submission.fresh
+        if known is None:
+            given_out = max(given_out, self._documents.revisions())
+            stone = self._documents.one(Tombstone, f"{paths.TOMBSTONES}/{name}")
+            # Its data is being removed, or will be.
+            fresh = fresh or (stone is not None and stone.data)
         spec = JobSpec(
             name=name,
             bundle=bundle,
             entry=submission.entry,
             generation=(known.generation if known else 0) + 1,
             until=submission.until,
-            fresh=submission.fresh or (known is not None and known.fresh),
-            forget=given_out if submission.fresh or known is None else known.forget,
+            fresh=fresh or (known is not None and known.fresh),
+            forget=given_out if fresh or known is None else known.forget,
             resources=submission.resources,
             nodes=submission.nodes,
             labels=submission.labels,
@@ -271,7 +286,7 @@ class ClusterService:
         )
         spec = with_replication(spec, changed(said_by_code(submission.structure), wishes(submission)))
         self._check_room(spec)
-        return self._change(spec, "it was submitted", again=True)
+        return self._change(spec, "it was submitted", again=True, anew=True)
 
     @_decided_again
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
@@ -403,6 +418,7 @@ class ClusterService:
     def kill(self, name: str, drain: bool) -> dict[str, Any]:
         self._lead()
         spec = self._spec(name)
+        self._check_readable(name)
         if not (spec.drain and not drain):  # What is drained may still be ended at once.
             self._active(name)
         elif self._status(name).phase not in ACTIVE:
@@ -413,6 +429,7 @@ class ClusterService:
     def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
         self._lead()
         spec = self._spec(name)
+        self._check_readable(name)
         phase = self._status(name).phase
         if phase in (ENDED, FAILED):
             given_out = last_revision(self._documents, name)
@@ -428,10 +445,34 @@ class ClusterService:
             raise RefusedError(f"job {name!r} is {phase}: kill it before it starts from scratch")
         return self._change(replace(spec, restarts=spec.restarts + 1), "a new worker was asked for")
 
+    @_decided_again
+    def forget(self, name: str, data: bool) -> dict[str, Any]:
+        self._lead()
+        spec = self._spec(name)
+        self._check_readable(name)
+        phase = self._status(name).phase
+        if phase not in OVER:
+            raise RefusedError(f"job {name!r} is {phase}: kill it first, and forget it when it has ended")
+        actual = self._documents.actual()
+        if not is_idle(name, actual):
+            raise RefusedError(f"job {name!r} is {phase}, and a worker of it has not left yet: try again")
+        if spec.keep == "node" and not data:
+            raise RefusedError(
+                f"job {name!r} keeps its data with its node, where nobody would find it again: forget it"
+                " with its data (--data)"
+            )
+        kept = keep_revision(self._documents, last_known_revision(name, actual))
+        self._write([*kept, *forget_operations(self._documents, name, data=data, now=self._clock())])
+        self._forget_bundles()
+        left = "with its data" if data else f"what it has done stays in the storage, in cluster-jobs/{name}"
+        return {"name": name, "generation": spec.generation, "reason": f"it was forgotten; {left}"}
+
     def rebalance(self, dry_run: bool) -> dict[str, Any]:
         self._lead()
         specs = self._documents.jobs()
-        moves = rebalance(specs, self._documents.actual())
+        actual = self._documents.actual()
+        specs = {name: specs[name] for name in specs if name not in actual.unreadable}
+        moves = rebalance(specs, actual)
         if not dry_run:
             for move in moves:
                 moved = replace(specs[move.job], driver=move.target, driver_by="rebalance")
@@ -450,7 +491,7 @@ class ClusterService:
         if found is None:
             raise UnknownError(f"there is no alarm {alarm!r}")
         job = job_of(found.subject)
-        if found.kind == JOB_FAILED and job in self._documents.jobs():
+        if found.kind == JOB_FAILED and job in self._documents.jobs() and self._status(job).phase == FAILED:
             self.resubmit(job, fresh=False)
             return
         self._write([Delete(f"{paths.ALARMS}/{alarm}")])
@@ -472,8 +513,17 @@ class ClusterService:
     def _spec(self, name: str) -> JobSpec:
         spec = self._documents.jobs().get(_named(name))
         if spec is None:
+            if name in self._documents.unreadable(paths.JOBS):
+                self._check_readable(name)
             raise UnknownError(f"there is no job {name!r}")
         return spec
+
+    def _check_readable(self, name: str) -> None:
+        """Refuse to change a job of which something cannot be read."""
+        self._documents.actual()
+        reason = self._documents.unreadable_jobs().get(name)
+        if reason is not None:
+            raise RefusedError(f"job {name!r} is left alone as it is: {reason}; {ADVICE}")
 
     def _status(self, name: str) -> JobStatus:
         known = self._documents.one(JobStatus, f"{paths.STATUS}/{name}")
@@ -481,6 +531,7 @@ class ClusterService:
 
     def _active(self, name: str) -> JobSpec:
         spec = self._spec(name)
+        self._check_readable(name)
         phase = self._status(name).phase
         if phase not in ACTIVE or spec.wanted == "ended":
             raise RefusedError(f"job {name!r} is {phase}: submit it again first")
@@ -532,9 +583,15 @@ class ClusterService:
         if lacking and not (no_more and before is not None and shortage(before, nodes)):
             raise RefusedError(f"job {spec.name!r} cannot have its replicas: {lacking}")
 
-    def _change(self, spec: JobSpec, reason: str, *, again: bool = False) -> dict[str, Any]:
-        """Write what is wanted now; ``again`` for a job that does not run: it has not ended any more."""
-        operations = [self._put(f"{paths.JOBS}/{spec.name}", encode(spec))]
+    def _change(
+        self, spec: JobSpec, reason: str, *, again: bool = False, anew: bool = False
+    ) -> dict[str, Any]:
+        """Write what is wanted now; ``again`` for a job that does not run: it has not ended any more.
+
+        Unless it is submitted ``anew``, fields stay that a later version has written.
+        """
+        path = f"{paths.JOBS}/{spec.name}"
+        operations = [self._put(path, encode(spec, over=b"" if anew else self._documents.raw(path)))]
         known = self._documents.version(f"{paths.STATUS}/{spec.name}")
         if not again and known is not None:
             # It is granted because of how the job stands, which may just have changed.
@@ -545,7 +602,7 @@ class ClusterService:
                 phase=PENDING,
                 reason=reason,
                 since=self._clock(),
-                revision=last_revision(self._documents, spec.name),
+                revision=max(spec.after, last_revision(self._documents, spec.name)),
                 safety="",
                 unsafe_since=0.0,
             )
@@ -554,13 +611,18 @@ class ClusterService:
             if self._documents.version(failed) is not None:
                 operations.append(Delete(failed))
         self._write(operations)
-        with suppress(StoreError):  # There is another time.
-            self._bundles.forget_others(self._used(spec))
+        self._forget_bundles(spec)
         return {"name": spec.name, "generation": spec.generation, "reason": reason}
 
-    def _used(self, changed: JobSpec) -> set[str]:
+    def _forget_bundles(self, *changed: JobSpec) -> None:
+        """Have bundles forgotten that no job uses; of jobs that cannot be read, that is not known."""
+        with suppress(StoreError):  # There is another time.
+            if not self._documents.unreadable(paths.JOBS):
+                self._bundles.forget_others(self._used(changed))
+
+    def _used(self, changed: Sequence[JobSpec]) -> set[str]:
         """Return the bundles that some job runs, or would go back to."""
-        specs = [*self._documents.jobs().values(), changed]
+        specs = [*self._documents.jobs().values(), *changed]
         return {spec.bundle for spec in specs} | {spec.before.bundle for spec in specs if spec.before}
 
     def _put(self, path: str, data: bytes) -> Operation:

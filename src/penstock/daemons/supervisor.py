@@ -11,6 +11,7 @@ from typing import Protocol
 
 from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import Assignment, Failures, NodeInfo, NodeReport, Result, WorkerFigures
+from penstock.cluster.members import job_of
 from penstock.cluster.supervising import (
     AskToEnd,
     CountFailure,
@@ -196,15 +197,22 @@ class Supervisor:
 
     def _decide(self, seen: Sequence[Instance], now: float) -> list[Step]:
         failures = {**self._documents.failures(), **self._unsaved}
+        assignments = self._documents.assignments()
+        unreadable = self._unreadable()
         return supervise(
             self.info.name,
-            self._documents.assignments(),
+            {job: assignments[job] for job in assignments if job not in unreadable},
             self._documents.workers(),
             failures,
-            seen,
+            [instance for instance in seen if instance.job not in unreadable],
             now,
             self.settings.patience,
         )
+
+    def _unreadable(self) -> dict[str, str]:
+        """Return the jobs that are left as they are, because what is said of them cannot be read."""
+        unreadable = self._documents.unreadable
+        return {**unreadable(paths.FAILURES), **unreadable(paths.ASSIGNMENTS)}
 
     def _do(self, step: Step, now: float) -> None:
         match step:
@@ -340,6 +348,7 @@ class Supervisor:
             network_out=sample.network_out,
             workers=tuple(self._figures(instance, seen) for instance in seen),
             disk_free=sample.disk_free,
+            unreadable={job_of(member): reason for member, reason in self._unreadable().items()},
         )
         path = f"{paths.REPORTS}/{self.info.name}"
         known = self._store.get(path)

@@ -185,7 +185,7 @@ class Link:
     def _look(self, store: Store) -> View:
         path = f"{paths.ASSIGNMENTS}/{self._job}"
         node = store.get(path, self._watch(path))
-        assignment = decode(Assignment, node.data) if node is not None else None
+        assignment = self._read_assignment(node.data) if node is not None else None
         folder = f"{paths.WORKERS}/{self._job}"
         others = []
         for name in store.children(folder, self._watch(folder)):
@@ -193,10 +193,17 @@ class Link:
                 continue
             path = f"{folder}/{name}"
             node = store.get(path, self._watch(path))
-            with suppress(DocumentError):
-                if node is not None:
-                    others.append(decode(WorkerInfo, node.data))
+            if node is not None:
+                others.append(_read_worker(self._job, name, node.data))
         return View(assignment, tuple(others))
+
+    def _read_assignment(self, data: bytes) -> Assignment | None:
+        """Return the assignment, or the last one that could be read: the job was not ended by another."""
+        try:
+            return decode(Assignment, data)
+        except DocumentError as error:
+            _log.error("assignment cannot be read: the worker runs on as it is", reason=str(error))
+            return self.view.assignment or self._assignment
 
     def _is_elsewhere(self, known: Kept) -> bool:
         """Whether somebody has worked on the data elsewhere since this worker looked."""
@@ -237,6 +244,19 @@ class Link:
         with self._changed:
             self._told, self._told_at = info, time.monotonic()
             self._changed.notify_all()
+
+
+def _read_worker(job: str, name: str, data: bytes) -> WorkerInfo:
+    """Return what another worker says of itself; of one that cannot be read, what its name tells.
+
+    >>> _read_worker("count", "3-1", b"{}").phase
+    'unknown'
+    """
+    try:
+        return decode(WorkerInfo, data)
+    except DocumentError:
+        revision, _, attempt = name.partition("-")
+        return WorkerInfo(job, int(revision), int(attempt), "an unknown node", 0, "unknown", 0.0)
 
 
 def _same_but_progress(one: WorkerInfo | None, other: WorkerInfo) -> bool:

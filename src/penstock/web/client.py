@@ -122,6 +122,10 @@ class Client:
         """Start a job again."""
         return self._object("POST", f"/jobs/{_part(name)}/resubmit", json={"fresh": fresh})
 
+    def forget(self, name: str, data: bool) -> dict[str, Any]:
+        """Have all removed that is known of a job that is over, and with ``data`` what it has done."""
+        return self._object("POST", f"/jobs/{_part(name)}/forget", json={"data": data})
+
     def placement(self, name: str) -> dict[str, Any]:
         """Return why a job runs where it does."""
         return self._object("GET", f"/jobs/{_part(name)}/placement")

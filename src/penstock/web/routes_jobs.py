@@ -11,6 +11,7 @@ from penstock.daemons.interface import InvalidError, MasterService
 from penstock.web.answers import Answer
 from penstock.web.redacting import redacted
 from penstock.web.schemas import (
+    ForgetRequest,
     JobName,
     MigrateRequest,
     ParamsRequest,
@@ -99,5 +100,10 @@ def job_routes(service: MasterService) -> APIRouter:
     def resubmit(job: JobName, request: ResubmitRequest | None = None) -> Response:
         """Start a job that ended or failed again; a running one gets a new worker."""
         return Answer(redacted(service.resubmit(job, request is not None and request.fresh)))
+
+    @router.post("/jobs/{job}/forget", responses=_CHANGED)
+    def forget(job: JobName, request: ForgetRequest | None = None) -> Response:
+        """Remove all that is known of a job that is over, and if asked to what it has done."""
+        return Answer(redacted(service.forget(job, request is not None and request.data)))
 
     return router

@@ -212,6 +212,12 @@ class ReplicateRequest(_Request):
         return found
 
 
+class ForgetRequest(_Request):
+    """What is removed of a job that is over."""
+
+    data: bool = Field(default=False, description="Remove what the job has done as well.")
+
+
 class ResubmitRequest(_Request):
     """How a job shall start again."""
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import Assignment, Kept, Location, Progress, Result, WorkerInfo
 from penstock.coord import paths
+from penstock.coord.kept import get_kept, put_kept
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons.worker_link import Link
 from support.waiting import eventually
@@ -179,3 +180,25 @@ def test_a_store_that_is_away_hears_later_where_the_data_is(world: _World) -> No
     node = world.store.get(f"{paths.KEPT}/job")
     assert node is not None
     assert decode(Kept, node.data).number == 2
+
+
+def test_a_worker_runs_on_when_it_cannot_read_its_assignment_or_another_worker(world: _World) -> None:
+    world.store.create(PLACE, encode(ASSIGNMENT))
+    world.store.create(paths.worker("job", 1, 1), b'{"schema": 2}')
+    world.link.start()
+    assert world.link.told(5.0)
+    [other] = world.link.view.others
+    assert (other.revision, other.attempt, other.phase) == (1, 1, "unknown")
+    world.store.set(PLACE, b'{"schema": 2}')
+    world.link.tell(replace(INFO, phase="ready"))
+    assert world.link.told(5.0), "it still tells how it is"
+    eventually("it has looked", lambda: not world.link._stale)
+    assert world.link.view.assignment == ASSIGNMENT
+
+
+def test_where_data_is_is_not_overwritten_when_that_cannot_be_read() -> None:
+    store = MemoryStore(MemoryEnsemble())
+    store.create(f"{paths.KEPT}/job", b'{"schema": 2}')
+    assert not put_kept(store, Kept("job", "n1", 3, 1))
+    with pytest.raises(DocumentError):
+        get_kept(store, "job")

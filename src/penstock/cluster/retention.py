@@ -1,0 +1,94 @@
+"""How long what is known of jobs that are over is kept. Pure: the moment is an argument.
+
+A job that is forgotten leaves a tombstone: it says up to which revision everything of the job may be removed,
+so that supervisors remove files because they were told to, and not because they find no job for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.cluster.actions import Action, DropTombstone, Forget, KeepRevision
+from penstock.cluster.documents import JobSpec
+from penstock.cluster.members import job_of
+from penstock.cluster.phases import ENDED, OVER
+from penstock.cluster.view import Actual
+
+_DAY = 86400.0
+_AT_ONCE = 100
+"""So many jobs are forgotten in one step at the most."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What is kept of jobs that are over."""
+
+    seconds: float = 7 * _DAY
+    """How long a job that has ended is known. One that has failed stays until somebody has looked at it,"""
+    jobs: int = 1000
+    """unless there are more jobs that are over than this: then the oldest go, those that have ended first."""
+
+
+def outdated(
+    desired: Mapping[str, JobSpec], actual: Actual, now: float, rules: Retention | None = None
+) -> list[Action]:
+    """Return which jobs are to be forgotten, and which tombstones nobody needs any more.
+
+    A job whose data is with its node is left: that data could not be found again.
+    """
+    rules = rules or Retention()
+    over = [
+        (status.phase != ENDED, status.since, name)
+        for name, status in actual.statuses.items()
+        if status.phase in OVER and name in desired and desired[name].keep != "node" and is_idle(name, actual)
+    ]
+    most = len(over) - rules.jobs
+    actions: list[Forget] = []
+    for number, (failed, since, name) in enumerate(sorted(over)):
+        if number < most:
+            actions.append(Forget(name, f"more than {rules.jobs} jobs are over"))
+        elif not failed and now - since >= rules.seconds:
+            actions.append(Forget(name, f"it has ended {(now - since) / _DAY:.1f} days ago"))
+    actions += [Forget(job, "there is no such job any more") for job in _orphans(desired, actual)]
+    actions = actions[:_AT_ONCE]
+    largest = max((last_known_revision(action.job, actual) for action in actions), default=0)
+    kept: list[Action] = []
+    if largest > actual.revisions:
+        kept.append(KeepRevision(largest, "a job that is submitted later begins after it"))
+    return [*kept, *actions, *_old_tombstones(actual, now, rules)]
+
+
+def is_idle(job: str, actual: Actual) -> bool:
+    """Whether nothing of a job is assigned, runs, or cannot be read."""
+    if job in actual.unreadable:
+        return False
+    return not any(job_of(name) == job for name in (*actual.assignments, *actual.workers))
+
+
+def last_known_revision(job: str, actual: Actual) -> int:
+    """Return the largest revision that any document about a job names."""
+    status = actual.statuses.get(job)
+    left = [
+        found.revision
+        for documents in (actual.results, actual.failures)
+        for name, found in documents.items()
+        if job_of(name) == job
+    ]
+    return max([status.revision if status else 0, *left])
+
+
+def _orphans(desired: Mapping[str, JobSpec], actual: Actual) -> list[str]:
+    """Return the jobs that are gone, and of which a worker has left something since."""
+    left = {job_of(name) for name in (*actual.results, *actual.failures, *actual.statuses)}
+    return sorted(job for job in left - desired.keys() if is_idle(job, actual) and job not in actual.kept)
+
+
+def _old_tombstones(actual: Actual, now: float, rules: Retention) -> list[Action]:
+    stones = sorted(actual.tombstones.values(), key=lambda stone: (stone.at, stone.job))
+    most = len(stones) - rules.jobs
+    return [
+        DropTombstone(stone.job, "all supervisors have had time to remove its files")
+        for number, stone in enumerate(stones)
+        if number < most or now - stone.at >= rules.seconds
+    ]

@@ -1,0 +1,281 @@
+"""Documents of another version: nothing is unassigned, ended or overwritten, and people are told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from without_code import AnyBundle, NoLogs
+
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import (
+    Alarm,
+    Assignment,
+    Code,
+    Failures,
+    JobSpec,
+    JobStatus,
+    MasterInfo,
+    NodeInfo,
+    NodeReport,
+    Result,
+    WorkerInfo,
+)
+from penstock.cluster.supervising import Instance, Start
+from penstock.coord import paths
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.coord.results import put_result
+from penstock.daemons.interface import RefusedError, Submission
+from penstock.daemons.machine import Sample
+from penstock.daemons.master import Master
+from penstock.daemons.service import ClusterService
+from penstock.daemons.supervisor import Supervisor
+
+JOB = JobSpec("job", "a" * 64, "job.py")
+LATER = b'{"schema":2,"what":"nobody here knows"}'
+SUBMISSION = Submission("job.py", {"name": "job", "vertices": []})
+
+
+class _Cluster:
+    """A leader, two nodes, and a job that runs on one of them."""
+
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.store = MemoryStore(self.ensemble)
+        self.master = Master(MemoryStore(self.ensemble), MasterInfo("m1", "", 1, 0.0, ""))
+        self.service = ClusterService(self.master, AnyBundle(), NoLogs(), lambda: 1.0)
+        self.now = 100.0
+        self.step()
+        for name in ("n1", "n2"):
+            self.store.create(f"{paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
+        self.store.create(f"{paths.JOBS}/job", encode(JOB))
+        self.step()
+        self.node = self.read(Assignment, f"{paths.ASSIGNMENTS}/job").node
+        worker = WorkerInfo("job", 1, 1, self.node, 1, "running", 1.0)
+        self.store.create(paths.worker("job", 1, 1), encode(worker))
+        self.step()
+
+    def step(self, times: int = 4) -> None:
+        for _ in range(times):
+            self.now += 5.0
+            self.master.step(self.now)
+
+    def read(self, kind: type[Any], path: str) -> Any:
+        node = self.store.get(path)
+        assert node is not None, path
+        return decode(kind, node.data)
+
+    def put(self, path: str, data: bytes) -> None:
+        if self.store.get(path) is None:
+            self.store.create(path, data)
+        else:
+            self.store.set(path, data)
+
+    def written(self) -> dict[str, bytes]:
+        """Return all that a leader has written, and what is at places of which it could write some."""
+        roots = (paths.JOBS, paths.ASSIGNMENTS, paths.STATUS, paths.RESULTS, paths.FAILURES, paths.ALARMS)
+        found = {f"{root}/{name}" for root in roots for name in self.store.children(root)}
+        nodes = {path: self.store.get(path) for path in sorted(found)}
+        return {path: node.data for path, node in nodes.items() if node is not None}
+
+    def alarms(self) -> list[str]:
+        return self.store.children(paths.ALARMS)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{paths.JOBS}/job",
+        f"{paths.ASSIGNMENTS}/job",
+        f"{paths.STATUS}/job",
+        paths.worker("job", 1, 1),
+        f"{paths.RESULTS}/job",
+        f"{paths.FAILURES}/job",
+        f"{paths.KEPT}/job",
+    ],
+)
+def test_a_job_of_which_a_document_has_a_later_schema_is_left_alone(path: str) -> None:
+    cluster = _Cluster()
+    known = cluster.store.get(path)
+    cluster.put(path, LATER)
+    before = cluster.written()
+    cluster.step()
+    after = cluster.written()
+    alarm = decode(Alarm, after.pop(f"{paths.ALARMS}/unreadable.job"))
+    assert after == before
+    assert (alarm.subject, path in alarm.reason, "schema 2" in alarm.reason) == ("job", True, True)
+    changes = [
+        lambda: cluster.service.submit(SUBMISSION, "b" * 64),
+        lambda: cluster.service.update("job", SUBMISSION, "b" * 64),
+        lambda: cluster.service.kill("job", drain=False),
+        lambda: cluster.service.resubmit("job", fresh=True),
+        lambda: cluster.service.migrate("job", "n2"),
+    ]
+    for change in changes:
+        with pytest.raises(RefusedError, match=r"left alone.*schema 2.*upgrade"):
+            change()
+    assert [job["name"] for job in cluster.service.jobs()] == ["job"]
+    if known is None:
+        cluster.store.delete(path)
+    else:
+        cluster.store.set(path, known.data)
+    cluster.step()
+    assert cluster.alarms() == []
+    assert cluster.service.kill("job", drain=False)["name"] == "job"
+
+
+def test_a_node_that_cannot_be_read_is_not_gone() -> None:
+    cluster = _Cluster()
+    cluster.store.delete(paths.worker("job", 1, 1))
+    cluster.put(f"{paths.NODES}/{cluster.node}", LATER)
+    cluster.step(6)
+    assert cluster.read(Assignment, f"{paths.ASSIGNMENTS}/job").node == cluster.node
+    assert cluster.alarms() == [f"unreadable.{cluster.node}"]
+
+
+def test_an_alarm_that_cannot_be_read_is_neither_written_again_nor_cleared() -> None:
+    cluster = _Cluster()
+    cluster.put(f"{paths.ALARMS}/job-failed.job", LATER)
+    cluster.put(f"{paths.FAILURES}/job", encode(Failures("job", 1, 5, "it died", "n1", 1.0)))
+    cluster.step()
+    assert cluster.read(JobStatus, f"{paths.STATUS}/job").phase == "FAILED"
+    node = cluster.store.get(f"{paths.ALARMS}/job-failed.job")
+    assert node is not None
+    assert (node.data, node.version) == (LATER, 0)
+    assert not cluster.master.documents.actual().alarms
+
+
+def test_an_alarm_of_another_version_does_not_keep_a_leader_from_deciding() -> None:
+    cluster = _Cluster()
+    alarm = Alarm("job-failed.job", "job-failed", "job", "it failed", 1.0, {"since": "when"})
+    cluster.put(f"{paths.ALARMS}/job-failed.job", encode(alarm))
+    cluster.step()
+    assert cluster.alarms() == ["job-failed.job"], "it is not known of which revision it is"
+    cluster.service.clear("job-failed.job")
+    cluster.step()
+    assert cluster.alarms() == []
+
+
+def _with_more(data: bytes) -> bytes:
+    content = json.loads(data)
+    content["more"] = {"of": "this"}
+    if "resources" in content:
+        content["resources"]["gpus"] = 2
+    return json.dumps(content).encode()
+
+
+def _content(cluster: _Cluster, path: str) -> dict[str, Any]:
+    node = cluster.store.get(path)
+    assert node is not None
+    content = json.loads(node.data)
+    assert isinstance(content, dict)
+    return content
+
+
+def test_fields_of_a_later_version_survive_changes_by_this_one() -> None:
+    cluster = _Cluster()
+    path = f"{paths.JOBS}/job"
+    before = Code("0" * 64, "job.py", {}, 0)
+    cluster.put(path, _with_more(encode(JobSpec("job", "a" * 64, "job.py", before=before))))
+    cluster.step()
+    found = _content(cluster, path)
+    assert found["before"] is None, "the leader has written that the new code runs"
+    assert (found["more"], found["resources"]["gpus"]) == ({"of": "this"}, 2)
+    cluster.service.scale("job", {"memory": 3 << 30}, None)
+    found = _content(cluster, path)
+    assert (found["more"], found["resources"]["gpus"], found["resources"]["memory"]) == (
+        {"of": "this"},
+        2,
+        3 << 30,
+    )
+    cluster.step()
+    cluster.service.kill("job", drain=False)
+    cluster.store.delete(paths.worker("job", 1, 1))
+    cluster.step()
+    cluster.service.resubmit("job", fresh=False)
+    assert _content(cluster, path)["more"] == {"of": "this"}
+    cluster.step()
+    cluster.service.kill("job", drain=False)
+    cluster.step()
+    cluster.service.submit(SUBMISSION, "b" * 64)
+    assert "more" not in _content(cluster, path), "who submits a job says all that is wanted of it"
+
+
+def test_fields_of_an_assignment_survive_as_long_as_its_revision_does() -> None:
+    cluster = _Cluster()
+    path = f"{paths.ASSIGNMENTS}/job"
+    cluster.put(path, _with_more(encode(cluster.read(Assignment, path))))
+    cluster.step()
+    cluster.service.kill("job", drain=True)
+    cluster.step()
+    found = _content(cluster, path)
+    assert (found["until"], found["more"]) == ("drained", {"of": "this"})
+    cluster.put(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", restarts=1)))
+    cluster.step()
+    found = _content(cluster, path)
+    assert (found["revision"], "more" in found) == (2, False)
+
+
+class _Running:
+    """A node on which a worker of the job runs."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def look(self, now: float) -> list[Instance]:
+        return [Instance("job", "driver", 1, 1, 1, True, now, heartbeat=now, phase="running")]
+
+    def start(self, start: Start, now: float) -> None:
+        raise AssertionError("its worker runs")
+
+    def ask_to_end(self, instance: Instance, now: float) -> None:
+        self.asked.append(instance.job)
+
+    def kill(self, instance: Instance) -> None:
+        self.asked.append(instance.job)
+
+    def count(self, instance: Instance) -> None:
+        return
+
+    def figures(self, instance: Instance) -> tuple[float, int, int]:
+        return (0.0, 0, 0)
+
+    def sample(self, now: float) -> Sample:
+        return Sample(0.0, 0, 0, 0.0, 0.0)
+
+
+def test_a_supervisor_does_not_end_a_job_whose_assignment_it_cannot_read_and_says_so() -> None:
+    store = MemoryStore(MemoryEnsemble())
+    store.create(f"{paths.ASSIGNMENTS}/job", LATER)
+    running = _Running()
+    supervisor = Supervisor(store, NodeInfo("n1", "", 1, 1), running, running)
+    for moment in (10.0, 200.0):
+        supervisor.step(moment)
+    assert running.asked == []
+    report = store.get(f"{paths.REPORTS}/n1")
+    assert report is not None
+    assert "schema 2" in decode(NodeReport, report.data).unreadable["job"]
+    store.delete(f"{paths.ASSIGNMENTS}/job")
+    supervisor.step(300.0)
+    assert running.asked == ["job"]
+
+
+def test_the_leader_tells_people_what_a_supervisor_cannot_read() -> None:
+    cluster = _Cluster()
+    report = NodeReport(1.0, 0.0, 0, 0, 0.0, 0.0, unreadable={"job": "/assignments/job: schema 2"})
+    cluster.put(f"{paths.REPORTS}/n2", encode(report))
+    cluster.step()
+    assert "supervisor of n2" in cluster.read(Alarm, f"{paths.ALARMS}/unreadable.job").reason
+    cluster.store.delete(f"{paths.REPORTS}/n2")
+    cluster.step()
+    assert cluster.alarms() == []
+
+
+def test_a_result_that_cannot_be_read_is_not_overwritten() -> None:
+    store = MemoryStore(MemoryEnsemble())
+    store.create(f"{paths.RESULTS}/job", LATER)
+    put_result(store, Result("job", 3, "drained", "all is processed", 1.0))
+    node = store.get(f"{paths.RESULTS}/job")
+    assert node is not None
+    assert node.data == LATER
