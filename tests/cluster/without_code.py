@@ -17,6 +17,9 @@ class AnyBundle:
     def has(self, sha256: str) -> bool:
         return True
 
+    def check_entry(self, sha256: str, entry: str) -> None:
+        return
+
     def forget_others(self, used: Collection[str]) -> None:
         return
 

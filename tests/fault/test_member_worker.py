@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worker_lab import HERE, JOB, Lab, kill_tree, running_zookeeper
+from worker_lab import JOB, Lab, kill_tree, running_zookeeper
 
 from penstock.cluster.documents import Assignment, Difference, Joined, Membership
 from penstock.cluster.members import member_name
@@ -105,7 +104,7 @@ def test_a_replica_is_killed_and_comes_back_while_the_other_goes_on(lab: Lab) ->
 
 
 def test_a_replica_of_another_mind_is_rebuilt_in_its_process(lab: Lab) -> None:
-    shutil.copy(HERE / "odd_job.py", lab.bundle / "odd_job.py")
+    lab.unpack_code("odd_job.py", "counted_job.py", "counted_keys.py")
     replicas = [_assignment(lab, number, entry="odd_job.py") for number in (0, 1)]
     for replica in replicas:
         lab.assign(replica)

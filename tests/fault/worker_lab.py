@@ -21,6 +21,8 @@ import pytest
 from killing import read
 
 import penstock
+from penstock.bundles.packing import pack
+from penstock.bundles.unpacking import unpack
 from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, ExecutorSlot, Result, WorkerInfo
 from penstock.coord import paths
@@ -61,9 +63,7 @@ class Lab:
         self.bundle = folder / "bundle"
         self.keys = folder / "keys"
         self.storage.mkdir()
-        self.bundle.mkdir()
-        for name in ("counted_job.py", "counted_keys.py"):
-            shutil.copy(HERE / name, self.bundle / name)
+        self.unpack_code("counted_job.py", "counted_keys.py")
         self.ring: Keyring = open_keyring(self.keys, create=True)
         self.log = Log.create(log_folder("input", self.storage), partitions=2)
         self.fed = 0
@@ -74,6 +74,15 @@ class Lab:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._feeding = threading.Event()
         self._feeder: threading.Thread | None = None
+
+    def unpack_code(self, *names: str) -> None:
+        """Unpack a bundle with these files of this folder, the first of which defines the job."""
+        code = self.folder / f"code-{uuid4().hex}"
+        code.mkdir()
+        for name in names:
+            shutil.copy(HERE / name, code / name)
+        shutil.rmtree(self.bundle, ignore_errors=True)
+        unpack(pack(code, entry=names[0]), self.bundle)
 
     def __enter__(self) -> Lab:
         self.store = ZooKeeperStore.connect(

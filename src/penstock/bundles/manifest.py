@@ -94,9 +94,9 @@ def decode_manifest(data: bytes) -> Manifest:
     return manifest
 
 
-def check_entry(manifest: Manifest) -> None:
-    """Raise BundleError unless a manifest's entry is one of its Python files."""
-    file, colon, job = manifest.entry.partition(":")
+def check_entry(manifest: Manifest, entry: str | None = None) -> None:
+    """Raise BundleError unless an entry, the manifest's own by default, is one of its Python files."""
+    file, colon, job = (manifest.entry if entry is None else entry).partition(":")
     if file not in manifest.files:
         raise BundleError(f"the entry {file!r} is not among the files of the bundle")
     if not file.endswith(".py"):

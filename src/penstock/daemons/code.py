@@ -10,9 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from penstock.bundles.entries import check_entry_name, check_entry_of
+from penstock.bundles.manifest import is_sha256
 from penstock.bundles.signing import BundleError, sha256_of
 from penstock.bundles.storing import BundleStore
 from penstock.bundles.unpacking import clear_leftovers, unpack
+from penstock.bundles.verifying import open_bundle
 from penstock.cluster.codec import DocumentError
 from penstock.coord.store import ConflictError, Operation
 from penstock.daemons.interface import InvalidError, RefusedError
@@ -51,6 +54,14 @@ class KeptBundles:
             return self._store.info(sha256) is not None
         except BundleError:
             return False
+
+    def check_entry(self, sha256: str, entry: str) -> None:
+        """Raise InvalidError unless an entry is a Python file of a bundle."""
+        try:
+            check_entry_name(entry)
+            check_entry_of(open_bundle(self._store.fetch(sha256)).manifest, entry)
+        except BundleError as error:
+            raise InvalidError(f"bundle {sha256[:12]}: {error}") from error
 
     def forget_others(self, used: Collection[str]) -> None:
         """Forget bundles that no job names, unless they are new."""
@@ -91,6 +102,9 @@ class UnpackedBundles:
 
         Raises RefusedStartError when the code is not to be trusted, or needs what this node does not have.
         """
+        if not is_sha256(sha256):
+            # The name comes from the store: an absolute path would be taken for a folder that was verified.
+            raise RefusedStartError(f"{sha256[:80]!r} is no bundle: bundles are named by their SHA-256")
         folder = self._folder / sha256
         if not folder.is_dir():
             try:

@@ -28,6 +28,7 @@ from penstock.daemons.executors import executor_command, executor_id
 from penstock.daemons.instance import EXIT_FILE, HEARTBEAT_FILE, INSTANCE_FILE, read_exit
 from penstock.daemons.processes import Processes
 from penstock.daemons.supervisor import RefusedStartError
+from penstock.graph.names import name_fault
 from penstock.keyring import Keyring
 from penstock.private_files import write_private
 
@@ -160,6 +161,7 @@ class FolderInstances:
 
     def start(self, start: Start, now: float) -> None:
         assignment = start.assignment
+        _check_job(assignment.job)
         folder = self._root / _folder_name(assignment.job, start.role, assignment.revision, start.attempt)
         bundle = self._unpacked(assignment.bundle)
         given = self._given(assignment)
@@ -284,6 +286,14 @@ class FolderInstances:
                 self._processes.kill_all(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 self._dead.pop(folder.name, None)
+
+
+def _check_job(member: str) -> None:
+    """Refuse a name that would lead out of the folders that are named by it: it comes from the store."""
+    job, sign, number = member.partition("~")
+    fault = name_fault(job)
+    if fault is not None or (sign and not (number.isascii() and number.isdigit())):
+        raise RefusedStartError(f"there can be no job of such a name: {fault or repr(member)}")
 
 
 def _folder_name(job: str, role: str, revision: int, attempt: int) -> str:

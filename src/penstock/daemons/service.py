@@ -82,6 +82,10 @@ class Bundles(Protocol):
         """Whether there is such a bundle."""
         ...
 
+    def check_entry(self, sha256: str, entry: str) -> None:
+        """Raise InvalidError unless an entry is a Python file of a bundle."""
+        ...
+
     def forget_others(self, used: Collection[str]) -> None:
         """Forget bundles that no job names, unless they are new."""
         ...
@@ -540,6 +544,7 @@ class ClusterService:
     def _check(self, submission: Submission, bundle: str) -> None:
         if not self._bundles.has(bundle):
             raise InvalidError(f"there is no bundle {bundle!r}: send it first")
+        self._bundles.check_entry(bundle, submission.entry)
         if submission.until not in (None, "drained"):
             raise InvalidError(f"until is 'drained' or nothing, not {submission.until!r}")
         for field in fields(Resources):

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from penstock.bundles.entries import find_entry
+from penstock.bundles.signing import BundleError
 from penstock.cluster.members import job_of
 from penstock.coord.store import Store
 from penstock.daemons.instance import (
@@ -121,7 +123,7 @@ def _load(instance: Instance) -> Job:
     """Load the job from its bundle; raises what is wrong with it."""
     try:
         return _load_from_bundle(instance)
-    except SettingError as error:
+    except (SettingError, BundleError) as error:
         raise _UnusableError(str(error)) from error
 
 
@@ -139,9 +141,10 @@ def _secrets_given(instance: Instance) -> list[str]:
 def _load_from_bundle(instance: Instance) -> Job:
     set_params(instance.assignment.params)
     bundle = Path(instance.bundle)
+    file = find_entry(bundle, instance.assignment.entry)
     sys.path.insert(0, str(bundle))
-    file, colon, name = instance.assignment.entry.partition(":")
-    job = load_job(f"{bundle / file}{colon}{name}")
+    _, colon, name = instance.assignment.entry.partition(":")
+    job = load_job(f"{file}{colon}{name}")
     job.validate()
     if job.name != job_of(instance.job):
         wanted = job_of(instance.job)

@@ -125,3 +125,31 @@ def test_what_a_crash_left_half_unpacked_is_cleared_away_at_the_start(lab: Lab) 
     left.mkdir(parents=True)
     folder = UnpackedBundles(lab.bundles, unpacked)(sha256)
     assert list(unpacked.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("name", ["/tmp", "../elsewhere", "job.py", "", "A" * 64])
+def test_a_bundle_is_named_by_its_digest_and_by_no_path(lab: Lab, name: str) -> None:
+    (lab.folder / "elsewhere").mkdir()
+    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    with pytest.raises(RefusedStartError, match="named by their SHA-256"):
+        unpacked(name)
+    with pytest.raises(RefusedStartError, match="named by their SHA-256"):
+        unpacked(str(lab.folder / "elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ("/etc/job.py", "it is absolute"),
+        ("../job.py", "it has a part '..'"),
+        ("other.py", "not among the files"),
+        ("requirements.txt", "not among the files"),
+        ("job.py:a/b", "not the name of a job"),
+    ],
+)
+def test_the_leader_refuses_an_entry_that_is_no_file_of_the_bundle(lab: Lab, entry: str, reason: str) -> None:
+    sha256 = lab.put("x = 1\n")
+    lab.kept.check_entry(sha256, "job.py")
+    lab.kept.check_entry(sha256, "job.py:words")
+    with pytest.raises(InvalidError, match=reason):
+        lab.kept.check_entry(sha256, entry)

@@ -207,3 +207,20 @@ def test_what_cannot_be_a_parameter_is_refused(given: dict[str, object], reason:
     leader = _running_with()
     with pytest.raises(InvalidError, match=reason):
         leader.service.set_params("job", given.get("params", {}), given.get("env", {}))  # type: ignore[arg-type]
+
+
+def test_an_entry_that_is_no_file_of_the_bundle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(bundles: AnyBundle, sha256: str, entry: str) -> None:
+        raise InvalidError(f"the entry {entry!r} is not among the files of the bundle")
+
+    leader = _Leader()
+    leader.service.resubmit("job", fresh=False)
+    leader.look()
+    before = leader.spec
+    monkeypatch.setattr(AnyBundle, "check_entry", refuse)
+    elsewhere = Submission("/tmp/job.py", {"name": "job", "vertices": []})
+    with pytest.raises(InvalidError, match="not among the files"):
+        leader.service.update("job", elsewhere, "c" * 64)
+    with pytest.raises(InvalidError, match="not among the files"):
+        leader.service.submit(elsewhere, "c" * 64)
+    assert leader.spec == before

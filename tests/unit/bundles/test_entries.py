@@ -1,0 +1,76 @@
+"""The entry of a job is a file of its verified bundle, and no other file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.bundles.entries import check_entry_name, find_entry
+from penstock.bundles.manifest import MANIFEST
+from penstock.bundles.packing import pack
+from penstock.bundles.signing import BundleError
+from penstock.bundles.unpacking import unpack
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    code = tmp_path / "code"
+    (code / "shop").mkdir(parents=True)
+    (code / "shop" / "orders.py").write_text("x = 1\n")
+    (code / "shop" / "data.csv").write_text("1\n")
+    (tmp_path / "outside.py").write_text("raise SystemExit\n")
+    unpack(pack(code, entry="shop/orders.py"), tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+@pytest.mark.parametrize("job", ["", ":orders"])
+def test_a_file_of_the_manifest_is_found(bundle: Path, job: str) -> None:
+    assert find_entry(bundle, f"shop/orders.py{job}") == bundle / "shop" / "orders.py"
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ("../outside.py", "'..'"),
+        ("shop/../../outside.py", "'..'"),
+        ("outside.py", "not among the files"),
+        ("shop/data.csv", "not a Python file"),
+        ("shop", "not among the files"),
+        (MANIFEST, "not among the files"),
+        ("shop/orders.py:../x", "not the name of a job"),
+        ("", "it is empty"),
+    ],
+)
+def test_no_other_file_is(bundle: Path, entry: str, reason: str) -> None:
+    with pytest.raises(BundleError, match=reason):
+        find_entry(bundle, entry)
+
+
+def test_an_absolute_path_is_refused_even_to_a_file_of_the_bundle(bundle: Path) -> None:
+    for path in (bundle.parent / "outside.py", bundle / "shop" / "orders.py"):
+        with pytest.raises(BundleError, match="it is absolute"):
+            find_entry(bundle, str(path))
+        with pytest.raises(BundleError, match="it is absolute"):
+            check_entry_name(f"{path}:job")
+
+
+def test_a_symbolic_link_in_place_of_a_file_or_a_folder_is_refused(bundle: Path) -> None:
+    file = bundle / "shop" / "orders.py"
+    file.unlink()
+    file.symlink_to(bundle.parent / "outside.py")
+    with pytest.raises(BundleError, match="symbolic link"):
+        find_entry(bundle, "shop/orders.py")
+    (bundle / "shop").rename(bundle.parent / "moved")
+    (bundle / "shop").symlink_to(bundle.parent / "moved")
+    with pytest.raises(BundleError, match="symbolic link"):
+        find_entry(bundle, "shop/orders.py")
+
+
+def test_a_file_that_is_gone_and_a_folder_without_a_manifest_are_refused(bundle: Path) -> None:
+    (bundle / "shop" / "orders.py").unlink()
+    with pytest.raises(BundleError, match="is missing"):
+        find_entry(bundle, "shop/orders.py")
+    (bundle / MANIFEST).unlink()
+    with pytest.raises(BundleError, match="no unpacked bundle"):
+        find_entry(bundle, "shop/orders.py")
