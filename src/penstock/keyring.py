@@ -45,9 +45,14 @@ class Keyring:
         return self._derive("store")
 
     @property
+    def quorum_password(self) -> str:
+        """What the ZooKeeper servers of a cluster show each other."""
+        return self._derive("quorum")
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """All that must not be seen, but for the secrets of single runs."""
-        return (self.key.hex(), self.token, self.node_token, self.store_password)
+        return (self.key.hex(), self.token, self.node_token, self.store_password, self.quorum_password)
 
     def spark_secret(self, job: str, revision: int, attempt: int) -> str:
         """What driver and executors of one run of a job show each other."""
@@ -76,6 +81,20 @@ def open_keyring(folder: Path, *, create: bool = False) -> Keyring:
     if create:
         _write_once(folder / TOKEN_FILE, ring.token)
     return ring
+
+
+def random_secret(path: Path) -> str:
+    """Return the secret in a file, of 64 hexadecimal digits; a new one is made when there is no such file.
+
+    Raises SettingError when the file holds something else, or can be read by others.
+    """
+    _write_once(path, secrets.token_hex(32))
+    secret = path.read_text().strip()
+    if len(secret) != 64 or set(secret) - set("0123456789abcdef"):
+        raise SettingError(f"{path} must hold 64 hexadecimal digits: stop all servers, then remove it")
+    if path.stat().st_mode & 0o077:
+        raise SettingError(f"{path} can be read by others: chmod 600 {path}")
+    return secret
 
 
 def _write_once(path: Path, text: str) -> None:

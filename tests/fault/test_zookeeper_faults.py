@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -21,12 +22,15 @@ from penstock.coord.lock import Lock
 from penstock.coord.store import DisconnectedError, Session
 from penstock.coord.zookeeper import ZooKeeperStore
 from penstock.errors import SettingError
+from support.nobody import run_as_nobody
 from support.waiting import DEADLINE, eventually
 
 LONG = 20.0
 """Seconds of a session that must not end because this process, or a server, got no time for a while."""
 SHORT = 10.0
 """Seconds of a session that would end while the servers are away, if they counted that time."""
+
+_STRANGER = Path(__file__).with_name("quorum_stranger.py")
 
 _HOLDER = """
 import os, sys, threading
@@ -112,6 +116,32 @@ def test_all_servers_listen_on_loopback_only(three: EmbeddedZooKeeper) -> None:
         listening = {tuple(c.laddr) for c in connections if c.status == psutil.CONN_LISTEN}
         expected = {(address.host, address.client), (address.host, address.election)}
         assert listening - {(address.host, address.peer)} == expected
+
+
+def test_a_stranger_gets_nothing_from_the_ports_between_servers(three: EmbeddedZooKeeper) -> None:
+    servers = ZooKeeperServers(three.connect_string)
+    try:
+        store = servers.open(session_seconds=LONG)
+        store.create("/jobs/hidden", b"only for those who have the key")
+        addresses = [f"{each.host}:{each.peer}:{each.election}" for each in three.addresses]
+        told = json.loads(run_as_nobody(_STRANGER.read_text(), "only for those", *addresses))
+        peers = [told[f"{each.host}:{each.peer}"] for each in three.addresses]
+        elections = {told[f"{each.host}:{each.election}"] for each in three.addresses}
+        assert sorted(peers) == ["nobody listens", "nobody listens", "refused after 0 bytes"], "the leader"
+        assert elections == {"refused after 0 bytes"}
+        assert gets(store, "/jobs/hidden").data == b"only for those who have the key"
+    finally:
+        servers.close()
+
+
+def test_the_secret_of_the_servers_is_private_and_on_no_command_line(three: EmbeddedZooKeeper) -> None:
+    secret = (three.folder / "quorum.key").read_text().strip()
+    for number, pid in three.pids().items():
+        jaas = three.folder / f"server-{number}" / "quorum.jaas"
+        assert secret in jaas.read_text()
+        assert jaas.stat().st_mode & 0o077 == 0
+        assert secret not in " ".join(psutil.Process(pid).cmdline())
+    assert (three.folder / "quorum.key").stat().st_mode & 0o077 == 0
 
 
 def test_nothing_is_lost_when_all_servers_are_away_for_some_seconds(three: EmbeddedZooKeeper) -> None:

@@ -83,21 +83,16 @@ def zookeeper_servers(cluster: Path, wanted: int | None) -> int:
     return before or wanted or 3
 
 
-def prepare_zookeeper(wishes: Wishes, number: int, folder: Path) -> Sequence[str]:
+def prepare_zookeeper(wishes: Wishes, secret: str, number: int, folder: Path) -> Sequence[str]:
     """Write the settings of a ZooKeeper server and return its command line."""
-    from penstock.coord.server_files import ServerAddress, render_logging, render_zoo_cfg, server_command
+    from penstock.coord.server_files import ServerAddress, write_server_files
     from penstock.java import find_java, spark_jars
 
     addresses = [
         ServerAddress("127.0.0.1", *zookeeper_ports(wishes.port, each))
         for each in range(1, wishes.zookeepers + 1)
     ]
-    data = folder / "data"
-    data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(data / "myid", f"{number}\n")
-    write_private(folder / "zoo.cfg", render_zoo_cfg(number, addresses, data))
-    write_private(folder / "log4j2.properties", render_logging(folder / "zookeeper.log"))
-    return server_command(find_java(), spark_jars(), folder / "log4j2.properties", folder / "zoo.cfg")
+    return write_server_files(folder, number, addresses, secret, java=find_java(), jars=spark_jars())
 
 
 def check_room(layout: Layout) -> None:

@@ -94,14 +94,15 @@ def up(
             strategy=known(strategy),
         )
         folder = local_path("--storage", storage or home())
-        layout = plan(wishes, cluster, folder, partial(prepare_zookeeper, wishes), started=time.time())
+        ring = open_keyring(cluster, create=True)
+        prepare = partial(prepare_zookeeper, wishes, ring.quorum_password)
+        layout = plan(wishes, cluster, folder, prepare, started=time.time())
         check_room(layout)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        token = open_keyring(cluster, create=True).token
         write_layout(layout, cluster)
         write_masters(layout, cluster)
         run = _in_background if detach else _in_foreground
-        run(layout, cluster, token, timeout, output)
+        run(layout, cluster, ring.token, timeout, output)
 
 
 def _in_background(layout: Layout, cluster: Path, token: str, timeout: float, output: Output) -> None:

@@ -14,26 +14,23 @@ from pathlib import Path
 
 import psutil
 
-from penstock.coord.server_files import (
-    ServerAddress,
-    pick_addresses,
-    render_logging,
-    render_zoo_cfg,
-    server_command,
-)
+from penstock.coord.server_files import ServerAddress, pick_addresses, write_server_files
 from penstock.errors import SettingError
 from penstock.java import find_java, spark_jars
+from penstock.keyring import random_secret
 from penstock.private_files import write_private
 
 _ADDRESSES = "servers.json"
 _PROCESS = "process.json"
+_SECRET = "quorum.key"  # noqa: S105 - the name of a file
 
 
 class EmbeddedZooKeeper:
     """One server or three, each a process of its own that outlives who started it.
 
-    Everything is in ``folder``: the addresses, which stay the same, and for server N in ``server-N`` its
-    settings, data, log and process. Whoever opens the folder later can stop them, or start a dead one again.
+    Everything is in ``folder``: the addresses, which stay the same, the secret that three servers show each
+    other, and for server N in ``server-N`` its settings, data, log and process. Whoever opens the folder
+    later can stop them, or start a dead one again.
     """
 
     def __init__(
@@ -137,13 +134,10 @@ class EmbeddedZooKeeper:
 
     def _start(self, number: int) -> None:
         home = self._home(number)
-        data = home / "data"
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        home.chmod(0o700)
-        write_private(data / "myid", f"{number}\n")
-        write_private(home / "zoo.cfg", render_zoo_cfg(number, self.addresses, data))
-        write_private(home / "log4j2.properties", render_logging(home / "zookeeper.log"))
-        command = server_command(find_java(), spark_jars(), home / "log4j2.properties", home / "zoo.cfg")
+        secret = random_secret(self.folder / _SECRET) if len(self.addresses) > 1 else ""
+        command = write_server_files(
+            home, number, self.addresses, secret, java=find_java(), jars=spark_jars()
+        )
         with (home / "zookeeper.out").open("wb") as out:
             child = subprocess.Popen(
                 command,

@@ -1,4 +1,8 @@
-"""What a ZooKeeper server of our own is started with: its addresses, its settings, its command line."""
+"""What a ZooKeeper server of our own is started with: its addresses, its settings, its command line.
+
+Servers of an ensemble show each other a secret, by SASL DIGEST-MD5: without that ZooKeeper accepts any
+process that connects to its peer port as an observer, sends it all data and takes writes from it unchecked.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import SettingError
+from penstock.private_files import write_private
 
-# The fewest of PySpark's jars that it runs with; Netty is for TLS and Jetty for the AdminServer, both unused.
+# The fewest of PySpark's jars that it runs with; Jetty is for the AdminServer, which is unused. Of Netty,
+# which is for TLS, authentication between servers loads a few classes and uses none.
 _JARS = (
     "zookeeper",
     "zookeeper-jute",
@@ -21,9 +27,18 @@ _JARS = (
     "log4j-core",
     "metrics-core",
     "snappy-java",
+    "netty-handler",
 )
 _PORTS = range(12000, 32000)
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_LOGIN = "org.apache.zookeeper.server.auth.DigestLoginModule"
+_DIGEST_ALLOWED = "-Dzookeeper.fips-mode=false"
+"""DIGEST-MD5, the one mechanism that needs nothing but a secret, is not one of FIPS."""
+_PEER = "penstock"
+"""The name under which servers show each other the secret."""
+_SERVER_LOGIN, _LEARNER_LOGIN = "QuorumServer", "QuorumLearner"
+ZOO_CFG, LOGGING, JAAS = "zoo.cfg", "log4j2.properties", "quorum.jaas"
+"""The files of a server in its folder."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,59 @@ def render_zoo_cfg(number: int, addresses: Sequence[ServerAddress], data: Path) 
             f"server.{other}={address.host}:{address.peer}:{address.election}"
             for other, address in enumerate(addresses, start=1)
         ]
+        lines += [
+            "quorum.auth.enableSasl=true",
+            "quorum.auth.learnerRequireSasl=true",
+            "quorum.auth.serverRequireSasl=true",
+            f"quorum.auth.server.loginContext={_SERVER_LOGIN}",
+            f"quorum.auth.learner.loginContext={_LEARNER_LOGIN}",
+            # Connections are authenticated in threads, so that one that says nothing holds no other up.
+            "quorum.cnxn.threads.size=20",
+        ]
     return "\n".join(lines) + "\n"
+
+
+def render_jaas(secret: str) -> str:
+    """Return the login settings with which servers of an ensemble know each other; ``secret`` is hexadecimal.
+
+    >>> print(render_jaas("c0ffee"), end="")
+    QuorumServer {
+        org.apache.zookeeper.server.auth.DigestLoginModule required
+        user_penstock="c0ffee";
+    };
+    QuorumLearner {
+        org.apache.zookeeper.server.auth.DigestLoginModule required
+        username="penstock"
+        password="c0ffee";
+    };
+    """
+    if not secret or set(secret) - set("0123456789abcdef"):
+        raise SettingError("the secret of ZooKeeper servers must be hexadecimal digits")
+    return (
+        f'{_SERVER_LOGIN} {{\n    {_LOGIN} required\n    user_{_PEER}="{secret}";\n}};\n'
+        f"{_LEARNER_LOGIN} {{\n    {_LOGIN} required\n"
+        f'    username="{_PEER}"\n    password="{secret}";\n}};\n'
+    )
+
+
+def write_server_files(
+    folder: Path, number: int, addresses: Sequence[ServerAddress], secret: str, *, java: Path, jars: Path
+) -> list[str]:
+    """Write what server ``number`` reads when it starts into its folder, and return its command line.
+
+    Only a server with peers gets the secret. Files are readable by their owner alone.
+    """
+    data = folder / "data"
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    write_private(data / "myid", f"{number}\n")
+    write_private(folder / ZOO_CFG, render_zoo_cfg(number, addresses, data))
+    write_private(folder / LOGGING, render_logging(folder / "zookeeper.log"))
+    jaas = None
+    if len(addresses) > 1:
+        jaas = folder / JAAS
+        write_private(jaas, render_jaas(secret))
+    return server_command(java, jars, folder / LOGGING, folder / ZOO_CFG, jaas)
 
 
 def render_logging(log: Path) -> str:
@@ -138,7 +205,9 @@ def render_logging(log: Path) -> str:
     )
 
 
-def server_command(java: Path, jars: Path, logging: Path, settings: Path) -> list[str]:
+def server_command(
+    java: Path, jars: Path, logging: Path, settings: Path, jaas: Path | None = None
+) -> list[str]:
     """Return the command line of a server, without secrets. Raises SettingError when a jar is missing."""
     return [
         str(java),
@@ -156,6 +225,7 @@ def server_command(java: Path, jars: Path, logging: Path, settings: Path) -> lis
         "-Djava.awt.headless=true",
         "-Dzookeeper.admin.enableServer=false",
         f"-Dlog4j2.configurationFile={logging}",
+        *([f"-Djava.security.auth.login.config={jaas}", _DIGEST_ALLOWED] if jaas is not None else []),
         "-cp",
         ":".join(str(_find_jar(jars, name)) for name in _JARS),
         _MAIN,
