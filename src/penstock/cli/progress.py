@@ -59,10 +59,11 @@ class Progress:
         """Print what the run has done."""
         how = "stopped" if asked else "done"
         batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
+        records = "1 record" if report.records_in == 1 else f"{report.records_in:,} records"
         self._shown_at = 0.0
         lines = [
             f"{self._job}: {how} after {batches} in {report.seconds:.1f} s, "
-            f"{report.records_in:,} records in, {report.records_out:,} out, {_aside(report, ', ')}"
+            f"{records} in, {report.records_out:,} out, {_aside(report, ', ')}"
         ]
         width = max(map(len, report.vertices))
         for name, vertex in report.vertices.items():
