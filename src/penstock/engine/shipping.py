@@ -53,7 +53,7 @@ def _blame(blueprint: Blueprint, error: Exception) -> PenstockError:
         try:
             cloudpickle.dumps(vertex)
         except Exception as cause:
-            nothing = "nothing yet: its code cannot be sent to the workers"
+            nothing = "nothing yet"
             return TaskError(blueprint.job, vertex.name, nothing, _reason(vertex.operator, cause))
     return JobFailedError(f"job {blueprint.job!r} cannot be sent to the workers: {cause_of(error)}")
 
