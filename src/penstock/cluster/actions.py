@@ -112,6 +112,14 @@ class KeepRevision:
 
 
 @dataclass(frozen=True)
+class DropNode:
+    """Expect a node no more that has been gone for long."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class DropTombstone:
     """Remove what says that a job was forgotten."""
 
@@ -130,5 +138,6 @@ Action = (
     | Unlocate
     | Forget
     | KeepRevision
+    | DropNode
     | DropTombstone
 )

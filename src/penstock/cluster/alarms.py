@@ -9,7 +9,7 @@ from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.documents import Alarm, Difference, Failures, JobSpec, JobStatus
 from penstock.cluster.members import job_of, title_of
 from penstock.cluster.replicas import is_replicated
-from penstock.cluster.view import Actual, of_today
+from penstock.cluster.view import Actual, needed_nodes, of_today
 
 JOB_FAILED = "job-failed"
 UPDATE_REFUSED = "update-refused"
@@ -19,6 +19,7 @@ DEGRADED = "degraded"
 REPLICA_FAILING = "replica-failing"
 REPLICAS_DIFFER = "replicas-differ"
 UNREADABLE = "unreadable"
+NO_ROOM = "no-room"
 
 
 def alarm_id(kind: str, subject: str) -> str:
@@ -36,9 +37,16 @@ def job_failed(job: str, reason: str, now: float, revision: int, failures: Failu
     return Alarm(alarm_id(JOB_FAILED, job), JOB_FAILED, job, reason, now, evidence)
 
 
-def update_refused(spec: JobSpec, reason: str, now: float) -> Alarm:
+def update_refused(spec: JobSpec, reason: str, now: float, revision: int) -> Alarm:
     """A job went back to the code before."""
-    evidence = {"generation": spec.generation}
+    code = spec.before
+    back_to = [code.bundle, code.entry] if code is not None else []
+    evidence = {
+        "generation": spec.generation,
+        "bundle": spec.bundle,
+        "revision": revision,
+        "back_to": back_to,
+    }
     return Alarm(alarm_id(UPDATE_REFUSED, spec.name), UPDATE_REFUSED, spec.name, reason, now, evidence)
 
 
@@ -100,7 +108,9 @@ def node_alarms(actual: Actual, lost: frozenset[str]) -> list[Action]:
                 alarm_id(UNSUPERVISED, node), UNSUPERVISED, node, reason, since, {"jobs": alive[node]}
             )
         else:
-            reason = f"node {node} is gone; what ran there is placed elsewhere"
+            had_work = node in needed_nodes(actual.assignments)
+            left = "what ran there is placed elsewhere" if had_work else "nothing was assigned to it"
+            reason = f"node {node} is gone; {left}"
             alarm = Alarm(alarm_id(NODE_LOST, node), NODE_LOST, node, reason, since)
         wanted[alarm.id] = alarm
     raised: list[Action] = [Raise(alarm) for id, alarm in wanted.items() if id not in actual.alarms]
@@ -121,8 +131,16 @@ def _ends(alarm: Alarm, actual: Actual) -> bool:
     return alarm.kind == UNSUPERVISED
 
 
+def _is_updated(spec: JobSpec, alarm: Alarm) -> bool:
+    """Whether a job whose update was refused runs other code by now than that which it went back to."""
+    if spec.submitted > alarm.since:
+        return True
+    back_to = alarm.evidence.get("back_to")
+    return bool(back_to) and spec.before is None and back_to != [spec.bundle, spec.entry]
+
+
 def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]:
-    """Take back that a job has failed when it has been submitted anew or is wanted no more."""
+    """Take back what was said of a job that has been submitted anew, updated well, or is wanted no more."""
     found: list[Action] = []
     for id, alarm in sorted(actual.alarms.items()):
         if alarm.subject in actual.unreadable:
@@ -130,6 +148,10 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]
         spec = desired.get(alarm.subject)
         if alarm.kind in (DEGRADED, REPLICA_FAILING) and (spec is None or not is_replicated(spec)):
             found.append(Clear(id, "the job has no replicas any more"))
+        if alarm.kind == UPDATE_REFUSED and (spec is None or _is_updated(spec, alarm)):
+            found.append(
+                Clear(id, "another update has worked out" if spec else "there is no such job any more")
+            )
         if alarm.kind != JOB_FAILED:
             continue
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.

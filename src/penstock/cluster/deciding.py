@@ -100,7 +100,7 @@ class JobDeciding:
         if spec.before is None:
             alarm = job_failed(spec.name, reason, self.now, revision)
         else:
-            alarm = update_refused(spec, reason, self.now)
+            alarm = update_refused(spec, reason, self.now, revision)
         raised: list[Action] = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
         if spec.before is None:
             return [*self._over(spec, assignment, FAILED, f"refused: {reason}"), *raised]
@@ -116,7 +116,8 @@ class JobDeciding:
             before=None,
             after=revision,
         )
-        return [Respec(back, f"the update was refused: {reason}"), *raised]
+        # Told anew each time, and before the job goes back: after that nobody knows of the refusal.
+        return [Raise(alarm), Respec(back, f"the update was refused: {reason}")]
 
     def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:
         gone: list[Action] = [Unassign(spec.name, reason)] if assignment else []

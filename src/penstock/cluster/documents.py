@@ -52,6 +52,14 @@ class NodeInfo:
 
 
 @dataclass(frozen=True)
+class KnownNode:
+    """A node that is expected: its supervisor has registered it, and has not left in order since."""
+
+    name: str
+    since: float
+
+
+@dataclass(frozen=True)
 class WorkerFigures:
     """What a supervisor says of one process that it watches."""
 

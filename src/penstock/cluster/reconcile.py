@@ -30,6 +30,7 @@ from penstock.cluster.members import job_of
 from penstock.cluster.phases import ACTIVE, ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.placing import Placer
 from penstock.cluster.replicas import is_replicated
+from penstock.cluster.room import room_alarms
 from penstock.cluster.unreadable import leave_alone, unreadable_alarms
 from penstock.cluster.view import Actual, Rules
 
@@ -79,5 +80,6 @@ def reconcile(
             actions.append(Unassign(name, "nobody wants this job any more"))
     actions += node_alarms(actual, alone.lost)
     actions += stale_alarms(desired, actual)
+    actions += room_alarms(desired, actual, now, rules)
     actions += unreadable_alarms(actual, now)
     return leave_alone(actions, actual)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.cluster.actions import Action, DropTombstone, Forget, KeepRevision
+from penstock.cluster.actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
+from penstock.cluster.alarms import NODE_LOST
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.members import job_of
 from penstock.cluster.phases import ENDED, OVER
-from penstock.cluster.view import Actual
+from penstock.cluster.view import Actual, needed_nodes
 
 _DAY = 86400.0
 _AT_ONCE = 100
@@ -56,7 +57,7 @@ def outdated(
     kept: list[Action] = []
     if largest > actual.revisions:
         kept.append(KeepRevision(largest, "a job that is submitted later begins after it"))
-    return [*kept, *actions, *_old_tombstones(actual, now, rules)]
+    return [*kept, *actions, *_old_tombstones(actual, now, rules), *_old_nodes(actual, now, rules)]
 
 
 def is_idle(job: str, actual: Actual) -> bool:
@@ -82,6 +83,22 @@ def _orphans(desired: Mapping[str, JobSpec], actual: Actual) -> list[str]:
     """Return the jobs that are gone, and of which a worker has left something since."""
     left = {job_of(name) for name in (*actual.results, *actual.failures, *actual.statuses)}
     return sorted(job for job in left - desired.keys() if is_idle(job, actual) and job not in actual.kept)
+
+
+def _old_nodes(actual: Actual, now: float, rules: Retention) -> list[Action]:
+    """Return the nodes that have been gone for so long that nobody expects them any more."""
+    actions: list[Action] = []
+    present = {*actual.nodes, *actual.unreadable_nodes, *needed_nodes(actual.assignments)}
+    for id, alarm in sorted(actual.alarms.items()):
+        node = alarm.subject
+        if alarm.kind != NODE_LOST or node in present:
+            continue
+        if now - alarm.since >= rules.seconds:
+            reason = f"it has been gone for {(now - alarm.since) / _DAY:.1f} days"
+            if node in actual.known:
+                actions.append(DropNode(node, reason))
+            actions.append(Clear(id, reason))
+    return actions
 
 
 def _old_tombstones(actual: Actual, now: float, rules: Retention) -> list[Action]:

@@ -12,6 +12,7 @@ from penstock.cluster.documents import (
     JobSpec,
     JobStatus,
     Kept,
+    KnownNode,
     Location,
     NodeInfo,
     NodeReport,
@@ -40,8 +41,12 @@ class Actual:
     """By job, those that were forgotten lately."""
     revisions: int = 0
     """The largest revision of all jobs that were forgotten."""
+    known: Mapping[str, KnownNode] = field(default_factory=dict)
+    """Nodes whose supervisors have not left in order."""
     absent_since: Mapping[str, float] = field(default_factory=dict)
-    """For nodes that something is assigned to and that are not there: since when they are missed."""
+    """For nodes that are known, or needed, and that are not there: since when they are missed."""
+    lacking_since: Mapping[str, float] = field(default_factory=dict)
+    """For jobs that lack a node for something: since when they do."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Jobs of which some document cannot be read, and why: nothing is decided about them."""
     unreadable_nodes: Mapping[str, str] = field(default_factory=dict)
@@ -62,6 +67,8 @@ class Rules:
     """A worker that has died this often without running well in between is not started any more."""
     well_after: float = 60.0
     """Seconds after which a replica that had died often, and is up again, is taken to run well."""
+    room_grace: float = 300.0
+    """Seconds that a job may lack a node before people are told."""
     unsafe_grace: float = 5.0
     """Seconds that a job may be less safe than it was before people are told."""
 

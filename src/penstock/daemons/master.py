@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.cluster.actions import (
     Action,
     Assign,
     Clear,
+    DropNode,
     DropTombstone,
     Forget,
     KeepRevision,
@@ -28,6 +29,7 @@ from penstock.cluster.members import job_of
 from penstock.cluster.placing import Placer
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.retention import Retention, outdated
+from penstock.cluster.room import lacking_since
 from penstock.cluster.view import Actual, Rules, missed, needed_nodes
 from penstock.coord import paths
 from penstock.coord.leadership import Leadership
@@ -92,6 +94,8 @@ class Master:
         self._mirror = Mirror(store, MASTER_ROOTS, self.wake)
         self.documents = Documents(self._mirror)
         self._absent: dict[str, float] = {}
+        self._lacking: dict[str, float] = {}
+        """Since when jobs lack a node for something, as far as this leader has seen."""
         self._occasion: tuple[object, ...] = ()
         self._locate_at = 0.0
         self._led = 0
@@ -194,6 +198,8 @@ class Master:
     def _decide(self, epoch: Epoch, now: float) -> None:
         actual = self.documents.actual(lambda seen: self._missed(seen, now))
         desired = self.documents.jobs()
+        self._lacking = lacking_since(self._lacking, desired, actual, now)
+        actual = replace(actual, lacking_since=self._lacking)
         actions = reconcile(
             desired, actual, now, epoch=epoch.number, placer=self.placer, rules=self.settings.rules
         )
@@ -260,7 +266,8 @@ class Master:
 
     def _missed(self, seen: Actual, now: float) -> dict[str, float]:
         there = {*seen.nodes, *seen.unreadable_nodes}
-        self._absent = missed(self._absent, there, needed_nodes(seen.assignments), now)
+        expected = {*needed_nodes(seen.assignments), *seen.known}
+        self._absent = missed(self._absent, there, expected, now)
         return self._absent
 
     def _operations(self, action: Action, now: float) -> list[Operation]:
@@ -286,6 +293,8 @@ class Master:
                 return forget_operations(self.documents, job, data=False, now=now)
             case KeepRevision(largest):
                 return keep_revision(self.documents, largest)
+            case DropNode(node):
+                return self._remove(f"{paths.KNOWN}/{node}")
             case DropTombstone(job):
                 return self._remove(f"{paths.TOMBSTONES}/{job}")
 

@@ -18,6 +18,7 @@ from penstock.cluster.documents import (
     JobSpec,
     JobStatus,
     Kept,
+    KnownNode,
     Location,
     MasterInfo,
     NodeInfo,
@@ -53,6 +54,7 @@ MASTER_ROOTS = (
     paths.KEPT,
     paths.TOMBSTONES,
     paths.REVISIONS,
+    paths.KNOWN,
 )
 
 _ABOUT_JOBS = (
@@ -177,6 +179,7 @@ class Documents:
             kept=self.all(Kept, paths.KEPT),
             tombstones=self.all(Tombstone, paths.TOMBSTONES),
             revisions=self.revisions(),
+            known=self.all(KnownNode, paths.KNOWN),
         )
         seen = replace(
             seen,

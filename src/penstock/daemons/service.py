@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock import __version__
-from penstock.cluster.alarms import JOB_FAILED, alarm_id
+from penstock.cluster.alarms import JOB_FAILED, NODE_LOST, alarm_id
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import (
     Alarm,
@@ -498,7 +498,11 @@ class ClusterService:
         if found.kind == JOB_FAILED and job in self._documents.jobs() and self._status(job).phase == FAILED:
             self.resubmit(job, fresh=False)
             return
-        self._write([Delete(f"{paths.ALARMS}/{alarm}")])
+        operations: list[Operation] = [Delete(f"{paths.ALARMS}/{alarm}")]
+        expected = f"{paths.KNOWN}/{found.subject}"
+        if found.kind == NODE_LOST and self._documents.version(expected) is not None:
+            operations.append(Delete(expected))  # It would be missed again at once.
+        self._write(operations)
 
     def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:
         spec = self._spec(name)

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.cluster.codec import DocumentError, decode, encode
-from penstock.cluster.documents import Assignment, Failures, NodeInfo, NodeReport, Result, WorkerFigures
+from penstock.cluster.documents import (
+    Assignment,
+    Failures,
+    KnownNode,
+    NodeInfo,
+    NodeReport,
+    Result,
+    WorkerFigures,
+)
 from penstock.cluster.members import job_of
 from penstock.cluster.supervising import (
     AskToEnd,
@@ -154,12 +162,16 @@ class Supervisor:
         _log.info("supervisor has stopped")
 
     def leave(self) -> None:
-        """Take the node's registration back, if it is that of this session."""
-        for path in (f"{paths.NODES}/{self.info.name}", f"{paths.REPORTS}/{self.info.name}"):
+        """Take the node's registration back, if it is that of this session, and have nobody expect it."""
+        name = self.info.name
+        for path in (f"{paths.NODES}/{name}", f"{paths.REPORTS}/{name}"):
             with suppress(StoreError):
                 known = self._store.get(path)
-                if known is not None and known.owner == self._store.session_id:
-                    self._store.delete(path, version=known.version)
+                if known is None or known.owner != self._store.session_id:
+                    continue
+                with suppress(MissingError):  # Before the registration goes: nobody is to miss the node.
+                    self._store.delete(f"{paths.KNOWN}/{name}")
+                self._store.delete(path, version=known.version)
 
     def step(self, now: float) -> None:
         """Do what is to be done now. Raises DisconnectedError after what can be done without the store.
@@ -299,6 +311,8 @@ class Supervisor:
                 return False
             with suppress(MissingError):
                 self._store.delete(path, version=known.version)
+        with suppress(ExistsError):
+            self._store.create(f"{paths.KNOWN}/{self.info.name}", encode(KnownNode(self.info.name, now)))
         try:
             if known is None or known.owner != session:
                 self._store.create(path, encode(self.info), ephemeral=True)

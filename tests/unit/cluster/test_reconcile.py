@@ -393,3 +393,42 @@ def test_other_parameters_are_a_new_worker_and_a_refusal_goes_back_to_those_befo
         if isinstance(one, Assign)
     ]
     assert assign.assignment.params == {"since": "2027"}, "the number of the generation is given out again"
+
+
+def test_a_second_refused_update_is_told_again_and_a_good_one_takes_it_back() -> None:
+    old = Code("0" * 64, "job.py", {}, 1)
+    bad = _spec(generation=2, before=old)
+
+    def refused(revision: int, **alarms: Alarm) -> Alarm:
+        result = Result("job", revision, "refused", f"reason {revision}", NOW)
+        actual = _actual(
+            assignments={"job": _assignment(bad, revision=revision)},
+            results={"job": result},
+            alarms={alarm.id: alarm for alarm in alarms.values()},
+        )
+        actions = _decide(bad, actual)
+        told = _only(Raise, actions)
+        assert actions.index(told) < actions.index(_only(Respec, actions)), "told before it is forgotten"
+        return told.alarm
+
+    first = refused(2)
+    second = refused(4, first=first)
+    assert (second.id, second.reason, second.evidence["revision"]) == (first.id, "reason 4", 4)
+
+    def cleared(spec: JobSpec | None) -> bool:
+        actions = _decide(spec, _actual(alarms={second.id: second}))
+        return any(isinstance(action, Clear) and action.id == second.id for action in actions)
+
+    back = _spec(bundle=old.bundle)
+    assert not cleared(back), "it runs the code before"
+    assert not cleared(_spec(bundle="c" * 64, before=old)), "nobody knows yet whether it will run"
+    assert cleared(_spec(bundle="c" * 64))
+    assert cleared(replace(back, submitted=NOW + 1))
+    assert cleared(None)
+
+
+def test_a_lost_node_without_work_is_told_of() -> None:
+    idle = _actual(nodes={"n1": NODES["n1"]}, absent_since={"n2": NOW - 3})
+    assert _decide(_spec(), idle) == []
+    told = _only(Raise, _decide(_spec(), replace(idle, absent_since={"n2": NOW - 4}))).alarm
+    assert (told.id, told.reason) == ("node-lost.n2", "node n2 is gone; nothing was assigned to it")

@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.actions import Action, DropTombstone, Forget
-from penstock.cluster.documents import Assignment, Failures, JobSpec, JobStatus, Result, Tombstone, WorkerInfo
+from penstock.cluster.actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
+from penstock.cluster.documents import (
+    Alarm,
+    Assignment,
+    Failures,
+    JobSpec,
+    JobStatus,
+    KnownNode,
+    NodeInfo,
+    Result,
+    Tombstone,
+    WorkerInfo,
+)
 from penstock.cluster.retention import Retention, outdated
 from penstock.cluster.view import Actual
 
@@ -56,7 +67,7 @@ def test_nothing_is_forgotten_of_what_is_assigned_runs_cannot_be_read_or_is_with
 
 
 def test_what_a_worker_has_left_of_a_job_that_is_gone_is_removed() -> None:
-    left = {"results": {"a~1": Result("a~1", 4, "stopped", "", NOW)}}
+    left: dict[str, Any] = {"results": {"a~1": Result("a~1", 4, "stopped", "", NOW)}}
     assert _forgotten(_decide({}, **left)) == ["a"]
     failures = {"a": Failures("a", 4, 1, "", "n1", NOW)}
     assert _forgotten(_decide({"a": ("RUNNING", 1.0)}, failures=failures, **left)) == []
@@ -74,3 +85,21 @@ def test_tombstones_go_after_the_same_time() -> None:
 def test_only_some_are_forgotten_at_once() -> None:
     jobs = {f"job{number:04}": ("ENDED", 8.0) for number in range(250)}
     assert len(_forgotten(_decide(jobs))) == 100
+
+
+def test_the_largest_revision_is_noted_before_jobs_are_forgotten() -> None:
+    jobs = {"old": ("ENDED", 8.0)}
+    noted = KeepRevision(3, "a job that is submitted later begins after it")
+    assert _decide(jobs)[0] == noted
+    assert noted not in _decide(jobs, revisions=3)
+
+
+def test_a_node_that_is_gone_for_good_is_expected_no_more_after_a_while() -> None:
+    lost = {"node-lost.n1": Alarm("node-lost.n1", "node-lost", "n1", "it is gone", NOW - 7 * DAY)}
+    known = {"n1": KnownNode("n1", 1.0)}
+    reason = "it has been gone for 7.0 days"
+    assert _decide({}, alarms=lost, known=known) == [DropNode("n1", reason), Clear("node-lost.n1", reason)]
+    assert _decide({}, Retention(seconds=8 * DAY), alarms=lost, known=known) == []
+    assert _decide({}, alarms=lost, known=known, nodes={"n1": NodeInfo("n1", "", 1, 1)}) == []
+    needs = {"job": Assignment("job", 1, 1, 1, "", "", "n1", 1, 1)}
+    assert _decide({"job": ("RUNNING", 1.0)}, alarms=lost, known=known, assignments=needs) == []

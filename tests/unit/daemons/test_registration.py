@@ -6,15 +6,18 @@ import threading
 from dataclasses import replace
 
 import pytest
+from without_code import AnyBundle, NoLogs
 
 from penstock.cli.daemon import daemon_errors
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import Assignment, NodeInfo
+from penstock.cluster.documents import Assignment, MasterInfo, NodeInfo
 from penstock.cluster.supervising import Instance, Start
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons.keeper import REFUSED
 from penstock.daemons.machine import Sample
+from penstock.daemons.master import Master
+from penstock.daemons.service import ClusterService
 from penstock.daemons.supervisor import NameTakenError, Supervisor
 
 NODE = NodeInfo("n1", "10.0.0.1", 4, 8 << 30, url="http://10.0.0.1:7720", pid=7)
@@ -152,3 +155,35 @@ def test_a_registration_whose_answer_was_lost_is_ones_own(ensemble: MemoryEnsemb
         node.supervisor.step(0.0)
     node.supervisor.step(1.0)
     assert node.machine.started == ["job"]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_node_without_work_is_missed_unless_its_supervisor_has_left_in_order(in_order: bool) -> None:
+    ensemble = MemoryEnsemble()
+    master = Master(MemoryStore(ensemble), MasterInfo("m1", "", 1, 0.0, ""))
+    service = ClusterService(master, AnyBundle(), NoLogs())
+    node = _Node(ensemble, NODE)
+    node.supervisor.step(0.0)
+    for moment in (1.0, 2.0):
+        master.step(moment)
+    if in_order:
+        node.supervisor.leave()
+    session = node.store.session_id
+    node.store.crash()
+    ensemble.expire(session)
+
+    def alarms() -> list[str]:
+        return [alarm["id"] for alarm in service.alarms()]
+
+    for moment in (10.0, 15.0, 16.0):
+        master.step(moment)
+    assert alarms() == ([] if in_order else ["node-lost.n1"])
+    if not in_order:
+        service.clear("node-lost.n1")
+        for moment in (20.0, 25.0, 30.0):
+            master.step(moment)
+        assert alarms() == [], "who clears it does not expect the node any more"
+        again = _Node(ensemble, NODE)
+        again.supervisor.step(40.0)
+        master.step(41.0)
+        assert [found["name"] for found in service.nodes()] == ["n1"]
