@@ -267,6 +267,24 @@ class Assignment:
     """Why what the job's own strategy said was not used; empty if it was."""
     reason: str = ""
     since: float = 0.0
+    asked: str = ""
+    """A digest of what was asked for when it was made: see :func:`penstock.cluster.pacing.request_digest`."""
+    executors_asked: int = -1
+    """How many executors were asked for; -1 in a document of an earlier version."""
+    repeats: int = 0
+    """How many times in a row it was made anew though nothing else was asked for,"""
+    changed: float = 0.0
+    """and when its revision or its executors last changed."""
+
+    @property
+    def over_nodes(self) -> bool:
+        """Whether the driver was started for executors, be there a node for them or not.
+
+        >>> made = Assignment("count", 1, 1, 1, "", "", "n1", 1, 1, executors_asked=2)
+        >>> made.over_nodes
+        True
+        """
+        return self.executors_asked > 0 if self.executors_asked >= 0 else bool(self.executors)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec
@@ -34,6 +34,14 @@ class Request:
     apart: frozenset[str] = frozenset()
     """Nodes that nothing of it may go to, because of other replicas of the job. A placer fills it in."""
 
+    @property
+    def staying(self) -> Request:
+        """What is asked for if the driver stays where it is: its executors, if it was started for some."""
+        assert self.before is not None, "what is assigned nowhere cannot stay"
+        if bool(self.spec.resources.executors) != self.before.over_nodes:
+            return replace(self, driver=False, slots=self.before.executors, missing=())
+        return replace(self, driver=False)
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -44,7 +52,9 @@ class Placed:
     executors: Mapping[int, str] = field(default_factory=dict)
     """By number, those of the missing for which there is a node."""
     told: str = ""
-    """Why no node can take the driver."""
+    """Why no node can take the driver, or none of the executors without which it does not run."""
+    executors_told: str = ""
+    """Why no node can take an executor."""
     strategy: str = ""
     refused: str = ""
     """Why what the job's strategy said was not used."""

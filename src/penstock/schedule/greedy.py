@@ -26,6 +26,11 @@ def hardest_first(index: Index, tasks: Iterable[int]) -> list[int]:
     return sorted(tasks, key=lambda task: (len(index.eligible[task].nodes), -index.size[task], task))
 
 
+def most_important_first(index: Index, tasks: Iterable[int]) -> list[int]:
+    """Sort tasks by the rank of their jobs, and the tasks of a job as :func:`hardest_first` does."""
+    return sorted(hardest_first(index, tasks), key=lambda task: index.priority[task])
+
+
 class Queues:
     """The nodes of each kind of task, emptiest first.
 

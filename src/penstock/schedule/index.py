@@ -38,6 +38,7 @@ class Index:
         self.cpu = [float(task.cpu) for task in self.tasks]
         self.bytes = [float(task.memory) for task in self.tasks]
         self.apart = [task.apart for task in self.tasks]
+        self.priority = [task.rank for task in self.tasks]
         at = self.node_at
         self.current = [NOWHERE if t.current is None else at.get(t.current, NOWHERE) for t in self.tasks]
         self.running = max(sum(1 for place in self.current if place != NOWHERE), 1)

@@ -8,8 +8,10 @@ from itertools import pairwise
 from math import inf
 
 from penstock.cluster.documents import Assignment, JobSpec
+from penstock.cluster.members import job_of
 from penstock.cluster.placing import Placed, Request
 from penstock.cluster.view import Actual
+from penstock.graph.qos import QoS, read_qos
 from penstock.schedule.constraints import Usage, obstacle
 from penstock.schedule.custom import NotYetError, is_custom
 from penstock.schedule.deciding import Placement, decide
@@ -35,24 +37,53 @@ class JobPlacer:
     """A :class:`penstock.cluster.placing.Placer` that asks strategies.
 
     What is not asked for stays where it is, whatever it takes there. Jobs with the same strategy are decided
-    about together; those with strategies of the users come last. Replicas of a job take turns.
+    about together; those with strategies of the users come last. Replicas of a job take turns. Where there
+    is not room for all, jobs of a higher priority come first, then those that were submitted earlier.
     """
 
     choose: ChooseStrategy = always_balanced
 
     def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
-        """Answer all requests. What was on nodes that are gone is asked for, or takes no room."""
+        """Answer all requests. What was on nodes that are gone is asked for, or takes no room.
+
+        What finds no node and runs elsewhere stays there. Its room is not for others, so these are decided
+        about again. Each time at least one request has become one for less.
+        """
+        ranks = ranks_of(request.spec for request in requests)
+        asked = {request.spec.name: request for request in requests}
+        failed: dict[str, Placed] = {}
+        while True:
+            answers = self._answered(list(asked.values()), actual, ranks)
+            again = False
+            for name, request in sorted(asked.items()):
+                answer = answers.get(name, Placed())
+                less = what_remains(request, answer, actual)
+                if less is request:
+                    continue
+                again = True
+                if request.driver and (less is None or not less.driver):
+                    failed[name] = replace(answer, node=None, told=_why_not(request, answer))
+                if less is None:
+                    del asked[name]
+                else:
+                    asked[name] = less
+            if not again:
+                return {**answers, **{name: _failed(failed[name], answers.get(name)) for name in failed}}
+
+    def _answered(
+        self, requests: Sequence[Request], actual: Actual, ranks: Mapping[str, int]
+    ) -> Mapping[str, Placed]:
         snapshot = standing_snapshot(requests, actual)
         answers: dict[str, Placed] = {}
         for asked in rounds(requests):
             kept = [kept_apart(request, requests, snapshot) for request in asked]
-            snapshot, placed = self._decided(kept, snapshot)
+            snapshot, placed = self._decided(kept, snapshot, ranks)
             for name, answer in placed.items():
                 answers[name] = _together(answers.get(name), answer)
         return answers
 
     def _decided(
-        self, requests: Sequence[Request], snapshot: Snapshot
+        self, requests: Sequence[Request], snapshot: Snapshot, ranks: Mapping[str, int]
     ) -> tuple[Snapshot, Mapping[str, Placed]]:
         """Answer requests in which no two are of replicas of one job."""
         groups: dict[tuple[bool, str, str], tuple[Strategy, list[Request]]] = {}
@@ -65,14 +96,72 @@ class JobPlacer:
         answers: dict[str, Placed] = {}
         for key in sorted(groups):
             strategy, group = groups[key]
-            snapshot, placed = _placed(key[1], strategy, group, snapshot)
+            snapshot, placed = _placed(key[1], strategy, group, snapshot, ranks)
             answers |= placed
         return snapshot, answers
 
 
 def _together(driver: Placed | None, executors: Placed) -> Placed:
     """Return the answer to the two halves of a request."""
-    return executors if driver is None else replace(driver, executors=executors.executors)
+    if driver is None:
+        return executors
+    return replace(driver, executors=executors.executors, executors_told=executors.executors_told)
+
+
+def _why_not(request: Request, answer: Placed) -> str:
+    """Say why a driver is not placed, or not without its executors."""
+    if answer.executors and request.before is None:
+        return f"there is no room for its driver beside its executors: {answer.told}"
+    return answer.told or answer.executors_told
+
+
+def _failed(first: Placed, last: Placed | None) -> Placed:
+    """Return the answer to a request whose driver found no node: why, and what its executors have got."""
+    return replace(first, executors=last.executors if last is not None and not last.waits else {})
+
+
+def ranks_of(specs: Iterable[JobSpec]) -> dict[str, int]:
+    """Return who comes first where there is not room for all: by priority, then by age, then by name.
+
+    >>> jobs = [JobSpec("a", "", "", submitted=2.0), JobSpec("b", "", "", submitted=1.0)]
+    >>> urgent = JobSpec("c", "", "", structure={"qos": {"priority": 9}}, submitted=3.0)
+    >>> ranks_of([*jobs, urgent])
+    {'c': 0, 'b': 1, 'a': 2}
+    """
+    keys = {job_of(spec.name): (-_priority(spec), spec.submitted, job_of(spec.name)) for spec in specs}
+    return {job: rank for rank, job in enumerate(sorted(keys, key=lambda job: keys[job]))}
+
+
+def _priority(spec: JobSpec) -> int:
+    qos = read_qos(spec.structure.get("qos"))
+    return qos.priority if isinstance(qos, QoS) else QoS.priority
+
+
+def what_remains(request: Request, answer: Placed, actual: Actual) -> Request | None:
+    """Return what is still asked for after an answer, given that what found no node stays where it is.
+
+    That is the request itself if nothing follows from the answer; None if nothing is left of it.
+    """
+    before = request.before
+    if request.driver and answer.node is None:
+        if before is None:
+            return None if answer.executors else request  # Without a driver they would run for nobody.
+        left = request.staying
+        return replace(left, slots=before.executors, missing=()) if answer.waits else left
+    there = {slot.ordinal: slot for slot in before.executors} if before is not None else {}
+    stay = tuple(
+        there[ordinal]
+        for ordinal in request.missing
+        if ordinal in there and ordinal not in answer.executors and there[ordinal].node in actual.nodes
+    )
+    if stay:
+        missing = tuple(
+            ordinal for ordinal in request.missing if ordinal not in {one.ordinal for one in stay}
+        )
+        return replace(request, slots=(*request.slots, *stay), missing=missing)
+    if request.driver and request.missing and not request.slots and not answer.executors:
+        return request.staying if before is not None else None
+    return request
 
 
 def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
@@ -121,12 +210,20 @@ def _no_smaller_than(node: Node, used: Usage) -> Node:
 
 
 def _placed(
-    name: str, strategy: Strategy, requests: Sequence[Request], snapshot: Snapshot
+    name: str,
+    strategy: Strategy,
+    requests: Sequence[Request],
+    snapshot: Snapshot,
+    ranks: Mapping[str, int],
 ) -> tuple[Snapshot, dict[str, Placed]]:
     """Decide about the requests of one strategy; return also the cluster as it will be."""
     for request in requests:
         snapshot = _with_driver_that_stays(request, snapshot)
-    tasks = [task for request in requests for task in wanted_tasks(request, snapshot)]
+    tasks = [
+        replace(task, rank=ranks[job_of(request.spec.name)])
+        for request in requests
+        for task in wanted_tasks(request, snapshot)
+    ]
     snapshot = replace(snapshot, tasks=(*snapshot.tasks, *tasks))
     jobs = {request.spec.name for request in requests}
     snapshot = replace(snapshot, traffic=(*snapshot.traffic, *assumed_traffic(snapshot.tasks, jobs)))
@@ -195,7 +292,9 @@ def _without_preferences(
     if not disappointed:
         return decided, snapshot
     tasks = tuple(
-        _driver(replace(disappointed[task.id], prefer=""), snapshot) if task.id in disappointed else task
+        replace(_driver(replace(disappointed[task.id], prefer=""), snapshot), rank=task.rank)
+        if task.id in disappointed
+        else task
         for task in snapshot.placed(decided.matrix.places).tasks
     )
     relaxed = replace(snapshot, tasks=tasks)
@@ -231,6 +330,16 @@ def _answer(request: Request, decided: Placement) -> Placed:
         for ordinal in request.missing
         if (task := task_id(spec.name, f"{EXECUTOR}-{ordinal}")) in places
     }
+    lacking = [
+        decided.unplaced[task]
+        for ordinal in request.missing
+        if (task := task_id(spec.name, f"{EXECUTOR}-{ordinal}")) in decided.unplaced
+    ]
     return Placed(
-        places.get(driver), executors, decided.unplaced.get(driver, ""), decided.strategy, decided.refused
+        places.get(driver),
+        executors,
+        decided.unplaced.get(driver, ""),
+        f"none of its executors has a node: {lacking[0]}" if lacking else "",
+        decided.strategy,
+        decided.refused,
     )

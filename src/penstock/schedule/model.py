@@ -51,6 +51,8 @@ class Task:
     """Nodes that it must not run on: another replica of its job is there, or near."""
     current: str | None = None
     """The node that it runs on now."""
+    rank: int = 0
+    """Where there is not room for all, those with the smallest come first."""
 
 
 @dataclass(frozen=True)

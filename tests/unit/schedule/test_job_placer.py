@@ -202,3 +202,73 @@ def test_no_node_is_given_more_than_it_has_and_nobody_is_turned_away_without_a_r
     for name in names:
         assert used[name] <= max(cores[name], before[name])
     assert found == _place(actual, *reversed(requests))
+
+
+def test_a_job_that_cannot_be_placed_anew_keeps_its_room() -> None:
+    """It runs on where it is: another job must not be given its place."""
+    full = {"full": _assignment("full", "n2", 2), "job": _assignment("job", "n1", 2)}
+    actual = Actual(nodes=_nodes(n1=2, n2=2), assignments=full)
+    moved = Request(_spec(cores=2), full["job"], only="n2", stay="n1")
+    found = _place(actual, moved, Request(_spec("new", 2)))
+    assert found["job"].node is None
+    assert "0 of 2 free (n2)" in found["job"].told
+    assert found["new"].node is None
+
+
+def test_two_jobs_on_full_nodes_can_change_places() -> None:
+    standing = {"a": _assignment("a", "n1", 2), "b": _assignment("b", "n2", 2)}
+    actual = Actual(nodes=_nodes(n1=2, n2=2), assignments=standing)
+    requests = [
+        Request(_spec("a", 2), standing["a"], only="n2", stay="n1"),
+        Request(_spec("b", 2), standing["b"], only="n1", stay="n2"),
+    ]
+    found = _place(actual, *requests)
+    assert (found["a"].node, found["b"].node) == ("n2", "n1")
+
+
+def test_a_driver_is_not_placed_if_none_of_its_executors_is() -> None:
+    asked = Resources(cores=1, memory=GIB, executors=1, executor_cores=2)
+    small = Actual(nodes=_nodes(n1=1))
+    found = _place(small, Request(_spec(resources=asked), missing=(1,)))["job"]
+    assert (found.node, dict(found.executors)) == (None, {})
+    assert "none of its executors has a node: no node can take it: 2 cores asked for" in found.told
+    found = _place(Actual(nodes=_nodes(n1=2)), Request(_spec(resources=asked), missing=(1,)))["job"]
+    assert (found.node, dict(found.executors)) == (None, {})
+    assert "there is no room for its driver beside its executors" in found.told
+    both = _place(
+        Actual(nodes=_nodes(n1=2)), Request(_spec(resources=asked), missing=(1,)), Request(_spec("z", 2))
+    )
+    assert both["z"].node == "n1", "what it cannot use is free for others"
+
+
+def test_an_executor_that_cannot_be_placed_anew_keeps_its_room() -> None:
+    before = _assignment("job", "n1", executors=(ExecutorSlot(1, "n2", 1, GIB),))
+    asked = Resources(cores=1, memory=GIB, executors=1, executor_cores=4)
+    actual = Actual(nodes=_nodes(n1=1, n2=1), assignments={"job": before})
+    larger = Request(_spec(resources=asked), before, driver=False, missing=(1,))
+    found = _place(actual, larger, Request(_spec("new")))
+    assert dict(found["job"].executors) == {}
+    assert found["new"].node is None
+
+
+def test_where_there_is_not_room_for_all_priority_counts_and_then_age() -> None:
+    urgent = _spec("z", structure={"qos": {"priority": 9}}, submitted=3.0)
+    old, new = _spec("y", submitted=1.0), _spec("a", submitted=2.0)
+    requests = [Request(spec) for spec in (new, old, urgent)]
+    found = _place(Actual(nodes=_nodes(n1=1)), *requests)
+    assert [name for name, placed in found.items() if placed.node] == ["z"]
+    found = _place(Actual(nodes=_nodes(n1=1, n2=1)), *requests)
+    assert sorted(name for name, placed in found.items() if placed.node) == ["y", "z"]
+    broken = _spec("b", structure={"qos": {"priority": "high"}}, submitted=0.5)
+    found = _place(Actual(nodes=_nodes(n1=1)), *requests[:2], Request(broken))
+    assert [name for name, placed in found.items() if placed.node] == ["b"], "it counts as ordinary"
+
+
+def test_priority_counts_more_than_how_hard_a_job_is_to_place() -> None:
+    large = _spec("large", 2)
+    urgent = [_spec(f"small{number}", structure={"qos": {"priority": 8}}) for number in range(2)]
+    found = _place(Actual(nodes=_nodes(n1=2)), *map(Request, [large, *urgent]))
+    assert sorted(name for name, placed in found.items() if placed.node) == ["small0", "small1"]
+    larger = replace(large, structure={"qos": {"priority": 9}})
+    found = _place(Actual(nodes=_nodes(n1=2)), *map(Request, [*urgent, larger]))
+    assert [name for name, placed in found.items() if placed.node] == ["large"]

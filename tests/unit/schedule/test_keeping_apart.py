@@ -146,7 +146,10 @@ def test_replicas_never_share_a_node(
     spec = _spec(k=k, executors=executors, agreed=True)
     placer = JobPlacer(lambda _: (strategy, named(strategy)))
     found = placer.place(_all(spec), Actual(nodes=nodes))
-    assert sum(placed.node is not None for placed in found.values()) == min(k + 1, len(nodes))
+    if executors:
+        assert all(placed.executors for placed in found.values() if placed.node is not None)
+    else:
+        assert sum(placed.node is not None for placed in found.values()) == min(k + 1, len(nodes))
     standing = {
         name: _assignment(name, placed.node, *placed.executors.values())
         for name, placed in found.items()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from penstock.schedule.cost import DEFAULT, Weights
-from penstock.schedule.greedy import fill, hardest_first
+from penstock.schedule.greedy import fill, hardest_first, most_important_first
 from penstock.schedule.improving import improve, is_small
 from penstock.schedule.index import NOWHERE, Index
 from penstock.schedule.making_room import make_room
@@ -41,11 +42,26 @@ class Balanced:
             if len(unpacked) < len(left):
                 state, left = packed, unpacked
             left = make_room(state, left, movable)
+        if left and len({index.priority[task] for task in movable}) > 1:
+            state, left = self._by_rank(index, demands, state, left)
         state.settle()
         improve(state, movable, self.tries)
         if left:  # What was improved may have made room.
-            fill(state, hardest_first(index, [task for task in movable if state.place[task] == NOWHERE]))
+            over = [task for task in movable if state.place[task] == NOWHERE]
+            fill(state, most_important_first(index, over))
         return state.matrix()
+
+    def _by_rank(
+        self, index: Index, demands: tuple[Task, ...], state: State, left: list[int]
+    ) -> tuple[State, list[int]]:
+        """Place tasks in the order of their ranks, if that leaves over only less important ones."""
+        movable, other = begin(index, demands, self.weights)
+        over = pack(other, most_important_first(index, movable))
+        over = make_room(other, over, movable)
+        ranks, other_ranks = (
+            [*sorted(float(index.priority[task]) for task in tasks), inf] for tasks in (left, over)
+        )
+        return (other, over) if other_ranks > ranks else (state, left)
 
     def _whole(
         self, index: Index, demands: tuple[Task, ...], state: State, left: list[int]
