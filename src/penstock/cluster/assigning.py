@@ -39,7 +39,7 @@ def difference(spec: JobSpec, assignment: Assignment) -> str | None:
         return "a new worker was asked for"
     if (resources.cores, resources.memory) != (assignment.cores, assignment.memory):
         return f"it asks for {resources.cores} cores and {resources.memory >> 20} MiB now"
-    if bool(resources.executors) != bool(assignment.executors):
+    if bool(resources.executors) != assignment.over_nodes:
         return "it has executors now" if resources.executors else "it has no executors any more"
     if spec.spark_master != assignment.spark_master or dict(spec.conf) != dict(assignment.conf):
         return "its Spark settings have changed"
@@ -67,7 +67,7 @@ def assignment_of(
 ) -> Assignment:
     """Return the assignment for a new worker of a job whose driver has a node.
 
-    Executors that fit nowhere are left out; they follow when there is room.
+    Executors that fit nowhere are left out, as long as there is one; they follow when there is room.
     """
     assert placed.node is not None, "a driver without a node cannot be assigned"
     spec = request.spec
@@ -98,6 +98,8 @@ def assignment_of(
         refused=placed.refused,
         reason=reason,
         since=now,
+        executors_asked=spec.resources.executors,
+        changed=now,
     )
     return replace(made, executors=slots_of(request, placed))
 

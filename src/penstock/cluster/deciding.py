@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
 from penstock.cluster.alarms import job_failed, update_refused
@@ -17,6 +18,7 @@ from penstock.cluster.assigning import (
 )
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Membership, Restore, WorkerInfo
 from penstock.cluster.homes import home_of, is_elsewhere, works_on
+from penstock.cluster.pacing import held_until, repeats_of, request_digest
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.placing import Placed, Request
 from penstock.cluster.view import Actual, Rules, newest, of_today
@@ -49,6 +51,8 @@ class JobDeciding:
         self.lost = frozenset(
             name for name, since in actual.absent_since.items() if now - since >= rules.node_grace
         )
+        self.held: dict[str, str] = {}
+        """By job or replica, why it would be assigned anew if that had not happened too often lately."""
 
     def job(self, spec: JobSpec) -> Sequence[Intent]:
         """Return what to do about one job."""
@@ -155,6 +159,9 @@ class JobDeciding:
         elsewhere = self._try_elsewhere(spec, assignment)
         if elsewhere:
             return elsewhere
+        moved = self._moved(spec, assignment)
+        if moved:
+            return self._place(spec, assignment, moved, only=spec.driver)
         staying, missing = executors(spec, assignment.executors, self._left_by_executors(spec))
         request = Request(spec, assignment, driver=False, slots=staying, missing=missing)
         if missing:
@@ -169,18 +176,28 @@ class JobDeciding:
         return "it runs again" if self._revision(spec) else "it was submitted"
 
     def _changed(self, spec: JobSpec, assignment: Assignment) -> str | None:
-        """Say why a job needs a new worker; None when it does not."""
-        return difference(spec, assignment) or self._moved(spec, assignment) or self._away(spec, assignment)
+        """Say why a job needs a new worker, wherever that is; None when it does not."""
+        return difference(spec, assignment) or self._away(spec, assignment)
 
     def _membership(self, spec: JobSpec, before: Assignment | None) -> Membership | None:  # noqa: ARG002
         """Return which of several replicas a worker is. One of a job on its own is none."""
         return None
 
-    def _adjusted(self, request: Request, placed: Placed) -> list[Action]:
-        """Give a job the executors that it has nodes for, and what else it can get without a new worker."""
+    def _adjusted(self, request: Request, placed: Placed, note: str = "") -> list[Action]:
+        """Give a job the executors that it has nodes for, and what else it can get without a new worker.
+
+        A note says what it cannot get.
+        """
         spec, assignment = request.spec, request.before
         assert assignment is not None, "who has no assignment needs a whole one"
         slots = slots_of(request, placed)
+        if slots != assignment.executors:
+            why = "its executors are placed anew"
+            held = self._held(spec, assignment, why)
+            if held:
+                slots, note = assignment.executors, note or f"{why}: {held}"
+            else:
+                assignment = replace(assignment, **self._counted(spec, assignment))
         adjusted = replace(
             assignment,
             executors=slots,
@@ -188,14 +205,35 @@ class JobDeciding:
             membership=self._membership(spec, assignment),
         )
         if adjusted == assignment:
-            return self._progress(spec, assignment)
+            return self._progress(spec, assignment, note)
         reason = "it ends when drained"
         if adjusted.membership != assignment.membership:
             reason = "it waits no longer"
         elif slots != assignment.executors:
             reason = "its executors are placed anew"
         adjusted = replace(adjusted, epoch=self.epoch)
-        return [Assign(adjusted, reason), *self._progress(spec, adjusted)]
+        return [Assign(adjusted, reason), *self._progress(spec, adjusted, note)]
+
+    def _held(self, spec: JobSpec, before: Assignment, reason: str) -> str:
+        """Note and say that a job is not assigned anew yet, because it was too often; empty if it may be.
+
+        What has lost its node is never held up.
+        """
+        if self._is_lost(before) or not held_until(before, request_digest(spec), self.now, self.rules):
+            return ""
+        self.held[spec.name] = reason
+        return f"that waits, as it was assigned {before.repeats + 1} times in a row"
+
+    def _counted(self, spec: JobSpec, before: Assignment | None) -> dict[str, Any]:
+        """Return what an assignment says of how often the same was asked for before it."""
+        asked = request_digest(spec)
+        repeats = repeats_of(before, asked, self.now, self.rules)
+        return {
+            "asked": asked,
+            "executors_asked": spec.resources.executors,
+            "repeats": repeats,
+            "changed": self.now,
+        }
 
     def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> Sequence[Intent]:
         """Move a job whose worker keeps dying: it may be the node's fault (Lee et al., IV.C).
@@ -225,8 +263,10 @@ class JobDeciding:
         return [ToPlace(request, reason, optional=True, unpins=elsewhere is not spec)]
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
+        """Say where a job was moved to, if it is not there. One that keeps its data with its node stays."""
         wanted = spec.driver
-        if wanted and wanted != assignment.node and wanted in self.actual.nodes:
+        allowed = wanted in self.actual.nodes and (not spec.nodes or wanted in spec.nodes)
+        if allowed and wanted != assignment.node and spec.keep != "node":
             return f"it was moved to {wanted}"
         return None
 
@@ -248,12 +288,14 @@ class JobDeciding:
         workers = self.actual.workers.get(assignment.job, ())
         return not any(worker.revision == assignment.revision for worker in workers)
 
-    def _place(self, spec: JobSpec, before: Assignment | None, reason: str) -> Sequence[Intent]:
-        """Have a job placed for a new worker."""
+    def _place(
+        self, spec: JobSpec, before: Assignment | None, reason: str, only: str = ""
+    ) -> Sequence[Intent]:
+        """Have a job placed for a new worker, on any node or on one only."""
         home = home_of(spec, before, self.actual)
         if home.waits:
-            running = before is not None and not self._is_lost(before)
-            return self._status(spec, RUNNING if running else PENDING, f"{reason}: {home.waits}")
+            kept = Request(spec, before, slots=before.executors if before is not None else ())
+            return self._stays(kept, Placed(), f"{reason}: {home.waits}")
         staying, missing = executors(spec, before.executors if before else (), self._left_by_executors(spec))
         there = before.node if before is not None and before.node not in self.lost else ""
         request = Request(
@@ -263,9 +305,16 @@ class JobDeciding:
             missing=missing,
             stay=there if there in self.actual.nodes else "",
             prefer=home.prefer or spec.driver,
-            only=home.only,
+            only=home.only or only,
         )
         return [ToPlace(request, reason, home.restore)]
+
+    def _stays(self, request: Request, placed: Placed, note: str) -> list[Action]:
+        """Leave a job where it is that cannot be placed anew; it gets all that needs no new worker."""
+        before = request.before
+        if before is None or self._is_lost(before):
+            return self._status(request.spec, PENDING, note)
+        return self._adjusted(request.staying, placed, note)
 
     def placed(self, intent: ToPlace, answers: Mapping[str, Placed]) -> list[Action]:
         """Return what to do now that it is known where a job goes."""
@@ -275,10 +324,11 @@ class JobDeciding:
         if not request.driver:
             return self._adjusted(request, placed)
         if placed.node is None:
-            if intent.optional and before is not None:
-                return self._adjusted(replace(request, driver=False), placed)
-            running = before is not None and not self._is_lost(before)
-            return self._status(spec, RUNNING if running else PENDING, f"{intent.reason}, and {placed.told}")
+            note = "" if intent.optional else f"{intent.reason}, and {placed.told}"
+            return self._stays(request, placed, note)
+        held = self._held(spec, before, intent.reason) if before is not None else ""
+        if held:
+            return self._stays(request, Placed(), f"{intent.reason}: {held}")
         revision = self._next_revision(spec)
         made = assignment_of(
             request,
@@ -290,31 +340,33 @@ class JobDeciding:
             restore=intent.restore,
             membership=self._membership(spec, None),
         )
-        made = replace(made, after=self._after(spec, before, revision))
+        made = replace(made, after=self._after(spec, before, revision), **self._counted(spec, before))
         told = f"{intent.reason}: on {made.node}"
         unpinned = [Respec(spec, intent.reason)] if intent.unpins else []
         return [*unpinned, Assign(made, told), *self._status(spec, STARTING, told, revision)]
 
-    def _progress(self, spec: JobSpec, assignment: Assignment) -> list[Action]:
+    def _progress(self, spec: JobSpec, assignment: Assignment, note: str = "") -> list[Action]:
+        """Say how far a job is, and what it cannot get."""
+        more = f"; {note}" if note else ""
         workers = self.actual.workers.get(spec.name, ())
         running = [worker for worker in workers if worker.phase == "running"]
         leading = newest(tuple(running))
         if leading is None:
-            return self._status(spec, STARTING, _starting(assignment, workers))
+            return self._status(spec, STARTING, f"{_starting(assignment, workers)}{more}")
         ending = spec.wanted == "ended"
         phase = ENDING if ending else RUNNING
         if leading.revision < assignment.revision:
             return self._status(
-                spec, phase, f"on {leading.node}, until revision {assignment.revision} is ready"
+                spec, phase, f"on {leading.node}, until revision {assignment.revision} is ready{more}"
             )
         if spec.before is not None:
             # Its new code runs: from now on a refusal is not one of the update.
             spec = replace(spec, before=None)
-            return [Respec(spec, "its new code runs"), *self._progress(spec, assignment)]
+            return [Respec(spec, "its new code runs"), *self._progress(spec, assignment, note)]
         missing = spec.resources.executors - len(assignment.executors)
         lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
         what = "draining" if ending else "running"
-        return self._status(spec, phase, f"{what} on {leading.node}{lacks}")
+        return self._status(spec, phase, f"{what} on {leading.node}{lacks}{more}")
 
     def _after(self, spec: JobSpec, before: Assignment | None, revision: int) -> int:  # noqa: ARG002
         """Return the revision up to which failures are history for a new worker."""

@@ -173,7 +173,8 @@ class GroupDeciding(JobDeciding):
     def _membership(self, spec: JobSpec, before: Assignment | None) -> Membership | None:
         runs = not is_warm(spec) or spec.name == self._runner
         if before is not None and before.membership is not None:
-            return replace(before.membership, runs=runs)
+            # Whoever was told to run is replaced by a new worker that waits, and not told to wait itself.
+            return replace(before.membership, runs=runs or before.membership.runs)
         lineage = spec.forget if spec.fresh else 0
         return Membership(number_of(spec.name), lineage, spec.recovery, spec.replication, runs)
 

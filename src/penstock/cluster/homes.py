@@ -26,6 +26,14 @@ def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
     """Return where a job has to go. One whose data is shared by all nodes can go anywhere."""
     if spec.keep != "node":
         return Home()
+    home = _home_of_data(spec, before, actual)
+    if home.only and spec.nodes and home.only not in spec.nodes:
+        told = ", ".join(spec.nodes)
+        return Home(waits=f"its data is on {home.only}, and it is for {told} only: allow that node")
+    return home
+
+
+def _home_of_data(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
     kept = actual.kept.get(spec.name)
     if kept is None or (spec.fresh and kept.revision <= spec.forget):
         # Its worker has not begun yet, or what it did is to be forgotten.
@@ -37,13 +45,11 @@ def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
         and before.node in actual.nodes
         and before.node != kept.origin
         and before.restore is not None
+        and not is_elsewhere(before, before.node, kept)
         and not works_on(kept, actual)
     ):
         # It may begin there at any moment, also when the node that was lost is back.
         return Home(only=before.node, restore=before.restore)
-    if kept.origin in actual.nodes and spec.nodes and kept.origin not in spec.nodes:
-        told = ", ".join(spec.nodes)
-        return Home(waits=f"its data is on {kept.origin}, and it is for {told} only: allow that node")
     if kept.origin in actual.nodes:
         # A worker that still restores what another node lost has not said yet that it has it.
         restore = before.restore if before is not None and before.node == kept.origin else None

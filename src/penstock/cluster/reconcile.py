@@ -27,6 +27,7 @@ from penstock.cluster.deciding import Intent, JobDeciding, ToPlace
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.group_deciding import GroupDeciding
 from penstock.cluster.members import job_of
+from penstock.cluster.pacing import pacing_alarms
 from penstock.cluster.phases import ACTIVE, ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.placing import Placer
 from penstock.cluster.replicas import is_replicated
@@ -81,5 +82,7 @@ def reconcile(
     actions += node_alarms(actual, alone.lost)
     actions += stale_alarms(desired, actual)
     actions += room_alarms(desired, actual, now, rules)
+    held = {name: reason for deciding, _ in decided for name, reason in deciding.held.items()}
+    actions += pacing_alarms(desired, actual, held, now, rules)
     actions += unreadable_alarms(actual, now)
     return leave_alone(actions, actual)

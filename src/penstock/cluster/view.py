@@ -71,6 +71,14 @@ class Rules:
     """Seconds that a job may lack a node before people are told."""
     unsafe_grace: float = 5.0
     """Seconds that a job may be less safe than it was before people are told."""
+    free_repeats: int = 5
+    """How many times in a row a job is assigned anew at once though nothing else was asked for."""
+    first_wait: float = 1.0
+    """Seconds between assignments after that; they double each time,"""
+    longest_wait: float = 60.0
+    """up to this."""
+    calm_after: float = 300.0
+    """Seconds without a new assignment after which they are counted from zero again."""
 
 
 def missed(

@@ -1,0 +1,141 @@
+"""Assignments that follow each other for the same request back off, whoever leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from steady_cluster import GIB, SteadyCluster
+
+from penstock.cluster.actions import Assign
+from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, Resources
+from penstock.cluster.pacing import ASSIGNED_TOO_OFTEN
+from penstock.cluster.placing import Placed, Request
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.view import Actual, Rules
+from penstock.schedule.job_placer import JobPlacer
+
+NODES = {name: NodeInfo(name, "", 4, 8 * GIB) for name in ("n1", "n2")}
+SPEC = JobSpec("job", "b", "job.py", resources=Resources(1, GIB), driver="n2")
+RULES = Rules(free_repeats=3, first_wait=1.0, longest_wait=8.0, calm_after=100.0)
+
+
+class Contradicting:
+    """A placer that never puts a job where it is wanted: what it decides is wrong in the next step."""
+
+    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+        return {request.spec.name: Placed("n1") for request in requests}
+
+
+def _cluster() -> SteadyCluster:
+    cluster = SteadyCluster(0, RULES)
+    cluster.actual = Actual(nodes=NODES)
+    cluster.specs["job"] = SPEC
+    return cluster
+
+
+def _steps(cluster: SteadyCluster, seconds: float, every: float = 0.1) -> list[Assignment]:
+    """Have a leader decide for a while, and return what it assigned."""
+    made: list[Assignment] = []
+    until = cluster.now + seconds
+    while cluster.now < until:
+        cluster.now += every
+        actions = reconcile(
+            cluster.specs, cluster.actual, cluster.now, epoch=1, placer=Contradicting(), rules=RULES
+        )
+        for action in actions:
+            if isinstance(action, Assign):
+                made.append(action.assignment)
+            cluster._write(action)
+    return made
+
+
+def test_a_decision_that_contradicts_itself_is_slowed_down_and_told() -> None:
+    cluster = _cluster()
+    made = _steps(cluster, 30.0)
+    waits = [round(later.changed - one.changed, 1) for one, later in pairwise(made)]
+    assert waits[:3] == [0.1, 0.1, 0.1], "a few follow each other at once"
+    assert waits[3:6] == [1.0, 2.0, 4.0]
+    assert set(waits[6:]) == {8.0}
+    [alarm] = [one for one in cluster.actual.alarms.values() if one.kind == ASSIGNED_TOO_OFTEN]
+    assert (alarm.subject, alarm.evidence["repeats"]) == ("job", 3)
+    assert "it was moved to n2" in alarm.reason
+    assert "that waits, as it was assigned" in cluster.actual.statuses["job"].reason
+
+
+def test_a_change_by_the_user_is_not_held_up() -> None:
+    cluster = _cluster()
+    _steps(cluster, 30.0)
+    assert _steps(cluster, 0.5) == []
+    cluster.specs["job"] = replace(SPEC, restarts=1)
+    assert len(_steps(cluster, 0.5)) > 1
+
+
+def test_a_lost_node_is_left_at_once_however_often_the_job_was_assigned() -> None:
+    cluster = _cluster()
+    _steps(cluster, 30.0)
+    lost = replace(cluster.actual, nodes={"n2": NODES["n2"]}, absent_since={"n1": 0.0})
+    actions = reconcile(cluster.specs, lost, cluster.now, epoch=2, placer=JobPlacer(), rules=RULES)
+    [made] = [action.assignment for action in actions if isinstance(action, Assign)]
+    assert made.node == "n2"
+
+
+def test_the_alarm_goes_when_the_job_has_come_to_rest() -> None:
+    cluster = _cluster()
+    _steps(cluster, 30.0)
+    cluster.specs["job"] = replace(SPEC, driver="n1")
+    cluster.step()
+    assert [one.kind for one in cluster.actual.alarms.values()] == [ASSIGNED_TOO_OFTEN]
+    cluster.now += RULES.calm_after
+    cluster.settle()
+    assert not cluster.actual.alarms
+
+
+def test_the_alarm_goes_with_its_job() -> None:
+    cluster = _cluster()
+    _steps(cluster, 30.0)
+    del cluster.specs["job"]
+    cluster.settle()
+    assert not cluster.actual.alarms
+
+
+def test_a_clock_that_was_set_back_holds_nobody_up() -> None:
+    cluster = _cluster()
+    _steps(cluster, 30.0)
+    cluster.now -= 1000.0
+    assert _steps(cluster, 0.2)
+
+
+def test_executors_that_are_placed_again_and_again_are_held_up_too() -> None:
+    class Wandering:
+        """Puts the executor on the other node each time."""
+
+        def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+            [slot] = actual.assignments["job"].executors
+            return {request.spec.name: Placed(None, {1: flip[slot.node]}) for request in requests}
+
+    flip = {"n1": "n2", "n2": "n1"}
+    cluster = _cluster()
+    asked = Resources(1, GIB, executors=1, executor_memory=GIB)
+    cluster.specs["job"] = replace(SPEC, driver="", resources=asked)
+    cluster.settle()
+    larger = replace(cluster.specs["job"], resources=replace(asked, executor_cores=9))
+    cluster.specs["job"] = larger
+    made = 0
+    for _ in range(50):
+        cluster.now += 0.1
+        actions = reconcile(
+            cluster.specs, cluster.actual, cluster.now, epoch=1, placer=Wandering(), rules=RULES
+        )
+        for action in actions:
+            if isinstance(action, Assign):
+                made += 1
+                # As if it had not become what was asked for.
+                smaller = tuple(replace(slot, cores=1) for slot in action.assignment.executors)
+                changed = replace(action.assignment, executors=smaller)
+                cluster._write(Assign(changed, action.reason))
+            else:
+                cluster._write(action)
+    assert 3 <= made <= 8
+    assert [one.kind for one in cluster.actual.alarms.values()] == [ASSIGNED_TOO_OFTEN]
