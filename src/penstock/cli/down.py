@@ -18,6 +18,7 @@ from penstock.daemons import launcher
 from penstock.daemons.ending import Ended, end_cluster, keeper_folder
 from penstock.daemons.layout import UP_FILE, Layout, read_layout
 from penstock.daemons.processes_os import OsProcesses
+from penstock.daemons.storage_marker import MARKER
 from penstock.keyring import KEY_FILE, TOKEN_FILE
 from penstock.log import home
 
@@ -90,7 +91,8 @@ def _wipe(layout: Layout | None, cluster: Path) -> list[str]:
     if not external:
         names += ["zookeeper", KEY_FILE, TOKEN_FILE]
     # A job that is submitted anew must not find what replicas before it have agreed on.
-    jobs = [] if external else [storage / "cluster-jobs", storage / "agreements"]
+    # The next cluster has another id, and the storage is to be its own.
+    jobs = [] if external else [storage / "cluster-jobs", storage / "agreements", storage / MARKER]
     places = [*(cluster / name for name in names), *jobs]
     found = [place for place in places if place.exists()]
     for place in found:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import log_upkeep
+from penstock.cli import log_delete, log_upkeep
 from penstock.cli.failing import fail, user_errors
 from penstock.cli.log_options import Form, Name, Root
 from penstock.cli.output import Output
@@ -269,6 +269,7 @@ app.command("readers")(log_upkeep.readers)
 app.command("forget")(log_upkeep.forget)
 app.command("retain")(log_upkeep.retain)
 app.command("compact")(log_upkeep.compact)
+app.command("delete")(log_delete.delete)
 
 
 if __name__ == "__main__":

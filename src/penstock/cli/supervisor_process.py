@@ -62,6 +62,7 @@ def run(
     from penstock.daemons.instances import WORKER_MODULE, FolderInstances, Node
     from penstock.daemons.machine import Machine
     from penstock.daemons.processes_os import OsProcesses
+    from penstock.daemons.storage_marker import claim_storage
     from penstock.daemons.supervisor import Supervisor
     from penstock.snapshots.store import SnapshotStore
     from penstock.web.agent import make_agent
@@ -93,6 +94,7 @@ def run(
                     Machine(folder),
                     settings=settings,
                     is_dead=lambda other: is_dead(other, info),
+                    admit=lambda cluster: claim_storage(storage, cluster),
                 )
                 snapshots = SnapshotStore(folder / "snapshots")
                 snapshots.tidy()

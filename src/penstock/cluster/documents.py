@@ -29,6 +29,14 @@ class Epoch:
 
 
 @dataclass(frozen=True)
+class ClusterInfo:
+    """Which cluster this is. The storage of its nodes has the same id."""
+
+    id: str
+    since: float
+
+
+@dataclass(frozen=True)
 class NodeInfo:
     """A node whose supervisor is up."""
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
 from penstock.cluster.actions import (
     Action,
@@ -24,7 +25,7 @@ from penstock.cluster.actions import (
     Unlocate,
 )
 from penstock.cluster.codec import encode
-from penstock.cluster.documents import Assignment, Epoch, JobSpec, MasterInfo
+from penstock.cluster.documents import Assignment, ClusterInfo, Epoch, JobSpec, MasterInfo
 from penstock.cluster.members import job_of
 from penstock.cluster.placing import Placer
 from penstock.cluster.reconcile import reconcile
@@ -81,8 +82,10 @@ class Master:
         settings: MasterSettings | None = None,
         strategies: Strategies | None = None,
         clock: Callable[[], float] = time.time,
+        make_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
         self.info = info
+        self._make_id = make_id
         self.settings = settings or MasterSettings()
         self.strategies = strategies or Strategies()
         self.placer: Placer = JobPlacer(self.strategies)
@@ -182,9 +185,17 @@ class Master:
             self._led = epoch.number
             # Whoever else is missed may have lost the store with us: they get their time to come back.
             self._absent = {}
+        self._found(now)
         # What was read is as it was after the step began, by much if this process was paused meanwhile: who
         # is missed since then has not been missed for longer.
         self._decide(epoch, now + max(self._clock() - began, 0.0))
+
+    def _found(self, now: float) -> None:
+        """Give the cluster an id, once for all of its life."""
+        if self.documents.version(paths.CLUSTER) is None:
+            with suppress(ConflictError):  # It has one that was not read yet, or another leads.
+                info = ClusterInfo(self._make_id(), now)
+                self._leadership.write([Create(paths.CLUSTER, encode(info))])
 
     def _refresh(self) -> None:
         with self._reading:
@@ -318,7 +329,7 @@ class Master:
         if self._prepared:
             return
         for root in (*MASTER_ROOTS, paths.BUNDLES):
-            if root not in (paths.EPOCH, paths.REVISIONS):
+            if root not in (paths.EPOCH, paths.CLUSTER, paths.REVISIONS):
                 with suppress(ExistsError):
                     self._store.create(root)
         self._prepared = True

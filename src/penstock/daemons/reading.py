@@ -41,6 +41,7 @@ _log = get_logger(__name__)
 MASTER_ROOTS = (
     paths.MASTERS,
     paths.EPOCH,
+    paths.CLUSTER,
     paths.NODES,
     paths.REPORTS,
     paths.JOBS,

@@ -200,13 +200,14 @@ class ClusterService:
         progress = (
             worker.progress if worker else result.progress if result and status.phase == ENDED else None
         )
+        over = status.phase in OVER  # A worker of it may not have left yet, and does nothing for it.
         return {
             "name": spec.name,
             "phase": status.phase,
             "reason": status.reason,
             "since": status.since,
             "generation": spec.generation,
-            "node": worker.node if worker else assignment.node if assignment else "",
+            "node": "" if over else worker.node if worker else assignment.node if assignment else "",
             "executors": len(assignment.executors) if assignment else 0,
             "progress": asdict(progress) if progress else None,
             "failures": sum(
@@ -408,6 +409,11 @@ class ClusterService:
             nodes=spec.nodes if nodes is None else nodes,
             driver=driver,
         )
+        if spec.spark_master and scaled.resources.executors:
+            raise InvalidError(
+                f"job {name!r} runs on the Spark master {spec.spark_master}, which decides on its executors:"
+                " say how many with --conf spark.executor.instances=N when you submit it"
+            )
         if spec.keep == "node" and scaled.resources.executors:
             raise InvalidError(f"job {name!r} keeps its data with its node: it can have no executors")
         if scaled == spec:

@@ -12,6 +12,7 @@ from typing import Protocol
 from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import (
     Assignment,
+    ClusterInfo,
     Failures,
     KnownNode,
     NodeInfo,
@@ -124,6 +125,7 @@ class Supervisor:
         settings: SupervisorSettings | None = None,
         clock: Callable[[], float] = time.time,
         is_dead: Callable[[NodeInfo], bool] = lambda _: False,
+        admit: Callable[[str], None] | None = None,
     ) -> None:
         self.info = info
         self.settings = settings or SupervisorSettings()
@@ -133,6 +135,8 @@ class Supervisor:
         self._clock = clock
         self._is_dead = is_dead
         """Whether the supervisor that left a registration on this very machine is known to be dead."""
+        self._admit = admit
+        """Raises FatalError unless the node belongs to the cluster with an id; None when it was asked."""
         self._wake = threading.Event()
         self._mirror = Mirror(store, SUPERVISOR_ROOTS, self._wake.set)
         self._documents = Documents(self._mirror)
@@ -198,14 +202,25 @@ class Supervisor:
     def _listen_to_store(self, now: float) -> None:
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
+        self._check_cluster()
         self._holds_name = self._register(now)
         if not self._holds_name:
             return
         self._mirror.refresh()
+        self._check_cluster()  # The first leader may have given it an id just before it assigned something.
         self._informed = True
         for job, failures in sorted(self._unsaved.items()):
             self._save(job, failures)
             del self._unsaved[job]
+
+    def _check_cluster(self) -> None:
+        """See once that the node may work for this cluster; leaders of an earlier version give it no id."""
+        if self._admit is None:
+            return
+        known = self._store.get(paths.CLUSTER)
+        if known is not None:
+            self._admit(decode(ClusterInfo, known.data).id)
+            self._admit = None
 
     def _decide(self, seen: Sequence[Instance], now: float) -> list[Step]:
         failures = {**self._documents.failures(), **self._unsaved}

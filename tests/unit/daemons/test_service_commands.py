@@ -10,7 +10,7 @@ import pytest
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo
+from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo, WorkerInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Create, Operation, Put
@@ -224,3 +224,23 @@ def test_an_entry_that_is_no_file_of_the_bundle_is_refused(monkeypatch: pytest.M
     with pytest.raises(InvalidError, match="not among the files"):
         leader.service.submit(elsewhere, "c" * 64)
     assert leader.spec == before
+
+
+def test_executors_are_not_for_a_job_on_a_spark_master_of_the_users_own() -> None:
+    leader = _Leader()
+    leader.service.submit(
+        Submission("job.py", {"name": "job", "vertices": []}, spark_master="spark://there:7077"), "b" * 64
+    )
+    leader.look()
+    with pytest.raises(InvalidError, match=r"runs on the Spark master spark://there:7077"):
+        leader.service.scale("job", {"executors": 2}, None)
+    leader.service.scale("job", {"cores": 2}, None)
+
+
+def test_a_job_that_is_over_is_on_no_node() -> None:
+    leader = _Leader()
+    late = WorkerInfo("job", 4, 1, "n1", 1, "stopped", 1.0)
+    leader.store.create(paths.worker("job", 4, 1), encode(late))
+    leader.look()
+    [job] = leader.service.jobs()
+    assert (job["phase"], job["node"]) == ("ENDED", "")

@@ -123,3 +123,42 @@ def test_list() -> None:
 def test_a_log_that_there_is_not(command: list[str]) -> None:
     name, *rest = command
     assert "there is no log 'orders'" in run(name, "orders", *rest, code=1).stderr
+
+
+def test_a_log_is_deleted_with_yes_and_nothing_else_is(tmp_path: Path) -> None:
+    filled("orders")
+    filled("orders-2")
+    assert "has 6 records, which would be gone for good: say --yes" in run("delete", "orders", code=1).stderr
+    assert run("read", "orders").stdout
+    assert run("delete", "orders", "--yes").stderr == "deleted log orders with 6 records\n"
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["orders-2"]
+    run("create", "orders")
+
+
+def test_what_is_no_log_is_not_deleted(tmp_path: Path) -> None:
+    other = tmp_path / "logs" / "other"
+    other.mkdir(parents=True)
+    (other / "file").touch()
+    for name in ("other", "missing", "../jobs", "."):
+        assert run("delete", name, "--yes", code=1).stderr.startswith("error: ")
+    assert (other / "file").exists()
+    filled("orders")
+    (tmp_path / "logs" / "link").symlink_to("orders")
+    assert "is a link" in run("delete", "link", "--yes", code=1).stderr
+    assert run("read", "orders").stdout
+
+
+@pytest.mark.parametrize("place", ["jobs/shop", "cluster-jobs/shop/000003-0001"])
+def test_a_log_that_a_known_job_uses_is_not_deleted(tmp_path: Path, place: str) -> None:
+    filled("orders")
+    filled("unused")
+    folder = tmp_path / place
+    folder.mkdir(parents=True)
+    structure = {"name": "shop", "vertices": [{"name": "in", "options": {"log": "orders"}}, {"name": "t"}]}
+    (folder / "job.json").write_text(json.dumps(structure))
+    assert "is used by job 'shop'" in run("delete", "orders", "--yes", code=1).stderr
+    run("delete", "unused", "--yes")
+    (folder / "job.json").write_text("torn")
+    assert "whose structure cannot be read" in run("delete", "orders", "--yes", code=1).stderr
+    (folder / "job.json").unlink()
+    run("delete", "orders", "--yes")

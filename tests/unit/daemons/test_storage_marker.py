@@ -1,0 +1,123 @@
+"""Two clusters on one storage: the second is refused, with a sentence that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import Assignment, ClusterInfo, MasterInfo, NodeInfo
+from penstock.cluster.supervising import Instance, Start
+from penstock.coord import paths
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.daemons.machine import Sample
+from penstock.daemons.master import Master
+from penstock.daemons.storage_marker import MARKER, ForeignStorageError, claim_storage
+from penstock.daemons.supervisor import Supervisor
+
+
+class _Machine:
+    """A node that notes what is started on it."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def look(self, now: float) -> list[Instance]:
+        return []
+
+    def start(self, start: Start, now: float) -> None:
+        self.started.append(start.assignment.job)
+
+    def ask_to_end(self, instance: Instance, now: float) -> None:
+        return
+
+    def kill(self, instance: Instance) -> None:
+        return
+
+    def count(self, instance: Instance) -> None:
+        return
+
+    def figures(self, instance: Instance) -> tuple[float, int, int]:
+        return (0.0, 0, 0)
+
+    def sample(self, now: float) -> Sample:
+        return Sample(0.0, 0, 0, 0.0, 0.0)
+
+
+def test_a_storage_belongs_to_the_first_cluster_that_claims_it(tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    claim_storage(storage, "one")
+    claim_storage(storage, "one")
+    with pytest.raises(ForeignStorageError, match=r"cluster \(one; this one is two\).*--storage.*remove"):
+        claim_storage(storage, "two")
+    assert [path.name for path in storage.iterdir()] == [MARKER], "nothing is left of writing it"
+    (storage / MARKER).unlink()
+    claim_storage(storage, "two")
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"format": "penstock.cluster", "id": 7}', "[]"])
+def test_a_marker_that_cannot_be_understood_is_nobodys_but_not_free(tmp_path: Path, content: str) -> None:
+    (tmp_path / MARKER).write_text(content)
+    with pytest.raises(ForeignStorageError, match="does not say"):
+        claim_storage(tmp_path, "one")
+    assert (tmp_path / MARKER).read_text() == content
+
+
+def test_who_was_overtaken_while_it_wrote_the_marker_sees_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import penstock.daemons.storage_marker as module
+
+    create = module._create
+
+    def overtaken(path: Path, cluster: str) -> None:
+        create(path, "other")
+        create(path, cluster)
+
+    monkeypatch.setattr(module, "_create", overtaken)
+    with pytest.raises(ForeignStorageError, match="another cluster"):
+        claim_storage(tmp_path, "one")
+
+
+def test_the_first_leader_gives_the_cluster_an_id_for_good() -> None:
+    ensemble = MemoryEnsemble()
+    names = iter(["first", "second"])
+
+    def master(name: str) -> Master:
+        info = MasterInfo(name, "", 1, 0.0, "")
+        return Master(MemoryStore(ensemble), info, make_id=lambda: next(names))
+
+    first = master("m1")
+    first.step(1.0)
+    first._leadership.resign()
+    second = master("m2")
+    second.step(2.0)
+    second.step(3.0)
+    assert second.epoch is not None
+    node = MemoryStore(ensemble).get(paths.CLUSTER)
+    assert node is not None
+    assert decode(ClusterInfo, node.data).id == "first"
+
+
+def test_a_supervisor_with_the_storage_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    claim_storage(tmp_path, "other")
+    store = MemoryStore(MemoryEnsemble())
+    assigned = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
+    store.create(f"{paths.ASSIGNMENTS}/job", encode(assigned))
+    machine = _Machine()
+    supervisor = Supervisor(
+        store,
+        NodeInfo("n1", "", 1, 1),
+        machine,
+        machine,
+        admit=lambda cluster: claim_storage(tmp_path, cluster),
+    )
+    store.create(paths.CLUSTER, encode(ClusterInfo("this", 1.0)))
+    with pytest.raises(ForeignStorageError):
+        supervisor.step(1.0)
+    assert machine.started == []
+    assert store.get(f"{paths.NODES}/n1") is None
+    (tmp_path / MARKER).unlink()
+    supervisor.step(2.0)
+    assert machine.started == ["job"]
