@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.running_code import code_of
+
 _LONGEST = 500
 
 
@@ -224,13 +226,16 @@ def blamed(error: Exception, job: str, vertex: str) -> PenstockError:
 def connecting(job: str, vertex: str, *, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Give what the connector of a vertex raises the names of job and vertex; some errors pass as they are.
 
+    What it prints meanwhile is output of the vertex.
+
     >>> with connecting("wordcount", "lines"):
     ...     raise OSError("no such device")
     Traceback (most recent call last):
     penstock.errors.ConnectorError: job 'wordcount', vertex 'lines': OSError: no such device
     """
     try:
-        yield
+        with code_of(vertex):
+            yield
     except passing:
         raise
     except Exception as error:

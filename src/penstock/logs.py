@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -32,22 +31,18 @@ else:
     finally:
         del sys.modules["rich"]
 
+from penstock.redaction import REDACTED, is_secret_name, redact, register_secret
+
+__all__ = ["REDACTED", "bind", "configure", "get_logger", "redact", "register_secret"]
+
 LARGEST_FILE = 20_000_000
 """Bytes after which a file is put aside, as ``FILE.1`` to ``FILE.5``."""
 FILES_ASIDE = 5
-REDACTED = "[redacted]"
 
 _FIRST = ("timestamp", "level", "event", "process", "pid", "node", "job", "epoch")
-_SECRET_NAME = re.compile(
-    r"token|password|passwd|secret|authorization|credential|cookie|(?<![a-z])keys?(?![a-z])"
-)
-_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_BEARER = re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]+")
-SHORTEST_SECRET = 8
 _DEEPEST = 6
 
 _bound: dict[str, Any] = {}
-_secrets: set[str] = set()
 _handlers: list[logging.Handler] = []
 
 
@@ -77,10 +72,12 @@ def configure(
     level: int = logging.INFO,
     others: int = logging.WARNING,
     stderr: bool = False,
+    accepts: Callable[[logging.LogRecord], bool] | None = None,
 ) -> None:
     """Say where the logs of this process go: as JSON lines to a file, and for people to stderr.
 
     ``level`` is for Penstock, ``others`` for libraries and the user's code that use Python's ``logging``.
+    Records that ``accepts`` says no to are left out.
     Calling it again replaces what was before.
     """
     bind(process=process, pid=os.getpid(), node=node or None, job=job or None)
@@ -91,14 +88,22 @@ def configure(
     _handlers.clear()
     if file is not None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _add(_PrivateFile(file, maxBytes=LARGEST_FILE, backupCount=FILES_ASIDE, encoding="utf-8"), _as_json)
+        _add(
+            _PrivateFile(file, maxBytes=LARGEST_FILE, backupCount=FILES_ASIDE, encoding="utf-8"),
+            _as_json,
+            accepts,
+        )
     if stderr:
-        _add(logging.StreamHandler(sys.stderr), _for_people)
+        _add(logging.StreamHandler(sys.stderr), _for_people, accepts)
     root.setLevel(others)
     logging.getLogger("penstock").setLevel(level)
 
 
-def _add(handler: logging.Handler, render: structlog.typing.Processor) -> None:
+def _add(
+    handler: logging.Handler,
+    render: structlog.typing.Processor,
+    accepts: Callable[[logging.LogRecord], bool] | None,
+) -> None:
     formatter = structlog.stdlib.ProcessorFormatter(
         processors=[
             _described,
@@ -109,6 +114,8 @@ def _add(handler: logging.Handler, render: structlog.typing.Processor) -> None:
         ]
     )
     handler.setFormatter(formatter)
+    if accepts is not None:
+        handler.addFilter(accepts)
     logging.getLogger().addHandler(handler)
     _handlers.append(handler)
 
@@ -117,13 +124,6 @@ def bind(**values: Any) -> None:
     """Add values to all that this process logs from now on, from any thread; None takes one back."""
     global _bound  # noqa: PLW0603 - exchanged as a whole, so that other threads never see it half changed
     _bound = {name: value for name, value in {**_bound, **values}.items() if value is not None}
-
-
-def register_secret(secret: str) -> None:
-    """Have a text replaced wherever it would appear in the log."""
-    if len(secret) < SHORTEST_SECRET:
-        raise ValueError(f"a secret of fewer than {SHORTEST_SECRET} characters would be found in other words")
-    _secrets.add(secret)
 
 
 class _PrivateFile(RotatingFileHandler):
@@ -155,7 +155,7 @@ def _without_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]
 
 
 def _redacted(name: str, value: Any, depth: int) -> Any:
-    if _is_secret_name(name):
+    if is_secret_name(name):
         return REDACTED
     if isinstance(value, str):
         return redact(value)
@@ -166,21 +166,6 @@ def _redacted(name: str, value: Any, depth: int) -> Any:
     if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
         return [_redacted("", each, depth + 1) for each in value]
     return redact(repr(value))
-
-
-def _is_secret_name(name: str) -> bool:
-    return _SECRET_NAME.search(_CAPITAL.sub("_", name).lower()) is not None
-
-
-def redact(text: str) -> str:
-    """Return a text without the secrets that it holds.
-
-    >>> redact("GET / with Authorization: Bearer 6f6e65")
-    'GET / with Authorization: Bearer [redacted]'
-    """
-    for secret in _secrets:
-        text = text.replace(secret, REDACTED)
-    return _BEARER.sub(rf"\1 {REDACTED}", text)
 
 
 def _as_json(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +23,23 @@ from support.waiting import DEADLINE, eventually
 
 NAME = "spread"
 
+TALKING = UNHURRIED.replace(
+    "import penstock as ps",
+    """import logging
+
+import penstock as ps
+
+print("loaded")
+
+
+def by_key(record):
+    if record.value % 100 == 0:
+        print("seen", record.value)
+        logging.getLogger("jobs").warning("hundreds %s", record.value)
+    return record.value % 50, record.value""",
+).replace("lambda r: (r.value % 50, r.value)", "by_key")
+"""The same job, whose code prints and logs now and then."""
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -34,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def feeder(cluster: Cluster) -> Iterator[Feeder]:
     with Feeder(cluster.home, NAME, rate=500) as feeding:
         options = ["--cores", "2", "--executors", "2", "--executor-cores", "1", "--executor-memory", "512m"]
-        cluster.submit(NAME, *options, code=UNHURRIED)
+        cluster.submit(NAME, *options, code=TALKING)
         yield feeding
 
 
@@ -77,6 +96,29 @@ def test_executors_run_where_they_were_assigned(cluster: Cluster, feeder: Feeder
         listening = eventually("it listens", lambda executor=process: _listening(executor))  # type: ignore[misc]
         assert listening == {host}
         assert host in process.cmdline()
+
+
+def _said(cluster: Cluster, *options: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, cluster.cli("logs", NAME, "-o", "json", *options).splitlines())
+    return [line for line in lines if "stream" in line]
+
+
+def test_what_user_code_says_on_the_nodes_of_executors_is_in_the_log(
+    cluster: Cluster, feeder: Feeder
+) -> None:
+    nodes = set(_slots(cluster).values())
+
+    def from_both() -> list[dict[str, Any]] | None:
+        said = _said(cluster, "--vertex", "by_key")
+        return said if {line["node"] for line in said} == nodes else None
+
+    told = eventually("output from both executors", from_both, every=1.0)
+    assert {line["process"] for line in told} == {"executor-0", "executor-1"}
+    assert {(line["level"], line["stream"]) for line in told} == {("info", "stdout"), ("warning", "logging")}
+    driver = [line for line in _said(cluster) if line["event"] == "loaded" and line["process"] == "worker"]
+    assert {(line["node"], line.get("vertex")) for line in driver} == {
+        (eventually("a worker", lambda: cluster.worker(NAME))["node"], None)
+    }
 
 
 def test_no_secret_is_on_a_command_line_and_nothing_is_open(cluster: Cluster, feeder: Feeder) -> None:

@@ -1,4 +1,4 @@
-"""``penstock logs``: what the processes of a job say, from all nodes, in order of time."""
+"""``penstock logs``: what the processes of a job and its code say, from all nodes, in order of time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,21 @@ if TYPE_CHECKING:
 EVERY = 1.0
 _PAGE = 1000
 _FIRST = ("timestamp", "level", "event", "process", "node", "job")
+_OF_OUTPUT = (*_FIRST, "vertex", "pid", "stream", "replica", "dropped", "exception")
+"""What is not repeated behind a line that user code has printed or logged."""
+
+
+class Level(StrEnum):
+    """How grave a line is, from the least on."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+_GRAVITY = {level.value: number for number, level in enumerate(Level)}
 
 
 @user_errors
@@ -37,14 +53,27 @@ def logs(
         str | None, typer.Option("--since", metavar="TIME", help="From 10m ago on, or 2026-01-31T12:00:00.")
     ] = None,
     tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="The last N lines.")] = None,
+    vertex: Annotated[
+        str | None, typer.Option("--vertex", metavar="NAME", help="Only what the code of a vertex says.")
+    ] = None,
+    level: Annotated[
+        Level, typer.Option("--level", help="Only lines of this level and graver ones.")
+    ] = Level.DEBUG,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Print what a job's processes have logged, on whatever node. With -o json, a line is a JSON object."""
+    """Print what a job's processes have logged and its code has printed, on whatever node.
+
+    With -o json, a line is a JSON object.
+    """
     earliest = "" if since is None else usage(lambda text: read_time(text, datetime.now(UTC)), since)
 
     def wanted(line: Mapping[str, Any]) -> bool:
-        return str(line.get("timestamp", "")) >= earliest
+        return (
+            str(line.get("timestamp", "")) >= earliest
+            and (vertex is None or line.get("vertex") == vertex)
+            and gravity(line) >= _GRAVITY[level]
+        )
 
     with connect(master_url) as client:
         try:
@@ -115,15 +144,34 @@ def _stamp(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
+def gravity(line: Mapping[str, Any]) -> int:
+    """Return how grave a line is; a level of the user's own counts as info.
+
+    >>> gravity({"level": "error"}) > gravity({"level": "level 25"}) == gravity({"level": "info"})
+    True
+    """
+    return _GRAVITY.get(str(line.get("level")), _GRAVITY[Level.INFO])
+
+
 def line_text(line: Mapping[str, Any]) -> str:
     """Return a line for people to read; what came with the event follows it.
 
+    What user code has printed or logged is behind the name of its vertex, or ``-`` outside of one. No text of
+    it can look like another line: all but its first line are indented.
+
     >>> line_text({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "up", "pid": 7})
     '2026-01-01T00:00:00Z info     up pid=7'
+    >>> line_text({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "a", "stream": "stdout"})
+    '2026-01-01T00:00:00Z info     [-] a'
     """
     place = "".join(f"{line[name]} " for name in ("node", "process") if line.get(name))
-    more = "".join(f" {name}={value}" for name, value in line.items() if name not in _FIRST)
-    text = f"{line.get('timestamp', '')} {line.get('level', ''):<8} {place}{line.get('event', '')}{more}"
+    left_out, event = _FIRST, str(line.get("event", ""))
+    if "stream" in line:
+        left_out = _OF_OUTPUT
+        place += f"[{line.get('vertex') or '-'}] "
+        event = "\n".join([event, *filter(None, [line.get("exception")])]).replace("\n", "\n    ")
+    more = "".join(f" {name}={value}" for name, value in line.items() if name not in left_out)
+    text = f"{line.get('timestamp', '')} {line.get('level', ''):<8} {place}{event}{more}"
     return printable(text, keep="\n\t")
 
 

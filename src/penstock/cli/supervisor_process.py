@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -61,6 +62,7 @@ def run(
     from penstock.daemons.housekeeping import Housekeeping
     from penstock.daemons.instances import WORKER_MODULE, FolderInstances, Node
     from penstock.daemons.machine import Machine
+    from penstock.daemons.output_limits import read_output_limits
     from penstock.daemons.processes_os import OsProcesses
     from penstock.daemons.storage_marker import claim_storage
     from penstock.daemons.supervisor import Supervisor
@@ -71,7 +73,16 @@ def run(
 
     cluster, storage = Path(options.cluster_folder), Path(options.storage)
     folder = cluster / "nodes" / info.name
-    node = Node(info.name, info.host, folder, storage, cluster, options.connect, options.root)
+    node = Node(
+        info.name,
+        info.host,
+        folder,
+        storage,
+        cluster,
+        options.connect,
+        options.root,
+        read_output_limits(os.environ),
+    )
     keyring = open_keyring(cluster)
     check_address(info.host, options.port)
     with alone(folder, f"the supervisor of {info.name}"):
@@ -104,7 +115,7 @@ def run(
                 )
                 agent = make_agent(
                     blobs,
-                    lambda: [log, *(place / "log.jsonl" for place in instances.folders())],
+                    lambda: [log, *instances.log_files()],
                     keyring.node_token,
                     info.name,
                     hosts=[info.host],

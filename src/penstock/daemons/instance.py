@@ -16,7 +16,10 @@ HEARTBEAT_FILE = "heartbeat"
 EXIT_FILE = "exit.json"
 LOG_FILE = "log.jsonl"
 OUTPUT_FILE = "output.log"
-"""What Spark, and user code, print."""
+"""What Java prints, and programs and libraries that user code calls. What its Python prints is elsewhere:
+:mod:`penstock.user_output`."""
+WORKER = "worker"
+"""How the process of a worker is named in logs; an executor is named by its role."""
 
 ENDED = 0
 """The exit code of a worker that ended as it should: drained, stopped, superseded."""

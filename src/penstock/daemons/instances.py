@@ -17,7 +17,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,21 @@ from penstock.cluster.documents import Assignment
 from penstock.cluster.members import job_of
 from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
-from penstock.daemons.instance import EXIT_FILE, HEARTBEAT_FILE, INSTANCE_FILE, read_exit
+from penstock.daemons.instance import (
+    EXIT_FILE,
+    HEARTBEAT_FILE,
+    INSTANCE_FILE,
+    LOG_FILE,
+    WORKER,
+    read_exit,
+)
 from penstock.daemons.processes import Processes
 from penstock.daemons.supervisor import RefusedStartError
 from penstock.graph.names import name_fault
 from penstock.keyring import Keyring
 from penstock.private_files import write_private
+from penstock.user_output import FILE as USER_FILE
+from penstock.user_output import OutputLimits, OutputPlace
 
 _PASSED_ON = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV"),
@@ -54,6 +63,7 @@ class Node:
     key_folder: Path
     connect: str
     root: str
+    output: OutputLimits = field(default_factory=OutputLimits)
 
 
 WORKER_MODULE = "penstock.daemons.worker"
@@ -214,13 +224,14 @@ class FolderInstances:
     def _command(self, start: Start, folder: Path, bundle: Path) -> tuple[list[str], Mapping[str, str]]:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         environment |= {"PENSTOCK_HOME": str(self._home(start.assignment)), "TMPDIR": str(folder)}
+        output = self._output(start, folder).environment()
         if start.role == DRIVER:
-            return [sys.executable, "-m", self._worker_module, str(folder)], environment
+            return [sys.executable, "-m", self._worker_module, str(folder)], environment | output
         assert start.driver is not None, "an executor reports to somebody"
         assert start.slot is not None, "an executor has a place"
         driver = start.driver
         secret = self._keyring.spark_secret(driver.job, driver.revision, driver.attempt)
-        return executor_command(
+        command, given = executor_command(
             driver,
             start.slot,
             executor_id(start.slot.ordinal, start.attempt),
@@ -230,6 +241,18 @@ class FolderInstances:
             storage=self._node.storage,
             folder=folder,
         )
+        return command, given | output
+
+    def _output(self, start: Start, folder: Path) -> OutputPlace:
+        """Return where what user code prints belongs; Spark's Python processes inherit it."""
+        limits = self._node.output
+        process = WORKER if start.role == DRIVER else start.role
+        node, job = self._node.name, start.assignment.job
+        return OutputPlace(str(folder), node, job, process, limits.rate, limits.size)
+
+    def log_files(self) -> list[Path]:
+        """Return what all processes and their user code have logged."""
+        return [folder / name for folder in self.folders() for name in (LOG_FILE, USER_FILE)]
 
     def ask_to_end(self, instance: Instance, now: float) -> None:
         folder = self.folder(instance)

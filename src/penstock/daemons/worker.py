@@ -24,18 +24,23 @@ from penstock.daemons.instance import (
     LOG_FILE,
     OUTPUT_FILE,
     REFUSED,
+    WORKER,
     Instance,
     read_instance,
     write_exit,
 )
 from penstock.daemons.worker_engine import EngineOf, SparkEngine
 from penstock.daemons.worker_run import Worker, install
+from penstock.engine.context import ctx
 from penstock.errors import GraphError, IncompatibleJobError, PenstockError, SettingError, cause_of, trace_of
 from penstock.graph.job import Job
 from penstock.graph.loading import load_job
 from penstock.keyring import Keyring, open_keyring
-from penstock.logs import SHORTEST_SECRET, bind, configure, get_logger, redact, register_secret
+from penstock.logs import bind, configure, get_logger
 from penstock.parameters import is_secret, set_params
+from penstock.redaction import SHORTEST_SECRET, redact, register_secret
+from penstock.user_output import OutputPlace, is_of_user, settle
+from penstock.user_output import install as install_output
 
 _LONGEST = 1000
 _GOODBYE_SECONDS = 20.0
@@ -60,12 +65,20 @@ def main(
     except PenstockError as error:
         return _say(folder, "failed", error, FAILED)
     _surround(folder, instance)
-    configure("worker", file=folder / LOG_FILE, node=instance.node, job=instance.job)
+    configure(
+        "worker",
+        file=folder / LOG_FILE,
+        node=instance.node,
+        job=instance.job,
+        accepts=lambda record: not is_of_user(record),
+    )
     bind(revision=instance.revision, attempt=instance.attempt)
     for secret in (*ring.secrets, ring.spark_secret(instance.job, instance.revision, instance.attempt)):
         register_secret(secret)
     for value in _secrets_given(instance):
         register_secret(value)
+    place = OutputPlace.of_environment(os.environ)
+    install_output(place or OutputPlace(str(folder), instance.node, instance.job, WORKER), ctx.running_vertex)
     connecting = connect or _connect
     return _work(
         folder, Worker(folder, instance, ring, lambda: connecting(instance, ring), engine_of), instance
@@ -175,6 +188,7 @@ def leave(code: int) -> NoReturn:
         from penstock.spark.session import close_session
 
         close_session()
+    settle()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

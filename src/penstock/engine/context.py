@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from random import Random
 from threading import get_ident
 
+from penstock.user_output import settle
+
 
 class Scope:
     """What a Spark task works on just now. Its shell sets ``vertex`` before it calls the code of one."""
@@ -38,6 +40,11 @@ class Scope:
         self._randoms = {}
         self.vertex = 0
         self.instance = number
+
+    @property
+    def vertex_name(self) -> str:
+        """The name of the vertex whose code is called."""
+        return self._names[self.vertex]
 
     @property
     def random(self) -> Random:
@@ -88,6 +95,11 @@ class Context:
         scope = self._scope()
         return -1 if scope is None else scope.instance
 
+    def running_vertex(self) -> str | None:
+        """Return the name of the vertex whose code runs in this thread; None outside of a batch."""
+        scope = self._scope()
+        return None if scope is None else scope.vertex_name
+
     def _scope(self) -> Scope | None:
         own = self._scopes.get(get_ident())
         if own is not None:
@@ -107,6 +119,7 @@ class Context:
                 self._scopes.pop(thread, None)
             else:
                 self._scopes[thread] = before
+            settle()
 
     def __reduce__(self) -> str:
         return "ctx"  # There is one in each process, and code that holds it finds that of its own.

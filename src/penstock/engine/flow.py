@@ -18,7 +18,7 @@ from penstock.columns import Columns
 from penstock.engine.arrow_step import ArrowStep, arrow_step
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.context import Scope
-from penstock.engine.exchange import Counters
+from penstock.engine.exchange import Address, Counters
 from penstock.engine.failure import Recover, VertexFailureError, message_of, try_again
 from penstock.engine.gate import Gate
 from penstock.engine.natives import NativeOutbox, runs_in_spark
@@ -37,6 +37,7 @@ from penstock.graph.windows import TimeWindow
 from penstock.plan.exchanges import GATHERED
 from penstock.plan.physical import Channel, Closing, Hop
 from penstock.record import Record
+from penstock.running_code import code_of
 
 Records = list[Record] | Columns
 
@@ -53,7 +54,8 @@ class Program:
         self._own_steps: dict[tuple[int, int], Step] = {}
         for index, vertex in enumerate(blueprint.vertices):
             try:
-                self.steps.append(compile_step(vertex) if index not in self._instances else None)
+                with code_of(vertex.name):
+                    self.steps.append(compile_step(vertex) if index not in self._instances else None)
             except Exception as error:
                 failure = VertexFailureError(index, None, error)
                 raise failure.explain(blueprint.job, vertex.name) from error
@@ -287,7 +289,12 @@ class Flow:
         self, target: int, port: str, counters: Counters, given: Records, dealing: Dealing = Dealing.BY_KEY
     ) -> None:
         """Send records through the shuffle: into their windows, where the vertex has windows of time."""
-        address = (target, port, counters)
+        # Records are merged before the shuffle by the code of the vertex behind it.
+        with code_of(self._vertices[target].name):
+            self._put_into_outbox((target, port, counters), given, dealing)
+
+    def _put_into_outbox(self, address: Address, given: Records, dealing: Dealing) -> None:
+        target, _, counters = address
         gate = self._gate if target in self._program.gated else None
         late, wrong = partial(self.late, target), partial(self._wrong, target, counters)
         if isinstance(given, Columns):

@@ -11,6 +11,7 @@ from penstock.engine.exchange import DEALT, Address, Recovers, latest, merge_one
 from penstock.engine.packing import unpack
 from penstock.engine.windowing import Cell
 from penstock.record import Record
+from penstock.running_code import code_of
 
 
 class Inbox:
@@ -69,8 +70,9 @@ class Inbox:
         while True:
             key = value = None
             try:
-                for key, value in rest:
-                    known[key] = merge(known[key], value) if key in known else value
+                with code_of(self._vertices[vertex].name):
+                    for key, value in rest:
+                        known[key] = merge(known[key], value) if key in known else value
             except BaseException as error:
                 again = lambda key=key, value=value: merge_one(merge, known, key, value)  # noqa: E731
                 self._recovers(vertex, counters)(Record(key, value), error, again)

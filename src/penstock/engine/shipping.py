@@ -15,12 +15,15 @@ from typing import Any, cast
 import cloudpickle
 
 from penstock.engine.blueprint import Blueprint
+from penstock.engine.context import ctx
 from penstock.engine.flow import Program
 from penstock.engine.state import forget
 from penstock.errors import JobFailedError, PenstockError, TaskError, cause_of
 from penstock.graph.kinds import ArrowTask
 from penstock.graph.tasks import FunctionTask
 from penstock.parameters import set_params
+from penstock.running_code import code_of
+from penstock.user_output import install_in_spark
 
 _programs: dict[str, Program] = {}
 """By the hash of the blueprint, the oldest first."""
@@ -101,12 +104,14 @@ def _is_packable(value: Any) -> bool:
 
 
 def unpack_blueprint(data: bytes) -> Blueprint:
-    """Read a blueprint in another process."""
+    """Read a blueprint in another process, whose output is that of user code from now on."""
+    install_in_spark(ctx.running_vertex)
     path, parameters, blueprint = cloudpickle.loads(data)
     sys.path.extend(entry for entry in path if entry not in sys.path)
     # Loading the blueprint may import the job's file, which may read them.
     set_params(parameters)
-    return cast(Blueprint, cloudpickle.loads(blueprint))
+    with code_of(""):  # What it imports is the user's.
+        return cast(Blueprint, cloudpickle.loads(blueprint))
 
 
 def program_of(data: bytes) -> Program:

@@ -13,6 +13,7 @@ from penstock.graph.ends import Receipt, Reject, SinkWriter, WriteContext
 from penstock.graph.record_ids import RecordIds
 from penstock.graph.vertex import ERRORS
 from penstock.record import Record
+from penstock.running_code import code_of
 
 
 class Writers:
@@ -52,13 +53,16 @@ class Writers:
                     self._ids[sink] = RecordIds(self._batch, self._origin)
                 ids = self._ids.get(sink)
                 context = WriteContext(self._job, sink, self._batch, self._task, reject, ids)
-                writer = self._open[sink] = self._sinks[sink].writer(context)
+                with code_of(sink):
+                    writer = self._open[sink] = self._sinks[sink].writer(context)
             if isinstance(records, Columns):
                 # Keys of several types are not a column.
                 takes = getattr(writer, "takes_columns", False) and not isinstance(records.keys, list)
-                writer.write(cast("list[Record]", records) if takes else records.records())
+                given = cast("list[Record]", records) if takes else records.records()
             else:
-                writer.write(records)
+                given = records
+            with code_of(sink):
+                writer.write(given)
         except Exception as error:
             raise self._failure(sink, error) from error
 
@@ -71,7 +75,8 @@ class Writers:
             return None
         sink = min(self._open, key=self._order.__getitem__)
         try:
-            return sink, self._open.pop(sink).finish()
+            with code_of(sink):
+                return sink, self._open.pop(sink).finish()
         except Exception as error:
             raise self._failure(sink, error) from error
 

@@ -24,6 +24,7 @@ from penstock.engine.shipping import program_of
 from penstock.engine.stages import NATIVE, failure_row, run_resumed
 from penstock.engine.summary import Part, TaskSummary
 from penstock.errors import PenstockError, TaskError, cause_of, connecting, trace_of
+from penstock.running_code import code_of
 from penstock.spark.collecting import collect_rows
 from penstock.spark.frames import make_frame, quiet, sentence, task_error, with_ends
 from penstock.spark.java_loss import is_java_lost
@@ -125,7 +126,8 @@ class _Batch:
 
     def _make(self, spec: VertexSpec, frames: dict[str, Any]) -> Any:
         try:
-            return make_frame(self._session, spec, frames)
+            with code_of(spec.name):
+                return make_frame(self._session, spec, frames)
         except Exception as error:
             cause = sentence(error) if hasattr(error, "getCondition") else cause_of(error)
             raise TaskError(self._blueprint.job, spec.name, "a batch", cause, trace_of(error)) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock import logs
+from penstock import logs, redaction
 
 SECRET = "5ec2e7" * 8
 
@@ -22,7 +22,7 @@ SECRET = "5ec2e7" * 8
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(logs, "_bound", {})
-    monkeypatch.setattr(logs, "_secrets", set())
+    monkeypatch.setattr(redaction, "_secrets", set())
     root, penstock = logging.getLogger(), logging.getLogger("penstock")
     levels = root.level, penstock.level
     yield
