@@ -172,6 +172,16 @@ def shortened(text: str, longest: int, left_out: int = 0) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def without_secrets(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of a log without secrets that this process knows.
+
+    Spark's Python processes do not know those of the cluster; who reads what user code has said does.
+    """
+    if "stream" not in line:
+        return dict(line)
+    return {name: redact(value) if isinstance(value, str) else value for name, value in line.items()}
+
+
 class CapturedStream(io.TextIOBase):
     """Stands in for ``sys.stdout`` or ``sys.stderr``: what user code writes becomes lines of its output."""
 

@@ -113,7 +113,7 @@ def test_what_user_code_says_on_the_nodes_of_executors_is_in_the_log(
         return said if {line["node"] for line in said} == nodes else None
 
     told = eventually("output from both executors", from_both, every=1.0)
-    assert {line["process"] for line in told} == {"executor-0", "executor-1"}
+    assert {line["process"] for line in told} == {"executor-1", "executor-2"}
     assert {(line["level"], line["stream"]) for line in told} == {("info", "stdout"), ("warning", "logging")}
     driver = [line for line in _said(cluster) if line["event"] == "loaded" and line["process"] == "worker"]
     assert {(line["node"], line.get("vertex")) for line in driver} == {

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from served_agent import TOKEN, ServedAgent
 
+from penstock import redaction
 from penstock.bundles.blobs import BlobFolder
 from penstock.bundles.limits import MOST_PACKED
 from penstock.bundles.signing import sha256_of
@@ -86,6 +87,16 @@ def test_logs_are_given_bit_by_bit(node: Node) -> None:
     assert node.client.logs(node.url, "a", cursor) == ([], cursor)
     with pytest.raises(AgentError, match="400: this is no cursor"):
         node.client.logs(node.url, "a", "../../etc/passwd")
+
+
+def test_what_user_code_has_printed_is_given_without_the_secrets_of_the_cluster(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redaction, "_secrets", {"the-token-of-all"})
+    printed = {"timestamp": "2026-01-01T00:00:00.000000Z", "job": "a", "stream": "stdout", "pid": 7}
+    node.log.write_text(json.dumps({**printed, "event": "found the-token-of-all"}) + "\n")
+    [line], _ = node.client.logs(node.url, "a")
+    assert line == {**printed, "event": "found [redacted]"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from importlib.machinery import PathFinder
+from io import TextIOWrapper
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
@@ -122,12 +123,19 @@ def program_of(data: bytes) -> Program:
         # Lists of records are garbage only when their batch is done: looking for cycles among them
         # after every 700 new objects doubles the cost of a record.
         gc.set_threshold(100_000, 50, 50)
+        _print_whole_lines()
         program = Program(unpack_blueprint(data))
         _make_room(program.blueprint)
         _programs[name] = program
     # Jobs that run side by side share this process.
     set_params(program.blueprint.params)
     return program
+
+
+def _print_whole_lines() -> None:
+    """Have each line that user code prints written at once: all of Spark's processes share one pipe."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 def _make_room(coming: Blueprint) -> None:

@@ -21,6 +21,7 @@ from penstock.errors import PenstockError
 from penstock.graph.names import name_fault
 from penstock.log_lines import CursorError, read_lines
 from penstock.snapshots.store import SnapshotStore
+from penstock.user_output import without_secrets
 from penstock.web.agent_guard import Guard
 from penstock.web.agent_snapshots import STATUS as SNAPSHOT_STATUS
 from penstock.web.agent_snapshots import SnapshotRoutes
@@ -82,7 +83,7 @@ def make_agent(
             raise HTTPException(400, "'job' is not the name of a job")
         limit = _limit(asked.get("limit", "200"))
         lines, cursor = read_lines(log_files(), asked.get("cursor", ""), job, limit)
-        return JSONResponse({"lines": lines, "cursor": cursor})
+        return JSONResponse({"lines": [without_secrets(line) for line in lines], "cursor": cursor})
 
     app = Starlette(
         routes=[

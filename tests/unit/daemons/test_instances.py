@@ -14,9 +14,12 @@ import pytest
 from penstock.cluster.documents import Assignment, ExecutorSlot, WorkerInfo
 from penstock.cluster.supervising import Instance, Start
 from penstock.daemons.instances import FolderInstances, Node
+from penstock.daemons.output_limits import read_output_limits
 from penstock.daemons.processes_memory import FakeProcesses
 from penstock.daemons.supervisor import RefusedStartError
+from penstock.errors import SettingError
 from penstock.keyring import Keyring
+from penstock.user_output import OutputLimits, OutputPlace
 
 RING = Keyring(bytes(32))
 BUNDLE = "b" * 64
@@ -185,6 +188,38 @@ def test_a_job_whose_data_is_with_its_node_has_a_home_there_that_nobody_else_can
     assert lab.processes.processes[lab.place()].environment["PENSTOCK_HOME"] == str(place / "home")
     assert place.stat().st_mode & 0o077 == 0
     assert not (place / "home").exists(), "who restores it makes it"
+
+
+@pytest.mark.parametrize(("role", "process"), [("driver", "worker"), ("executor-1", "executor-1")])
+def test_processes_are_told_where_what_user_code_prints_belongs(lab: Lab, role: str, process: str) -> None:
+    driver = WorkerInfo("job", 3, 1, "n2", 1, "running", 90.0, "spark://x:1", "app")
+    slot = ExecutorSlot(1, "n1", 1, 1 << 30)
+    lab.instances.start(Start(_assignment(), role, 1, "why", driver=driver, slot=slot), 100.0)
+    [(folder, started)] = lab.processes.processes.items()
+    place = OutputPlace.of_environment(started.environment)
+    assert place == OutputPlace(str(folder), "n1", "job", process)
+    assert lab.instances.log_files() == [folder / "log.jsonl", folder / "user.jsonl"]
+
+
+def test_how_much_of_it_is_kept_is_a_setting_of_the_node() -> None:
+    assert read_output_limits({}) == OutputLimits(1_000, 16_000_000)
+    given = {"PENSTOCK_OUTPUT_RATE": "20", "PENSTOCK_OUTPUT_SIZE": "1.5GB"}
+    assert read_output_limits(given) == OutputLimits(20, 1_500_000_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PENSTOCK_OUTPUT_RATE", "0"),
+        ("PENSTOCK_OUTPUT_RATE", "many"),
+        ("PENSTOCK_OUTPUT_RATE", "-1"),
+        ("PENSTOCK_OUTPUT_SIZE", "large"),
+        ("PENSTOCK_OUTPUT_SIZE", "10KB"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=name):
+        read_output_limits({name: value})
 
 
 @pytest.mark.parametrize("name", ["PENSTOCK_SNAPSHOT_RATE", "PENSTOCK_JAVA_OPTIONS"])

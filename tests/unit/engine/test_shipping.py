@@ -1,77 +1,31 @@
-"""Code that cannot be sent to the workers is told before anything starts, with what to do instead."""
+"""Code on its way to Spark's processes, and what those do before they run it."""
 
 from __future__ import annotations
 
-import threading
+import gc
+import io
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.engine.job_start import start_job
-from penstock.engine.runtime import Runtime
-from penstock.testing.local_engine import LocalRuntime
-
-CLIENT = threading.Lock()
+from penstock.engine import shipping
+from penstock.engine.blueprint import draw
+from penstock.engine.shipping import pack_blueprint, program_of
 
 
-class _Locked(ps.Task):
-    def __init__(self) -> None:
-        self.name = "locked"
-        self.lock = threading.Lock()
-
-    def execute(self, inputs: Any, outputs: Any) -> None:
-        raise NotImplementedError
-
-
-class _Method:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    def call(self, record: ps.Record) -> Any:
-        return record, self.lock
-
-
-def _captured() -> Any:
-    lock = threading.Lock()
-    return lambda r: (lock, r.value)
-
-
-def _global() -> Any:
-    scope: dict[str, Any] = {"client": CLIENT, "__name__": "__main__"}
-    exec("def ask(r):\n    return client, r.value", scope)
-    return scope["ask"]
-
-
-@pytest.mark.parametrize(
-    ("task", "reason"),
-    [
-        (
-            _Locked(),
-            "attribute 'lock', a lock, cannot be sent to the workers: make it in prepare(self, config)",
-        ),
-        (
-            _Method().call,
-            "attribute 'lock', a lock, cannot be sent to the workers: use a ps.Task instead of a",
-        ),
-        (_captured(), "variable 'lock', a lock, cannot be sent to the workers: use a ps.Task instead of a"),
-        (_global(), "variable 'client', a lock, cannot be sent to the workers: use a ps.Task instead of a"),
-    ],
-    ids=["attribute", "method", "captured", "global"],
-)
-def test_what_cannot_be_sent_is_named_before_anything_starts(task: Any, reason: str, tmp_path: Path) -> None:
-    job = ps.Job("stuck")
-    job.source("in", ps.MemorySource()) >> job.task("ask", task) >> job.sink("out", ps.MemorySink())
-    started = []
-
-    def open_runtime() -> Runtime:
-        started.append(True)
-        return LocalRuntime()
-
-    with pytest.raises(ps.TaskError) as refused:
-        start_job(job, open_runtime, folder=tmp_path / "job")
-    assert not started
-    assert (refused.value.job, refused.value.vertex) == ("stuck", "ask")
-    assert reason in str(refused.value)
-    assert "make it in prepare(self, config), which is called in each worker process" in str(refused.value)
+def test_lines_that_user_code_prints_in_a_process_of_spark_are_written_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of Spark's processes share one pipe: no line of one may be within a line of another."""
+    job = ps.Job("talking")
+    job.source("in", ps.MemorySource([1])) >> job.task("talk", print) >> job.sink("out", ps.MemorySink())
+    packed = pack_blueprint(draw(job, folder=tmp_path, buckets=1, sides={}).for_workers())
+    monkeypatch.setattr(shipping, "_programs", {})
+    monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="utf-8"))
+    program_of(packed)
+    print("first")
+    assert pipe.getvalue() == b"first\n"
