@@ -234,7 +234,7 @@ class LinkedCluster(Cluster):
 
     def __init__(self, home: Path, nodes: int, engine: str) -> None:
         super().__init__(home, nodes=nodes, masters=1, servers=1, idle=True, engine=engine)
-        self.lab["stable"] = 1.0
+        self.lab["window"] = 1.0
 
     def cut(self, node: str) -> None:
         """Let nothing go to and from a node any more."""

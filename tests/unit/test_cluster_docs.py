@@ -117,7 +117,8 @@ def test_times_are_those_of_the_code() -> None:
         "a supervisor reports": SupervisorSettings().report,
         "a running worker without heartbeat": patience.heartbeat,
         "a worker that starts or stops": patience.start,
-        "a worker that has run this long": patience.stable,
+        "a start whose process lives": patience.starting,
+        "a worker that has run this long": patience.failures.window,
         "a worker whose job was killed": patience.leave,
         "an executor that is drained": patience.drain,
         "a ready worker waits": following.TAKE_OVER_AFTER,
@@ -125,8 +126,11 @@ def test_times_are_those_of_the_code() -> None:
     for begin, seconds in expected.items():
         [told] = [told for what, told in times.items() if what.startswith(begin)]
         assert told == f"{seconds:g}", begin
-    assert f"{patience.first_retry:g}, {patience.longest_retry:g}" in times.values()
-    assert f"{rules.move_after} until another node is tried, {rules.most_failures} until the job" in page
+    policy = rules.failures
+    assert f"{policy.first_retry:g}, {policy.longest_retry:g}" in times.values()
+    assert f"{policy.first_chance:g}, {policy.longest_chance:g}" in times.values()
+    counts = f"{policy.move_after} until another node is tried, {policy.fall_back_after} until an update goes"
+    assert f"{counts} back, {policy.give_up_after} until the job" in page
 
 
 def test_the_page_on_rest_has_every_route_of_the_supervisors() -> None:

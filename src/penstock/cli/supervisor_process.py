@@ -104,6 +104,7 @@ def run(
                     instances,
                     Machine(folder),
                     settings=settings,
+                    monotonic=time.monotonic,
                     is_dead=lambda other: is_dead(other, info),
                     admit=lambda cluster: claim_storage(storage, cluster),
                 )

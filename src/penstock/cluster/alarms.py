@@ -12,6 +12,8 @@ from penstock.cluster.replicas import is_replicated
 from penstock.cluster.view import Actual, needed_nodes, of_today
 
 JOB_FAILED = "job-failed"
+JOB_FAILING = "job-failing"
+EXECUTOR_FAILING = "executor-failing"
 UPDATE_REFUSED = "update-refused"
 NODE_LOST = "node-lost"
 UNSUPERVISED = "unsupervised"
@@ -154,6 +156,9 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]
             )
         if alarm.kind != JOB_FAILED:
             continue
+        status = actual.statuses.get(alarm.subject)
+        if spec is not None and status is not None and status.chances:
+            continue  # It was started again by itself, and has not run well yet.
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.
         revision = alarm.evidence.get("revision")
         if spec is None or (isinstance(revision, int) and not of_today(spec, revision)):

@@ -16,8 +16,19 @@ from penstock.cluster.assigning import (
     slots_of,
     wanted_until,
 )
-from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Membership, Restore, WorkerInfo
+from penstock.cluster.documents import (
+    Alarm,
+    Assignment,
+    Failures,
+    JobSpec,
+    JobStatus,
+    Membership,
+    Restore,
+    WorkerInfo,
+)
+from penstock.cluster.failure_policy import has_run_well, told
 from penstock.cluster.homes import home_of, is_elsewhere, works_on
+from penstock.cluster.members import job_of
 from penstock.cluster.pacing import held_until, repeats_of, request_digest
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.placing import Placed, Request
@@ -76,19 +87,28 @@ class JobDeciding:
         if spec.wanted == "ended" and not spec.drain:
             return self._ending(spec, assignment)
         failures = self.actual.failures.get(name)
-        if (
-            failures is not None
-            and tried
-            and of_today(spec, failures.revision)
-            and failures.count >= self.rules.most_failures
-        ):
-            reason = f"its worker has died {failures.count} times, last on {failures.node}: {failures.reason}"
-            if spec.before is not None and self._older_runs(name, failures.revision):
-                return self._refused(spec, assignment, reason, failures.revision)
-            alarm = Raise(job_failed(name, reason, self.now, failures.revision, failures))
-            raised = [] if alarm.alarm.id in self.actual.alarms else [alarm]
-            return [*self._over(spec, assignment, FAILED, reason), *raised]
+        if failures is not None and tried and of_today(spec, failures.revision):
+            given_up = self._failing(spec, assignment, failures)
+            if given_up:
+                return given_up
         return self._running(spec, assignment)
+
+    def _failing(self, spec: JobSpec, assignment: Assignment | None, failures: Failures) -> list[Action]:
+        """Give up code that has never run well for the code before, or a job whose worker keeps failing."""
+        policy, name = self.rules.failures, spec.name
+        if spec.before is not None and policy.falls_back(failures) and not has_run_well(failures):
+            return self._refused(spec, assignment, told(failures), failures.revision)
+        # A worker of an earlier revision that runs on is no reason to end the job.
+        if not policy.gives_up(failures) or self._older_runs(name, failures.revision):
+            return []
+        alarm = job_failed(name, told(failures), self.now, failures.revision, failures)
+        return [*self._over(spec, assignment, FAILED, told(failures)), *self._raised(alarm)]
+
+    def _raised(self, alarm: Alarm) -> list[Action]:
+        """Raise an alarm, unless there is one about the same revision."""
+        known = self.actual.alarms.get(alarm.id)
+        same = known is not None and known.evidence.get("revision") == alarm.evidence.get("revision")
+        return [] if same else [Raise(alarm)]
 
     def _older_runs(self, name: str, revision: int) -> bool:
         workers = self.actual.workers.get(name, ())
@@ -107,7 +127,8 @@ class JobDeciding:
             alarm = update_refused(spec, reason, self.now, revision)
         raised: list[Action] = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
         if spec.before is None:
-            return [*self._over(spec, assignment, FAILED, f"refused: {reason}"), *raised]
+            return [*self._over(spec, assignment, FAILED, f"refused: {reason}"), *self._raised(alarm)]
+        raised: list[Action] = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
         code = spec.before
         back = replace(
             spec,
@@ -135,10 +156,30 @@ class JobDeciding:
         over = self._over(spec, assignment, status.phase, status.reason)
         if status.phase != FAILED or not of_today(spec, status.revision):
             return over
+        if not over and self._gets_another_chance(spec, status):
+            return self._another_chance(spec, status)
         # A leader may have ended between saying that it has failed and telling people.
         failures = self.actual.failures.get(spec.name)
         alarm = job_failed(spec.name, status.reason, status.since, status.revision, failures)
-        return over if alarm.id in self.actual.alarms else [*over, Raise(alarm)]
+        return [*over, *self._raised(alarm)]
+
+    def _gets_another_chance(self, spec: JobSpec, status: JobStatus) -> bool:
+        """Whether a job that failed because its worker did is tried again: what it needs may be back."""
+        policy = self.rules.failures
+        failures = [one for name, one in self.actual.failures.items() if job_of(name) == spec.name]
+        results = [one for name, one in self.actual.results.items() if job_of(name) == spec.name]
+        refused = any(one.outcome == "refused" and of_today(spec, one.revision) for one in results)
+        given_up = any(policy.gives_up(one) and of_today(spec, one.revision) for one in failures)
+        due = policy.is_due(status.since, policy.second_chance(status.chances), self.now)
+        return spec.wanted == "running" and given_up and not refused and due
+
+    def _another_chance(self, spec: JobSpec, status: JobStatus) -> list[Action]:
+        """Start a job that has failed once more. Its alarm stays until it runs well."""
+        reason = f"it is tried again {round(abs(self.now - status.since))} s after it has failed"
+        again = replace(
+            status, phase=PENDING, reason=reason, since=self.now, chances=status.chances + 1, safety=""
+        )
+        return [Respec(replace(spec, after=status.revision), reason), SetStatus(spec.name, again)]
 
     def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
         left = self.actual.workers.get(spec.name, ())
@@ -236,19 +277,20 @@ class JobDeciding:
         }
 
     def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> Sequence[Intent]:
-        """Move a job whose worker keeps dying: it may be the node's fault (Lee et al., IV.C).
+        """Move a job whose worker keeps failing: it may be the node's fault (Lee et al., IV.C).
 
         One that keeps its data with its node stays: elsewhere it would have less.
         """
-        failures = self.actual.failures.get(spec.name)
+        failures, policy = self.actual.failures.get(spec.name), self.rules.failures
+        up = [one for one in self.actual.workers.get(spec.name, ()) if one.revision == assignment.revision]
         if (
             failures is None
-            or failures.revision != assignment.revision
-            or failures.count != self.rules.move_after
+            or not policy.moves(failures, assignment.revision, self.now)
+            or any(policy.is_well(one, self.now) for one in up)
             or spec.keep == "node"
         ):
             return []
-        reason = f"its worker has died {failures.count} times on {assignment.node}"
+        reason = f"its worker keeps failing on {assignment.node}"
         # Where it is pinned to, it would be moved back at once.
         elsewhere = replace(spec, driver="") if spec.driver == assignment.node else spec
         staying, missing = executors(elsewhere, assignment.executors, self._left_by_executors(spec))
@@ -258,7 +300,7 @@ class JobDeciding:
             slots=staying,
             missing=missing,
             prefer=elsewhere.driver,
-            avoid=frozenset({assignment.node}),
+            avoid=policy.troubled_nodes(failures) | {assignment.node},
         )
         return [ToPlace(request, reason, optional=True, unpins=elsewhere is not spec)]
 
@@ -359,14 +401,25 @@ class JobDeciding:
             return self._status(
                 spec, phase, f"on {leading.node}, until revision {assignment.revision} is ready{more}"
             )
-        if spec.before is not None:
-            # Its new code runs: from now on a refusal is not one of the update.
+        if spec.before is not None and self._is_proven(spec, spec.name):
+            # From now on a failure is not one of the update.
             spec = replace(spec, before=None)
-            return [Respec(spec, "its new code runs"), *self._progress(spec, assignment, note)]
+            return [Respec(spec, "its new code runs well"), *self._progress(spec, assignment, note)]
         missing = spec.resources.executors - len(assignment.executors)
         lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
         what = "draining" if ending else "running"
         return self._status(spec, phase, f"{what} on {leading.node}{lacks}{more}")
+
+    def _is_proven(self, spec: JobSpec, member: str) -> bool:
+        """Whether the code of an update has run well, in a worker that is up or in one that has failed."""
+        assignment = self.actual.assignments.get(member)
+        if assignment is None or other_code(spec, assignment):
+            return False
+        failures = self.actual.failures.get(member)
+        if failures is not None and of_today(spec, failures.revision) and has_run_well(failures):
+            return True
+        workers = [one for one in self.actual.workers.get(member, ()) if of_today(spec, one.revision)]
+        return any(self.rules.failures.is_well(one, self.now) for one in workers if one.phase == "running")
 
     def _after(self, spec: JobSpec, before: Assignment | None, revision: int) -> int:  # noqa: ARG002
         """Return the revision up to which failures are history for a new worker."""
@@ -387,8 +440,13 @@ class JobDeciding:
     def _say(self, job: str, status: JobStatus) -> list[Action]:
         """Say how a job stands, unless that has been said."""
         before = self.actual.statuses.get(job)
-        if before is not None and before.phase == status.phase:
-            status = replace(status, since=before.since)
+        if before is not None:
+            status = replace(status, chances=before.chances)
+            if before.phase == status.phase:
+                status = replace(status, since=before.since)
+            if status.phase == before.phase == RUNNING and before.chances:
+                well = self.now - before.since >= self.rules.failures.window
+                status = replace(status, chances=0 if well else before.chances)
         return [SetStatus(job, status)] if status != before else []
 
     def concluded(self, actions: list[Action]) -> list[Action]:

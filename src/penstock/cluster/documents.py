@@ -85,6 +85,8 @@ class WorkerFigures:
     """Bytes, of all its processes together."""
     since: float
     failures: int = 0
+    reason: str = ""
+    """Of an executor that waits to be started again: why it ended."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class JobSpec:
     after: int = 0
     """Results and failures of revisions up to this one are history."""
     before: Code | None = None
-    """The code before the last update, to fall back to if that is refused."""
+    """The last code that has run well, to fall back to as long as the code of an update has not."""
     submitted: float = 0.0
 
 
@@ -387,8 +389,19 @@ class Result:
 
 
 @dataclass(frozen=True)
+class WorkerFailure:
+    """One failure of a job's worker."""
+
+    at: float
+    node: str
+    revision: int
+    well: bool = False
+    """Whether it had run well: see :mod:`penstock.cluster.failure_policy`."""
+
+
+@dataclass(frozen=True)
 class Failures:
-    """How often a job's worker has died since it last ran well."""
+    """The failures of a job's worker that count, and the last of them."""
 
     job: str
     revision: int
@@ -396,6 +409,8 @@ class Failures:
     reason: str
     node: str
     at: float
+    recent: tuple[WorkerFailure, ...] = ()
+    """Each of them, the oldest first."""
 
 
 @dataclass(frozen=True)
@@ -415,6 +430,8 @@ class JobStatus:
     """Since when it is less safe than it was; 0 while it is safe, and before it was for the first time."""
     differed: float = 0.0
     """When the last difference between replicas was that people were told of."""
+    chances: int = 0
+    """How many times it was started again by itself after it had failed, since it last ran well."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
+from penstock.cluster.failure_policy import in_a_row, told
 from penstock.cluster.members import number_of, title_of
 from penstock.cluster.replicas import is_warm
 from penstock.cluster.view import Actual, Rules, newest
@@ -77,10 +78,12 @@ class Replica:
         return leading is not None and leading.joined is not None and leading.joined.in_step
 
     def trouble(self, most_failures: int) -> str:
-        """Return why it does not run as it is wanted, and will hardly do; empty if it does or may."""
-        failures = self.failures
-        if failures is not None and failures.count >= most_failures:
-            return f"its worker has died {failures.count} times, last on {failures.node}: {failures.reason}"
+        """Return why it does not run as it is wanted, and will hardly do; empty if it does or may.
+
+        ``most_failures`` in a row are too many.
+        """
+        if self.failures is not None and in_a_row(self.failures) >= most_failures:
+            return told(self.failures)
         if self.result is not None and self.result.outcome == "refused" and not self.runs_as_wanted:
             return f"refused: {self.result.reason}"
         return ""
@@ -92,7 +95,7 @@ class Replica:
 
 
 def replica_of(member: JobSpec, actual: Actual, now: float, rules: Rules) -> Replica:
-    """Return what is known of a replica. Its failures are counted until it dies again after a good while."""
+    """Return what is known of a replica. The failures of one that runs well again are no trouble."""
     assignment = actual.assignments.get(member.name)
     history = max(member.after, assignment.after if assignment is not None else 0)
     tried = assignment is not None and not other_code(member, assignment)
@@ -115,9 +118,10 @@ def replica_of(member: JobSpec, actual: Actual, now: float, rules: Rules) -> Rep
 
 
 def _is_well(worker: WorkerInfo, assignment: Assignment | None, now: float, rules: Rules) -> bool:
-    """Whether a worker that is assigned has been up for long enough to forget how often it had died."""
+    """Whether a worker that is assigned runs well, however often it has failed before."""
     assigned = assignment is not None and worker.revision == assignment.revision
-    return assigned and worker.phase in ("ready", "running") and now - worker.since >= rules.well_after
+    up = assigned and worker.phase in ("ready", "running")
+    return up and rules.failures.is_well(worker, now)
 
 
 def chosen_runner(replicas: Sequence[Replica], *, has_run: bool, nodes: Mapping[str, NodeInfo]) -> str:

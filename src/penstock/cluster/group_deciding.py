@@ -2,7 +2,7 @@
 
 - It is over when one of them has drained its sources, or when it was killed and none of them is left.
 - Its code is given up only when none of them runs it, and none may still come to run it.
-- A replica that keeps dying is tried again and again while another one runs.
+- A replica that keeps failing is tried again and again while another one runs.
 - Revisions are counted over all of them.
 """
 
@@ -104,7 +104,7 @@ class GroupDeciding(JobDeciding):
 
     def _hopeless(self) -> Replica | None:
         """Return a replica that cannot run the code, if all others cannot either."""
-        most = self.rules.most_failures
+        most = self._most_failures
         troubled = [one for one in self._replicas if one.trouble(most)]
         for one in self._replicas:
             if one.runs_as_wanted and one not in troubled:
@@ -112,6 +112,13 @@ class GroupDeciding(JobDeciding):
             if one.may_still_run(most) and not self._is_stranded(one):
                 return None
         return troubled[0] if troubled else None
+
+    @property
+    def _most_failures(self) -> int:
+        """After how many failures in a row a replica is taken to be unable to run the code that is wanted."""
+        policy = self.rules.failures
+        unproven = self._spec.before is not None and not self._is_proven_anywhere()
+        return policy.fall_back_after if unproven else policy.give_up_after
 
     def _is_stranded(self, replica: Replica) -> bool:
         """Whether a replica has lost its node, and others have all the nodes that it may use."""
@@ -123,15 +130,16 @@ class GroupDeciding(JobDeciding):
         )
 
     def _given_up(self, replica: Replica) -> Sequence[Intent]:
-        reason = replica.trouble(self.rules.most_failures)
-        falls_back = self._spec.before is not None and any(one.runs_old_code for one in self._replicas)
+        reason = replica.trouble(self._most_failures)
         if replica.result is not None and replica.result.outcome == "refused":
             return self._refused(self._spec, None, replica.result.reason, self._given)
-        if falls_back:
+        if self._spec.before is not None and not self._is_proven_anywhere():
             return self._refused(self._spec, None, reason, self._given)
         alarm = job_failed(self._spec.name, reason, self.now, self._given, replica.failures)
-        raised = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
-        return [*self._over(self._spec, None, FAILED, reason), *raised]
+        return [*self._over(self._spec, None, FAILED, reason), *self._raised(alarm)]
+
+    def _is_proven_anywhere(self) -> bool:
+        return any(self._is_proven(one.spec, one.name) for one in self._replicas)
 
     def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:  # noqa: ARG002
         gone = [Unassign(name, reason) for name in sorted(self._assigned)]
@@ -210,9 +218,9 @@ class GroupDeciding(JobDeciding):
     def _respecified(self, actions: list[Action]) -> list[Action]:
         """Make one change of what is wanted of the job of all that its replicas ask for."""
         spec, reasons = self._spec, []
-        if spec.before is not None and any(one.runs_as_wanted for one in self._replicas):
-            spec = replace(spec, before=None)  # From now on a refusal is not one of the update.
-            reasons.append("its new code runs")
+        if spec.before is not None and self._is_proven_anywhere():
+            spec = replace(spec, before=None)  # From now on a failure is not one of the update.
+            reasons.append("its new code runs well")
         for action in actions:
             if isinstance(action, Respec):
                 spec = replace(spec, driver=action.spec.driver)
@@ -250,14 +258,14 @@ class GroupDeciding(JobDeciding):
         assigned |= {action.job: action.assignment for action in done if isinstance(action, Assign)}
         reasons = []
         for one in self._replicas:
-            trouble = one.trouble(self.rules.most_failures)
+            trouble = one.trouble(self.rules.failures.alarm_after)
             reasons.append(f"{title_of(one.name)}: {trouble or said[one.name].reason}")
         if len(reasons) == 1:
             return said[self._replicas[0].name].reason
         return "; ".join([*reasons, *shared_racks(assigned, self.actual.nodes)])
 
     def _wanted_alarms(self, status: JobStatus) -> list[Alarm]:
-        most, job = self.rules.most_failures, self._spec.name
+        most, job = self.rules.failures.alarm_after, self._spec.name
         failing = {one.name: one.trouble(most) for one in self._replicas if one.trouble(most)}
         wanted = [replica_failing(job, failing, self.now)] if failing else []
         if status.unsafe_since and self.now - status.unsafe_since >= self.rules.unsafe_grace:

@@ -6,7 +6,7 @@ For each job, in the order of names, the first of these that applies:
 2. it has ended by itself;
 3. it shall end: nothing is assigned to it any more, and it has ended when no worker is left;
 4. its code was refused: the code before it, if there is one, is what is wanted again; else it has failed;
-5. its worker has died too often: it has failed, until a person clears that;
+5. its worker has failed too often: the job has failed, and is tried again after a while;
 6. nothing is assigned: it is placed;
 7. its node is gone, and its worker with it: it is placed elsewhere;
 8. it is wanted otherwise: a new revision is placed, and the old worker makes way when that is ready;
@@ -25,6 +25,7 @@ from penstock.cluster.actions import Action, Unassign
 from penstock.cluster.alarms import node_alarms, stale_alarms
 from penstock.cluster.deciding import Intent, JobDeciding, ToPlace
 from penstock.cluster.documents import JobSpec
+from penstock.cluster.failure_alarms import executor_alarms, failing_alarms
 from penstock.cluster.group_deciding import GroupDeciding
 from penstock.cluster.members import job_of
 from penstock.cluster.pacing import pacing_alarms
@@ -81,6 +82,8 @@ def reconcile(
             actions.append(Unassign(name, "nobody wants this job any more"))
     actions += node_alarms(actual, alone.lost)
     actions += stale_alarms(desired, actual)
+    actions += failing_alarms(desired, actual, now, rules.failures)
+    actions += executor_alarms(desired, actual, now, rules.failures)
     actions += room_alarms(desired, actual, now, rules)
     held = {name: reason for deciding, _ in decided for name, reason in deciding.held.items()}
     actions += pacing_alarms(desired, actual, held, now, rules)

@@ -7,9 +7,17 @@ Each place of a job on a node, its driver or one of its executors, stands in a s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, WorkerInfo
+from penstock.cluster.documents import (
+    Assignment,
+    ExecutorSlot,
+    Failures,
+    Progress,
+    WorkerFailure,
+    WorkerInfo,
+)
+from penstock.cluster.failure_policy import FailurePolicy, in_a_row
 from penstock.cluster.worker_states import Action, P, Q, State, action_in
 
 DRIVER = "driver"
@@ -18,7 +26,10 @@ _EXECUTOR = "executor-"
 
 @dataclass(frozen=True)
 class Instance:
-    """A process that was started for a place, as its folder tells."""
+    """A process that was started for a place, as its folder tells.
+
+    Its times are seconds of the machine's own clock, which nobody sets.
+    """
 
     job: str
     role: str
@@ -30,8 +41,12 @@ class Instance:
     app_id: str = ""
     """Of an executor: the application it belongs to."""
     heartbeat: float = 0.0
-    """When it last said that it is well; 0 if never."""
+    """When its main loop last said that it is well; 0 if never."""
+    pulse: float = 0.0
+    """When its process last showed that it lives while something in it takes time; 0 if never."""
     phase: str = ""
+    progress: Progress = field(default_factory=Progress)
+    """What it has done, as its last heartbeat says."""
     outcome: str = ""
     """What it said when it left; empty when it was killed or fell."""
     reason: str = ""
@@ -41,6 +56,10 @@ class Instance:
     """Whether its death has been counted."""
     asked_to_end: float = 0.0
     """When it was last asked to end; 0 if never."""
+    since: float = 0.0
+    """When it was started, in seconds since 1970."""
+    failures: int = 0
+    """Of an executor: how many before it have failed in a row."""
 
 
 @dataclass(frozen=True)
@@ -48,29 +67,16 @@ class Patience:
     """How long a supervisor waits, in seconds."""
 
     start: float = 120.0
-    """For a word of a worker that does not run yet, or no more."""
+    """For a sign of life of a worker that does not run yet, or no more."""
+    starting: float = 180.0
+    """For a worker whose process lives to get on with its start. Both grow from try to try."""
     heartbeat: float = 30.0
     """For the next heartbeat of one that runs; a worker that is late is hung."""
     leave: float = 90.0
     """For a worker whose job is assigned nowhere any more to leave by itself."""
     drain: float = 60.0
     """For an executor that was asked to drain."""
-    stable: float = 60.0
-    """A worker that has run this long has run well: its failures are forgotten."""
-    forget: float = 600.0
-    """A failure that is older counts no more."""
-    first_retry: float = 0.5
-    longest_retry: float = 30.0
-    most_failures: int = 5
-
-    def retry(self, failures: int) -> float:
-        """Return how long to wait before the next try.
-
-        >>> [Patience().retry(n) for n in (1, 2, 3, 10, 5000)]
-        [0.5, 1.0, 2.0, 30.0, 30.0]
-        """
-        doubled = min(max(failures - 1, 0), 60)  # Who is never given up is counted without end.
-        return float(min(self.first_retry * 2**doubled, self.longest_retry))
+    failures: FailurePolicy = field(default_factory=FailurePolicy)
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,8 @@ class Start:
     driver: WorkerInfo | None = None
     """Of an executor: whom it reports to."""
     slot: ExecutorSlot | None = None
+    failures: int = 0
+    """Of an executor: how many before it have failed in a row."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class CountFailure:
-    """Note that a worker has died."""
+    """Note that a worker has failed."""
 
     instance: Instance
     failures: Failures
@@ -136,15 +144,23 @@ def supervise(
     instances: Sequence[Instance],
     now: float,
     patience: Patience | None = None,
+    *,
+    wall: float | None = None,
 ) -> list[Step]:
-    """Return what a supervisor has to do now, in order."""
+    """Return what a supervisor has to do now, in order.
+
+    ``now`` is by the machine's own clock, as the times of instances are; ``wall``, for what others read, is
+    in seconds since 1970.
+    """
     patience = patience or Patience()
+    wall = now if wall is None else wall
     steps: list[Step] = []
     for job in sorted({*assignments, *(instance.job for instance in instances)}):
         own = [instance for instance in instances if instance.job == job]
         assignment = assignments.get(job)
-        steps += _driver(node, assignment, failures.get(job), own, now, patience)
-        steps += _executors(node, assignment, tuple(workers.get(job, ())), own, now, patience)
+        known = tuple(workers.get(job, ()))
+        steps += _driver(node, assignment, failures.get(job), known, own, now, wall, patience)
+        steps += _executors(node, assignment, known, own, now, patience)
     return steps
 
 
@@ -162,15 +178,18 @@ def _driver(
     node: str,
     assignment: Assignment | None,
     failures: Failures | None,
+    workers: tuple[WorkerInfo, ...],
     own: list[Instance],
     now: float,
+    wall: float,
     patience: Patience,
 ) -> list[Step]:
     drivers = [instance for instance in own if instance.role == DRIVER]
     here = assignment if assignment is not None and assignment.node == node else None
     revision = here.revision if here else None
+    known = failures if here and failures and failures.revision > here.after else None
     steps: list[Step] = [
-        step for instance in drivers if instance.alive for step in _hung(instance, now, patience)
+        step for instance in drivers if instance.alive for step in _hung(instance, known, now, patience)
     ]
     mine = [instance for instance in drivers if instance.revision == revision]
     state = state_of(revision, drivers)
@@ -182,19 +201,36 @@ def _driver(
         # Moved jobs leave when their successor is ready, and know that themselves.
         steps += [step for instance in drivers if instance.alive for step in _end(instance, now, patience)]
     elif action is Action.NEW and here is not None and mine:
-        steps += _again(here, mine, failures, node, now, patience)
+        carried_on = any(one.phase == "running" and one.revision < here.revision for one in workers)
+        steps += _again(here, mine, known, node, now, wall, patience, carried_on=carried_on)
     elif here is not None and action in (Action.NEW, Action.CODE_CHANGED, Action.TASK_CHANGED):
         steps.append(Start(here, DRIVER, 1, f"{state}: {action.value}, {here.reason}"))
     return steps
 
 
-def _hung(instance: Instance, now: float, patience: Patience) -> list[Step]:
+def _hung(instance: Instance, failures: Failures | None, now: float, patience: Patience) -> list[Step]:
     last = instance.heartbeat or instance.started
-    # Starting Spark, taking a job over and ending a batch take their time, without a word.
-    limit = patience.heartbeat if instance.phase == "running" else patience.start
-    if now - last <= limit:
-        return []
-    return [Kill(instance, f"hung: no heartbeat for {now - last:.0f} s")]
+    if instance.phase == "running":
+        late = now - last > patience.heartbeat
+        return [Kill(instance, f"hung: no heartbeat for {now - last:.0f} s")] if late else []
+    # Starting Spark, taking a job over and ending a batch take time, on a busy machine a multiple of it.
+    tried = in_a_row(failures)
+    silent = now - max(last, instance.pulse)
+    if silent > patience.failures.start_limit(patience.start, tried):
+        return [Kill(instance, f"hung: no sign of life for {silent:.0f} s {_doing(instance)}")]
+    if now - last > patience.failures.start_limit(patience.starting, tried):
+        return [
+            Kill(
+                instance,
+                f"hung: its process lives, and nothing happens for {now - last:.0f} s {_doing(instance)}",
+            )
+        ]
+    return []
+
+
+def _doing(instance: Instance) -> str:
+    """Return what a worker does that hangs."""
+    return "while it stops" if instance.phase in ("stopping", "stopped") else "in its start"
 
 
 def _end(instance: Instance, now: float, patience: Patience) -> list[Step]:
@@ -209,38 +245,52 @@ def _end(instance: Instance, now: float, patience: Patience) -> list[Step]:
 def _again(
     assignment: Assignment,
     mine: list[Instance],
-    failures: Failures | None,
+    known: Failures | None,
     node: str,
     now: float,
+    wall: float,
     patience: Patience,
+    *,
+    carried_on: bool,
 ) -> list[Step]:
-    """Start a worker again that has died, with back-off; one that left as it was told to is not."""
+    """Start a worker again that has failed, with back-off; one that left as it was told to is not."""
     last = max(mine, key=lambda instance: instance.attempt)
+    policy = patience.failures
     if last.outcome in ("drained", "refused"):
         # The leader takes the assignment back when it hears of it. If it does not, it has to be told again.
         if now - last.died <= patience.leave:
             return []
         reason = f"LIVE|waiting: NEW, nobody has heard that attempt {last.attempt} {last.outcome}"
         return [Start(assignment, DRIVER, last.attempt + 1, reason)]
-    if last.outcome == "stopped":
-        reason = f"LIVE|waiting: NEW, attempt {last.attempt} was stopped by a signal"
-        return [Start(assignment, DRIVER, last.attempt + 1, reason)]
-    known = failures if failures and failures.revision > assignment.after else None
     if not last.counted:
-        well = last.died - last.started >= patience.stable and last.heartbeat > 0
-        anew = well or known is None or last.died - known.at >= patience.forget
-        count = 1 if anew or known is None else known.count + 1
-        reason = last.reason or "it died"
-        noted = Failures(assignment.job, assignment.revision, count, reason, node, now)
+        reason = _reason_of(last)
+        failure = WorkerFailure(wall, node, assignment.revision, _ran_well(last, policy))
+        noted = policy.after_failure(known, assignment.job, failure, reason)
         return [CountFailure(last, noted, f"attempt {last.attempt} of {assignment.job} ended: {reason}")]
-    count = known.count if known else 1
-    # The job of a replica runs on without it: there is no reason to give it up.
-    given_up = count >= patience.most_failures and assignment.membership is None
-    if given_up or now < last.died + patience.retry(count):
+    # The job of a replica runs on without it, and so does one whose worker before still runs: there is no
+    # reason to give it up.
+    needed = assignment.membership is None and not carried_on
+    given_up = known is not None and policy.gives_up(known) and needed
+    if given_up or now < last.died + policy.retry(in_a_row(known)):
         return []
     return [
-        Start(assignment, DRIVER, last.attempt + 1, f"LIVE|waiting: NEW, attempt {last.attempt} has died")
+        Start(assignment, DRIVER, last.attempt + 1, f"LIVE|waiting: NEW, attempt {last.attempt} has failed")
     ]
+
+
+def _reason_of(instance: Instance) -> str:
+    """Return why a worker has ended. One that was asked to and is still wanted was asked by somebody else."""
+    if instance.outcome == "stopped":
+        return "it was stopped by a signal that its supervisor did not send"
+    return instance.reason or "it died"
+
+
+def _ran_well(instance: Instance, policy: FailurePolicy) -> bool:
+    """Whether a worker that has failed had run well before."""
+    ran = (
+        instance.heartbeat - instance.started if instance.heartbeat and instance.phase != "starting" else 0.0
+    )
+    return policy.ran_well(instance.progress, ran)
 
 
 def _executors(
@@ -309,11 +359,19 @@ def _executor(
     if any(instance.alive for instance in of_app):
         return []
     last = max(of_app, key=lambda instance: instance.attempt, default=None)
-    if last is not None and now < last.died + patience.retry(len(of_app)):
+    failed = executor_failures(last, now, patience.failures) if last is not None else 0
+    if last is not None and now < last.died + patience.failures.retry(failed):
         return []
     reason = (
         "its driver is up"
         if last is None
         else f"attempt {last.attempt} has ended: {last.reason or 'it died'}"
     )
-    return [Start(assignment, role, attempt, reason, worker, slot)]
+    return [Start(assignment, role, attempt, reason, worker, slot, failed)]
+
+
+def executor_failures(instance: Instance, now: float, policy: FailurePolicy) -> int:
+    """Return how many executors of a place have failed in a row, given the last that was started there."""
+    until = now if instance.alive else instance.died
+    before = 0 if until - instance.started >= policy.window else instance.failures
+    return before if instance.alive else before + 1

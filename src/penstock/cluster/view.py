@@ -20,6 +20,7 @@ from penstock.cluster.documents import (
     Tombstone,
     WorkerInfo,
 )
+from penstock.cluster.failure_policy import FailurePolicy
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,8 @@ class Rules:
 
     node_grace: float = 4.0
     """Seconds that a node may be missed before its work goes elsewhere. Its session had to end before."""
-    move_after: int = 3
-    """A worker that has died this often on one node is tried on another, if one can take it."""
-    most_failures: int = 5
-    """A worker that has died this often without running well in between is not started any more."""
-    well_after: float = 60.0
-    """Seconds after which a replica that had died often, and is up again, is taken to run well."""
+    failures: FailurePolicy = field(default_factory=FailurePolicy)
+    """What is done about workers that fail."""
     room_grace: float = 300.0
     """Seconds that a job may lack a node before people are told."""
     unsafe_grace: float = 5.0

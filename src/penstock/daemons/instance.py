@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from penstock.private_files import write_private
 
 INSTANCE_FILE = "instance.json"
 HEARTBEAT_FILE = "heartbeat"
+PULSE_FILE = "pulse"
+"""Written by a thread of a worker while its main loop cannot say that it is well."""
 EXIT_FILE = "exit.json"
 LOG_FILE = "log.jsonl"
 OUTPUT_FILE = "output.log"
@@ -78,8 +81,18 @@ def read_instance(folder: Path) -> Instance:
 
 
 def write_heartbeat(folder: Path, info: WorkerInfo) -> None:
-    """Say that the worker is alive, and how it is doing."""
-    write_private(folder / HEARTBEAT_FILE, encode(info))
+    """Say that the worker is alive, and how it is doing.
+
+    When that was is in the file as well: the machine's own clock is the same for all its processes, and
+    nobody sets it.
+    """
+    content = {**json.loads(encode(info)), "monotonic": time.monotonic()}
+    write_private(folder / HEARTBEAT_FILE, json.dumps(content, sort_keys=True))
+
+
+def write_pulse(folder: Path) -> None:
+    """Say that the process of a worker lives, whatever its main loop does."""
+    write_private(folder / PULSE_FILE, json.dumps({"monotonic": time.monotonic()}))
 
 
 def read_heartbeat(folder: Path) -> tuple[WorkerInfo, float] | None:

@@ -4,9 +4,15 @@
 ``instance.json``  what was to be started, by the supervisor, before it started it
 ``process.json``   which process it became, by itself
 ``heartbeat``      how it is doing, by a worker, about once a second
+``pulse``          that its process lives, by a thread of a worker while its start takes time
 ``exit.json``      why it left, by a worker
-``asked``          that it was asked to end; ``counted``: that its death has been counted; by the supervisor
+``asked``          when it was asked to end, by the supervisor, as are the next two
+``killed``         why it was killed
+``counted``        that its death has been counted
 =================  ==========================================================================================
+
+Durations are measured by the machine's own clock (``time.monotonic``), which is the same for all processes of
+a machine and which nobody sets. A process that lives has begun since the machine did.
 """
 
 from __future__ import annotations
@@ -16,25 +22,28 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.documents import Assignment
+from penstock.cluster.codec import DocumentError, of_plain
+from penstock.cluster.documents import Assignment, Progress
 from penstock.cluster.members import job_of
 from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
 from penstock.daemons.instance import (
-    EXIT_FILE,
     HEARTBEAT_FILE,
     INSTANCE_FILE,
     LOG_FILE,
+    PULSE_FILE,
     WORKER,
     read_exit,
 )
-from penstock.daemons.processes import Processes
-from penstock.daemons.supervisor import RefusedStartError
+from penstock.daemons.processes import ProcessError, Processes
+from penstock.daemons.supervisor import FailedStartError, RefusedStartError
 from penstock.graph.names import name_fault
 from penstock.keyring import Keyring
 from penstock.private_files import write_private
@@ -66,6 +75,17 @@ class Node:
     output: OutputLimits = field(default_factory=OutputLimits)
 
 
+@dataclass(frozen=True)
+class _Heartbeat:
+    """What a worker has said last."""
+
+    version: tuple[int, int] = (0, 0)
+    """Of the file: it is read again only if that has changed."""
+    at: float = 0.0
+    phase: str = ""
+    progress: Progress = field(default_factory=Progress)
+
+
 WORKER_MODULE = "penstock.daemons.worker"
 """What runs as the process of a worker. Only code that makes a supervisor can name another one."""
 
@@ -81,8 +101,11 @@ class FolderInstances:
         unpacked: Callable[[str], Path],
         *,
         worker_module: str = WORKER_MODULE,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._node = node
+        self._wall = wall
+        """The time for what people read, in seconds since 1970."""
         self._worker_module = worker_module
         self._processes = processes
         self._keyring = keyring
@@ -93,7 +116,9 @@ class FolderInstances:
         self._dead: dict[str, Instance] = {}
         """By folder: what is dead does not change any more, but for being counted."""
         self._descriptions: dict[str, dict[str, Any]] = {}
-        self._heartbeats: dict[str, tuple[float, str]] = {}
+        self._heartbeats: dict[str, _Heartbeat] = {}
+        self._notes: dict[tuple[str, str], str] = {}
+        """By folder and name: notes that could not be written to the disk."""
 
     def folder(self, instance: Instance) -> Path:
         """Return the folder of a process."""
@@ -122,7 +147,7 @@ class FolderInstances:
         if not description:
             return None
         self._descriptions[folder.name] = description
-        heartbeat, phase = self._heartbeat(folder)
+        heartbeat = self._heartbeat(folder, now)
         instance = Instance(
             job=description["job"],
             role=description["role"],
@@ -130,11 +155,15 @@ class FolderInstances:
             attempt=description["attempt"],
             generation=description["generation"],
             alive=self._processes.alive(folder),
-            started=description["started"],
+            started=self._moment(description, description["started"], now),
             app_id=description.get("app_id", ""),
-            heartbeat=heartbeat,
-            phase=phase,
-            asked_to_end=_modified(folder / "asked"),
+            heartbeat=heartbeat.at,
+            phase=heartbeat.phase,
+            progress=heartbeat.progress,
+            pulse=self._pulse(folder, now),
+            asked_to_end=self._asked(folder, now),
+            since=description["started"],
+            failures=description.get("failures", 0),
         )
         if instance.alive:
             return instance
@@ -143,25 +172,53 @@ class FolderInstances:
             instance,
             outcome=left.outcome if left else "",
             reason=(left.reason if left else "") or self._died_of(folder),
-            died=_modified(folder / EXIT_FILE) or now,
-            counted=(folder / "counted").exists(),
+            died=now,
+            counted=self._noted(folder, "counted") is not None,
         )
         self._dead[folder.name] = instance
         self._descriptions.pop(folder.name, None)
         self._heartbeats.pop(folder.name, None)
         return instance
 
-    def _heartbeat(self, folder: Path) -> tuple[float, str]:
-        """Return when a worker last told how it is, and its phase; read again only if it has changed."""
+    def _heartbeat(self, folder: Path, now: float) -> _Heartbeat:
+        """Return what a worker has said last."""
         path = folder / HEARTBEAT_FILE
-        at = _modified(path)
-        known = self._heartbeats.get(folder.name)
-        if known is None or known[0] != at:
-            known = (at, str(_read(path).get("phase", "")) if at else "")
-            self._heartbeats[folder.name] = known
+        version = _version(path)
+        known = self._heartbeats.get(folder.name, _Heartbeat())
+        if version is None or known.version == version:
+            return known
+        content = _read(path)
+        progress = Progress()
+        with suppress(DocumentError):
+            read = of_plain(Progress, content.get("progress", {}))
+            progress = read if isinstance(read, Progress) else progress
+        at = self._moment(content, version[0] / 1e9, now)
+        known = _Heartbeat(version, at, str(content.get("phase", "")), progress)
+        self._heartbeats[folder.name] = known
         return known
 
+    def _pulse(self, folder: Path, now: float) -> float:
+        version = _version(folder / PULSE_FILE)
+        return self._moment(_read(folder / PULSE_FILE), version[0] / 1e9, now) if version else 0.0
+
+    def _asked(self, folder: Path, now: float) -> float:
+        version = _version(folder / "asked")
+        return self._moment(_read(folder / "asked"), version[0] / 1e9, now) if version else 0.0
+
+    def _moment(self, content: Mapping[str, Any], wall: float, now: float) -> float:
+        """Return when a file was written, by the machine's own clock.
+
+        A process that was started by an older version does not say: then it is by the time of day.
+        """
+        said = content.get("monotonic")
+        if isinstance(said, int | float):
+            return float(said)
+        return now - max(0.0, self._wall() - wall)
+
     def _died_of(self, folder: Path) -> str:
+        killed = self._noted(folder, "killed")
+        if killed:
+            return killed
         code = self._processes.exit_code(folder)
         if code is None:
             return "it is gone, nobody knows why"
@@ -169,12 +226,37 @@ class FolderInstances:
             return f"it was killed by {signal.Signals(-code).name}"
         return f"it ended with exit code {code}"
 
+    def _note(self, folder: Path, name: str, text: str) -> None:
+        """Note something about a process; in memory if the disk takes nothing."""
+        try:
+            write_private(folder / name, text)
+        except OSError:
+            self._notes[folder.name, name] = text
+
+    def _noted(self, folder: Path, name: str) -> str | None:
+        """Return what was noted of a process; None if nothing was."""
+        try:
+            return (folder / name).read_text()
+        except OSError:
+            return self._notes.get((folder.name, name))
+
     def start(self, start: Start, now: float) -> None:
         assignment = start.assignment
         _check_job(assignment.job)
         folder = self._root / _folder_name(assignment.job, start.role, assignment.revision, start.attempt)
         bundle = self._unpacked(assignment.bundle)
         given = self._given(assignment)
+        try:
+            self._start(start, folder, bundle, given, now)
+        except (OSError, ProcessError):
+            # Whatever there is of it would be taken for a process that has died.
+            if not self._processes.alive(folder):
+                self._processes.kill_all(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _start(self, start: Start, folder: Path, bundle: Path, given: Mapping[str, str], now: float) -> None:
+        assignment = start.assignment
         folder.mkdir(mode=0o700, exist_ok=True)
         description: dict[str, Any] = {
             "job": assignment.job,
@@ -192,20 +274,22 @@ class FolderInstances:
             "bundle": str(bundle),
             "assignment": asdict(assignment),
             "app_id": start.driver.app_id if start.driver else "",
-            "started": now,
+            "started": self._wall(),
+            "monotonic": now,
+            "failures": start.failures,
         }
         write_private(folder / INSTANCE_FILE, json.dumps(description))
         argv, environment = self._command(start, folder, bundle)
         self._processes.start(argv, folder=folder, environment={**environment, **given}, cwd=folder)
 
     def _given(self, assignment: Assignment) -> dict[str, str]:
-        """Return the variables that a job was given. Raises RefusedStartError when this node lacks one."""
+        """Return the variables that a job was given. Raises FailedStartError when this node lacks one."""
         found = {
             name: os.environ.get(name) if value is None else value for name, value in assignment.env.items()
         }
         missing = sorted(name for name, value in found.items() if value is None)
         if missing:
-            raise RefusedStartError(
+            raise FailedStartError(
                 f"job {assignment.job!r} is to get {', '.join(missing)} from the environment of its node, and"
                 f" the supervisor of {self._node.name} has no such variable: start the supervisor with it, or"
                 " give a value with --env NAME=VALUE"
@@ -257,16 +341,19 @@ class FolderInstances:
     def ask_to_end(self, instance: Instance, now: float) -> None:
         folder = self.folder(instance)
         self._processes.signal(folder, signal.SIGPWR if is_executor(instance.role) else signal.SIGTERM)
-        (folder / "asked").touch(mode=0o600)
-        os.utime(folder / "asked", (now, now))
+        write_private(folder / "asked", json.dumps({"monotonic": now}))
 
-    def kill(self, instance: Instance) -> None:
-        self._processes.kill_all(self.folder(instance))
+    def kill(self, instance: Instance, reason: str = "") -> None:
+        folder = self.folder(instance)
+        if reason and self._processes.alive(folder):
+            self._note(folder, "killed", reason)
+        self._processes.kill_all(folder)
 
     def count(self, instance: Instance) -> None:
         folder = self.folder(instance)
-        (folder / "counted").touch(mode=0o600)
-        self._dead.pop(folder.name, None)
+        self._note(folder, "counted", "")
+        if folder.name in self._dead:
+            self._dead[folder.name] = replace(self._dead[folder.name], counted=True)
 
     def figures(self, instance: Instance) -> tuple[float, int, int]:
         folder = self.folder(instance)
@@ -309,6 +396,8 @@ class FolderInstances:
                 self._processes.kill_all(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 self._dead.pop(folder.name, None)
+                for name in ("killed", "counted"):
+                    self._notes.pop((folder.name, name), None)
 
 
 def _check_job(member: str) -> None:
@@ -336,9 +425,10 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _modified(path: Path) -> float:
-    """Return when a file was last written; 0 when there is none."""
+def _version(path: Path) -> tuple[int, int] | None:
+    """Return what changes whenever a file is written: its time in nanoseconds and its inode; None without."""
     try:
-        return path.stat().st_mtime
+        found = path.stat()
     except OSError:
-        return 0.0
+        return None
+    return found.st_mtime_ns, found.st_ino

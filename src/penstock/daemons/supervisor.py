@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from penstock.cluster.codec import DocumentError, decode, encode
@@ -29,6 +29,9 @@ from penstock.cluster.supervising import (
     Patience,
     Start,
     Step,
+    executor_failures,
+    is_executor,
+    slot_role,
     state_of,
     supervise,
 )
@@ -54,7 +57,11 @@ _log = get_logger(__name__)
 
 
 class RefusedStartError(PenstockError):
-    """A worker cannot be started at all: trying again would be of no use."""
+    """A worker cannot be started at all, on whatever node: trying again would be of no use."""
+
+
+class FailedStartError(PenstockError):
+    """A worker cannot be started here and now. That counts as a failure of it."""
 
 
 class NameTakenError(FatalError):
@@ -69,15 +76,15 @@ class Instances(Protocol):
         ...
 
     def start(self, start: Start, now: float) -> None:
-        """Start one. Raises RefusedStartError, or another PenstockError when trying again may help."""
+        """Start one. Raises RefusedStartError; another PenstockError or OSError if trying again may help."""
         ...
 
     def ask_to_end(self, instance: Instance, now: float) -> None:
         """Ask one to end: a worker after its batch, an executor after its tasks."""
         ...
 
-    def kill(self, instance: Instance) -> None:
-        """End one and all of its family, and make sure that none is left."""
+    def kill(self, instance: Instance, reason: str = "") -> None:
+        """End one and all of its family, and make sure that none is left; note why, if it was alive."""
         ...
 
     def count(self, instance: Instance) -> None:
@@ -107,7 +114,7 @@ class SupervisorSettings:
     report: float = 3.0
     """How often it says how the node is doing."""
     again: float = 5.0
-    """How long it waits after a start that failed before there was a process."""
+    """How long it waits after a start that was refused, or for which the store was away."""
     predecessor: float = 20.0
     """How long it waits for the registration of another to end. The session of a dead one does within 6 s."""
 
@@ -124,6 +131,7 @@ class Supervisor:
         *,
         settings: SupervisorSettings | None = None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] | None = None,
         is_dead: Callable[[NodeInfo], bool] = lambda _: False,
         admit: Callable[[str], None] | None = None,
     ) -> None:
@@ -133,6 +141,8 @@ class Supervisor:
         self._instances = instances
         self._machine = machine
         self._clock = clock
+        self._monotonic = monotonic
+        """The machine's own clock, by which durations are measured; None if ``clock`` is never set."""
         self._is_dead = is_dead
         """Whether the supervisor that left a registration on this very machine is known to be dead."""
         self._admit = admit
@@ -150,7 +160,9 @@ class Supervisor:
         """Whether the assignments have been read at all: none known is not the same as none there."""
         self._reported = 0.0
         self._not_before: dict[tuple[str, str], float] = {}
-        """When a start that failed, before there was a process, may be tried again."""
+        """When a start that was refused, or for which the store was away, may be tried again."""
+        self._unstarted: dict[tuple[str, str], Instance] = {}
+        """By job and role: the last start, if there is no process and no folder of it."""
         self._unsaved: dict[str, Failures] = {}
         """Failures that could not be written yet."""
         store.listen(lambda session: self._wake.set() if session is not Session.CLOSED else None)
@@ -180,30 +192,41 @@ class Supervisor:
     def step(self, now: float) -> None:
         """Do what is to be done now. Raises DisconnectedError after what can be done without the store.
 
-        Raises NameTakenError when another supervisor has the name of this one, and lives.
+        ``now`` is the time of day. What must not depend on it goes by the machine's own clock. Raises
+        NameTakenError when another supervisor has the name of this one, and lives.
         """
+        moment = now if self._monotonic is None else self._monotonic()
         away: DisconnectedError | None = None
         try:
-            self._listen_to_store(now)
+            self._listen_to_store(moment, now)
         except DisconnectedError as error:
             away = error
             self._other = None  # Sessions do not expire while the servers are away.
         if self._informed and self._holds_name:
-            seen = self._instances.look(now)
-            for step in self._decide(seen, now):
-                self._do(step, now)
+            seen = self._seen(moment)
+            for step in self._decide(seen, moment, now):
+                self._do(step, moment, now)
             if away is None:
                 self._tidy(seen)
         if away is not None:
             raise away
         if self._holds_name:
-            self._report(now)
+            self._report(moment, now)
 
-    def _listen_to_store(self, now: float) -> None:
+    def _seen(self, moment: float) -> list[Instance]:
+        """Return all processes, and the starts that did not come to one."""
+        assigned = self._documents.assignments()
+        for place, instance in sorted(self._unstarted.items()):
+            assignment = assigned.get(instance.job)
+            if assignment is None or assignment.revision != instance.revision:
+                del self._unstarted[place]
+        return [*self._instances.look(moment), *(one for _, one in sorted(self._unstarted.items()))]
+
+    def _listen_to_store(self, moment: float, now: float) -> None:
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
         self._check_cluster()
-        self._holds_name = self._register(now)
+        self._holds_name = self._register(moment, now)
         if not self._holds_name:
             return
         self._mirror.refresh()
@@ -222,7 +245,7 @@ class Supervisor:
             self._admit(decode(ClusterInfo, known.data).id)
             self._admit = None
 
-    def _decide(self, seen: Sequence[Instance], now: float) -> list[Step]:
+    def _decide(self, seen: Sequence[Instance], moment: float, now: float) -> list[Step]:
         failures = {**self._documents.failures(), **self._unsaved}
         assignments = self._documents.assignments()
         unreadable = self._unreadable()
@@ -232,8 +255,9 @@ class Supervisor:
             self._documents.workers(),
             failures,
             [instance for instance in seen if instance.job not in unreadable],
-            now,
+            moment,
             self.settings.patience,
+            wall=now,
         )
 
     def _unreadable(self) -> dict[str, str]:
@@ -241,39 +265,50 @@ class Supervisor:
         unreadable = self._documents.unreadable
         return {**unreadable(paths.FAILURES), **unreadable(paths.ASSIGNMENTS)}
 
-    def _do(self, step: Step, now: float) -> None:
-        match step:
-            case Start():
-                self._start(step, now)
-            case AskToEnd(instance, reason):
-                _log.info("asks to end", job=instance.job, role=instance.role, reason=reason)
-                self._instances.ask_to_end(instance, now)
-            case Kill(instance, reason):
-                _log.warning("kills", job=instance.job, role=instance.role, reason=reason)
-                self._instances.kill(instance)
-            case CountFailure(instance, failures, reason):
-                _log.warning("worker has died", job=instance.job, failures=failures.count, reason=reason)
-                self._count(instance, failures)
-                self._wake.set()
+    def _do(self, step: Step, moment: float, now: float) -> None:
+        """Do one step. What goes wrong with it must not keep the others from being done."""
+        try:
+            match step:
+                case Start():
+                    self._start(step, moment, now)
+                case AskToEnd(instance, reason):
+                    _log.info("asks to end", job=instance.job, role=instance.role, reason=reason)
+                    self._instances.ask_to_end(instance, moment)
+                case Kill(instance, reason):
+                    _log.warning("kills", job=instance.job, role=instance.role, reason=reason)
+                    self._instances.kill(instance, reason)
+                case CountFailure(instance, failures, reason):
+                    _log.warning(
+                        "worker has failed", job=instance.job, failures=failures.count, reason=reason
+                    )
+                    self._count(instance, failures)
+                    self._wake.set()
+        except OSError as error:
+            _log.error("a step failed", step=type(step).__name__, reason=str(error))
 
-    def _start(self, start: Start, now: float) -> None:
+    def _start(self, start: Start, moment: float, now: float) -> None:
         assignment = start.assignment
         place = (assignment.job, start.role)
-        if now < self._not_before.get(place, 0.0):
+        if moment < self._not_before.get(place, moment):
             return
-        self._not_before[place] = now + self.settings.again
+        self._not_before[place] = moment + self.settings.again
         _log.info("starts", job=assignment.job, role=start.role, attempt=start.attempt, reason=start.reason)
         try:
-            self._instances.start(start, now)
+            self._instances.start(start, moment)
         except RefusedStartError as error:
             _log.error("start refused", job=assignment.job, reason=str(error))
             self._refuse(assignment, str(error), now)
         except DisconnectedError:
             _log.warning("cannot start without the store yet", job=assignment.job)
-        except PenstockError as error:
-            _log.error("start failed", job=assignment.job, reason=str(error))
+        except (PenstockError, OSError) as error:
+            _log.error("start failed", job=assignment.job, role=start.role, reason=str(error))
+            del self._not_before[place]
+            # From here on it is like a process that has died: counted, and tried again after a back-off.
+            self._unstarted[place] = _unstarted(start, f"it could not be started: {error}", moment, now)
+            self._wake.set()
         else:
             del self._not_before[place]
+            self._unstarted.pop(place, None)
 
     def _refuse(self, assignment: Assignment, reason: str, now: float) -> None:
         result = Result(assignment.job, assignment.revision, "refused", reason, now)
@@ -281,9 +316,13 @@ class Supervisor:
             put_result(self._store, result)
 
     def _count(self, instance: Instance, failures: Failures) -> None:
-        # Whatever is left of it must not meet its successor.
-        self._instances.kill(instance)
-        self._instances.count(instance)
+        place = (instance.job, instance.role)
+        if self._unstarted.get(place) == instance:
+            self._unstarted[place] = replace(instance, counted=True)
+        else:
+            # Whatever is left of it must not meet its successor.
+            self._instances.kill(instance)
+            self._instances.count(instance)
         self._unsaved[instance.job] = failures
         with suppress(DisconnectedError):
             self._save(instance.job, failures)
@@ -313,7 +352,7 @@ class Supervisor:
                 with suppress(MissingError):
                     self._store.delete(paths.worker(*place))
 
-    def _register(self, now: float) -> bool:
+    def _register(self, moment: float, now: float) -> bool:
         """Return whether the node is registered in this session. Raises NameTakenError."""
         session = self._store.session_id
         if session == self._registered:
@@ -322,7 +361,7 @@ class Supervisor:
         known = self._store.get(path)
         if known is not None and known.owner != session:
             if not self._was_left(known):
-                self._wait_for(known, now)
+                self._wait_for(known, moment)
                 return False
             with suppress(MissingError):
                 self._store.delete(path, version=known.version)
@@ -346,12 +385,12 @@ class Supervisor:
         except DocumentError:
             return False
 
-    def _wait_for(self, known: Node, now: float) -> None:
+    def _wait_for(self, known: Node, moment: float) -> None:
         """Wait for the session of another to end. Raises NameTakenError when it does not."""
         if self._other is None or self._other[0] != known.owner:
-            self._other = (known.owner, now)
+            self._other = (known.owner, moment)
             _log.warning("the name is registered: waits for that session to end", node=self.info.name)
-        if now - self._other[1] < self.settings.predecessor:
+        if moment - self._other[1] < self.settings.predecessor:
             return
         try:
             other = decode(NodeInfo, known.data)
@@ -363,11 +402,12 @@ class Supervisor:
             " this one another with --name, or stop the other one first"
         )
 
-    def _report(self, now: float) -> None:
-        if now - self._reported < self.settings.report:
+    def _report(self, moment: float, now: float) -> None:
+        if moment - self._reported < self.settings.report and self._reported:
             return
-        sample = self._machine.sample(now)
-        seen = [instance for instance in self._instances.look(now) if instance.alive]
+        sample = self._machine.sample(moment)
+        everything = self._seen(moment)
+        seen = [instance for instance in everything if instance.alive]
         report = NodeReport(
             at=now,
             cpu=sample.cpu,
@@ -375,7 +415,9 @@ class Supervisor:
             memory_total=sample.memory_total,
             network_in=sample.network_in,
             network_out=sample.network_out,
-            workers=tuple(self._figures(instance, seen) for instance in seen),
+            workers=tuple(
+                self._figures(instance, seen, moment) for instance in [*seen, *self._waiting(everything)]
+            ),
             disk_free=sample.disk_free,
             unreadable={job_of(member): reason for member, reason in self._unreadable().items()},
         )
@@ -391,13 +433,30 @@ class Supervisor:
         else:
             with suppress(MissingError):  # Its session has ended meanwhile: the next step registers anew.
                 self._store.set(path, encode(report))
-        self._reported = now
+        self._reported = moment
 
-    def _figures(self, instance: Instance, seen: Sequence[Instance]) -> WorkerFigures:
-        cpu, memory, pid = self._instances.figures(instance)
+    def _waiting(self, seen: Sequence[Instance]) -> list[Instance]:
+        """Return the executors that have failed and wait to be started again."""
+        last: dict[tuple[str, str], Instance] = {}
+        for instance in sorted(seen, key=lambda one: (one.revision, one.attempt)):
+            if is_executor(instance.role):
+                last[instance.job, instance.role] = instance
+        here = {
+            (job, slot_role(slot.ordinal))
+            for job, assignment in self._documents.assignments().items()
+            for slot in assignment.executors
+            if slot.node == self.info.name
+        }
+        return [one for place, one in sorted(last.items()) if not one.alive and place in here]
+
+    def _figures(self, instance: Instance, seen: Sequence[Instance], moment: float) -> WorkerFigures:
+        cpu, memory, pid = self._instances.figures(instance) if instance.alive else (0.0, 0, 0)
         assignment = self._documents.assignments().get(instance.job)
         beside = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
         failures = self._documents.failures().get(instance.job)
+        count = failures.count if failures and failures.revision == instance.revision else 0
+        if is_executor(instance.role):
+            count = executor_failures(instance, moment, self.settings.patience.failures)
         return WorkerFigures(
             job=instance.job,
             role=instance.role,
@@ -407,6 +466,26 @@ class Supervisor:
             state=str(state_of(assignment.revision if assignment else None, beside)),
             cpu=round(cpu, 3),
             memory=memory,
-            since=instance.started,
-            failures=failures.count if failures and failures.revision == instance.revision else 0,
+            since=instance.since or instance.started,
+            failures=count,
+            reason=instance.reason,
         )
+
+
+def _unstarted(start: Start, reason: str, moment: float, now: float) -> Instance:
+    """Return a start that did not come to a process, as a process that has died at once."""
+    assignment = start.assignment
+    return Instance(
+        assignment.job,
+        start.role,
+        assignment.revision,
+        start.attempt,
+        assignment.generation,
+        alive=False,
+        started=moment,
+        app_id=start.driver.app_id if start.driver else "",
+        reason=reason,
+        died=moment,
+        since=now,
+        failures=start.failures,
+    )

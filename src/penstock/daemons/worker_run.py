@@ -19,6 +19,7 @@ from penstock.daemons.following import Decision, Situation, Step, decide, drains
 from penstock.daemons.giving_way import GivingWay
 from penstock.daemons.instance import Instance, write_heartbeat
 from penstock.daemons.membership import Replica, drawn_for, refuse_if_agreed
+from penstock.daemons.pulse import Pulse
 from penstock.daemons.worker_data import WorkerData
 from penstock.daemons.worker_engine import EngineOf, SparkEngine
 from penstock.daemons.worker_link import Link
@@ -81,6 +82,7 @@ class Worker:
         member = instance.assignment.membership is not None
         self._replica = Replica(instance, folder / "scratch") if member else None
         self._giving_way = GivingWay()
+        self._pulse = Pulse(folder)
         self._done = Progress()
         """What was done before the query was started anew."""
         self._stop = threading.Event()
@@ -94,7 +96,11 @@ class Worker:
         self._stop.set()
 
     def begin(self) -> None:
-        """Be known to the supervisor and to the cluster."""
+        """Be known to the supervisor and to the cluster.
+
+        From now until it is ready a thread shows that the process lives: code is loaded and Spark started.
+        """
+        self._pulse.start()
         self._link.start()
         self._beat()
 
@@ -108,6 +114,7 @@ class Worker:
         if (given_up := self._wait_for_data(job)) is not None:
             return self._leave(given_up)
         self._check_continuation(job)
+        self._pulse.stop()
         self._since = time.monotonic()
         self._enter("ready")
         try:
@@ -120,7 +127,10 @@ class Worker:
         return self._leave(decision)
 
     def close(self) -> None:
-        """Leave the store."""
+        """Leave the store, and word of what was done: a worker that has committed a batch has run well."""
+        self._pulse.stop()
+        with suppress(PenstockError, OSError):
+            write_heartbeat(self._folder, replace(self._info, progress=self._progress()))
         if self._data is not None:
             self._data.close()
         self._link.close()
@@ -238,7 +248,8 @@ class Worker:
         if self._replica is not None:
             self._replica.come_in(self._look_up)
         member = self._replica.member if self._replica is not None else None
-        self._handle = self._engine.start(job, self.place, member)
+        with self._pulse.shown():
+            self._handle = self._engine.start(job, self.place, member)
 
     def _carry_on(self, job: Job) -> Decision:
         """Run the job, from a snapshot of another replica if this one cannot go on from what it has."""

@@ -66,7 +66,7 @@ class MasterActor(Actor):
             return self.world.now
 
         info = MasterInfo(self.name, self.name, 1, self.world.now, "simulated")
-        rules = Rules(node_grace=GRACE, well_after=PATIENCE.stable)
+        rules = Rules(node_grace=GRACE, failures=PATIENCE.failures)
         self.master = Master(self.connect(), info, settings=MasterSettings(rules=rules), clock=clock)
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), clock)
 

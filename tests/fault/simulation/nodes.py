@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.cluster.documents import NodeInfo
+from penstock.cluster.failure_policy import FailurePolicy
 from penstock.cluster.supervising import Instance, Patience, Start, is_executor
 from penstock.daemons.machine import Sample
 from penstock.daemons.supervisor import Supervisor, SupervisorSettings
@@ -15,7 +16,12 @@ from simulation.worker import Worker
 from simulation.world import InvariantError, World
 
 PATIENCE = Patience(
-    start=15.0, heartbeat=8.0, leave=15.0, drain=10.0, stable=15.0, first_retry=0.5, longest_retry=8.0
+    start=15.0,
+    starting=15.0,
+    heartbeat=8.0,
+    leave=15.0,
+    drain=10.0,
+    failures=FailurePolicy(window=15.0, longest_retry=8.0, give_up_after=5),
 )
 _KEPT = 3
 
@@ -163,7 +169,7 @@ class MachineInstances:
         process.instance = replace(process.instance, asked_to_end=now)
         process.ask_to_end()
 
-    def kill(self, instance: Instance) -> None:
+    def kill(self, instance: Instance, reason: str = "") -> None:
         process = self._machine.processes.get(_place(instance))
         if process is not None:
             process.crash("killed by its supervisor")

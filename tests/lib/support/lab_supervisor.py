@@ -1,13 +1,15 @@
 """The supervisor of a cluster of tests: ``lab_supervisor.py LAB supervisor OPTIONS``, with LAB as JSON.
 
-It is Penstock's own, made in this process by test code, which may say four things that no user can:
+It is Penstock's own, made in this process by test code, which may say some things that no user can:
 
 - ``idle``: the machine is never busy. All nodes of a test are on one machine, and each looks at it at moments
   of its own; when it is busy, some of them would call themselves overloaded and get nothing new.
 - ``engine``: ``local`` for workers without Spark.
 - ``heartbeat``: after how many seconds without a sign of life a worker counts as hung.
-- ``stable``: after how many seconds of a worker the deaths of those before it are forgotten. A job whose
+- ``starting``: after how many seconds a worker that gets on with nothing counts as hung in its start.
+- ``window``: after how many seconds of a worker the failures of those before it are forgotten. A job whose
   workers a test kills again and again would be given up otherwise.
+- ``longest_retry``: the longest back-off between two starts, in seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from penstock.cli import main, supervisor, supervisor_process
 from penstock.cluster.documents import NodeInfo
+from penstock.cluster.failure_policy import FailurePolicy
 from penstock.cluster.supervising import Patience
 from penstock.daemons.machine import Machine, Sample
 from penstock.daemons.supervisor import SupervisorSettings
@@ -32,8 +35,10 @@ def _idle(self: Machine, now: float) -> Sample:
 
 def _run(lab: dict[str, Any], content: dict[str, Any]) -> None:
     """Go on in this process: another one would know nothing of the lab."""
-    given = {name: lab[name] for name in ("heartbeat", "stable") if name in lab}
-    settings = SupervisorSettings(patience=replace(Patience(), **given))
+    given = {name: lab[name] for name in ("heartbeat", "starting") if name in lab}
+    policy = {name: lab[name] for name in ("window", "longest_retry") if name in lab}
+    patience = Patience(failures=FailurePolicy(**policy), **given)
+    settings = SupervisorSettings(patience=patience)
     supervisor_process.run(
         NodeInfo(**content["info"]),
         supervisor_process.SupervisorOptions(**content["options"]),

@@ -20,6 +20,7 @@ from penstock.cluster.documents import (
     Joined,
     Membership,
     NodeInfo,
+    Progress,
     Resources,
     Result,
     WorkerInfo,
@@ -382,7 +383,10 @@ def test_an_update_is_not_given_up_while_another_replica_may_come_to_run_it() ->
     one = {"job~1": _refused("job~1", 4)}
     actions = _decide(spec, _updated(spec, results=one))
     assert _all(Respec, actions) == []
-    runs = {"job": (_worker("job", "n1", 3),), "job~1": (_worker("job~1", "n2", 2),)}
+    begun = _worker("job", "n1", 3)
+    runs = {"job": (begun,), "job~1": (_worker("job~1", "n2", 2),)}
+    assert _all(Respec, _decide(spec, _updated(spec, results=one, workers=runs))) == [], "no batch yet"
+    runs["job"] = (replace(begun, progress=Progress(batches=1, records_in=9)),)
     actions = _decide(spec, _updated(spec, results=one, workers=runs))
     assert _only(Respec, actions).spec.before is None, "one runs it: from now on it is no update"
     assert _only(Raise, actions).alarm.kind == "replica-failing"
@@ -397,19 +401,21 @@ def test_a_job_that_is_refused_by_all_fails() -> None:
     assert _decide(_spec(), _after(_actual(results=both, workers={}), actions)) == []
 
 
-def _died(name: str, revision: int, node: str, count: int = 5) -> Failures:
+def _died(name: str, revision: int, node: str, count: int = 8) -> Failures:
     return Failures(name, revision, count, "out of memory", node, NOW)
 
 
 def test_a_replica_that_keeps_dying_does_not_end_the_job() -> None:
-    dying = replace(_with_workers(job_1=()), failures={"job~1": _died("job~1", 2, "n2")})
+    dying = replace(
+        _with_workers(job_1=()), nodes=_nodes("n1", "n2"), failures={"job~1": _died("job~1", 2, "n2")}
+    )
     actions = _decide(_spec(), dying)
     assert [type(action) for action in actions] == [SetStatus, Raise]
     alarm = _only(Raise, actions).alarm
     assert (alarm.id, alarm.subject) == ("replica-failing.job", "job")
     assert alarm.evidence == {"replicas": ["job~1"]}
     after = _after(dying, actions)
-    counted = replace(after, failures={"job~1": _died("job~1", 2, "n2", 6)})
+    counted = replace(after, failures={"job~1": _died("job~1", 2, "n2", 9)})
     assert _all(Raise, _decide(_spec(), counted)) == [], "it is known"
     well = replace(after, failures={}, workers=_actual().workers)
     assert _only(Clear, _decide(_spec(), well)).id == "replica-failing.job"
@@ -418,8 +424,10 @@ def test_a_replica_that_keeps_dying_does_not_end_the_job() -> None:
 def test_a_replica_that_is_up_for_a_while_runs_well_though_its_failures_are_not_forgotten() -> None:
     failures = {"job": _died("job", 1, "n1"), "job~1": _died("job~1", 2, "n2")}
     up = _actual(failures=failures)
-    assert [one.alarm.kind for one in _all(Raise, _decide(_spec(), up, NOW + 59))] == ["job-failed"]
-    assert _decide(_spec(), up, NOW + 60) == []
+    assert [one.alarm.kind for one in _all(Raise, _decide(_spec(), up, NOW + 599))] == ["job-failed"]
+    assert _decide(_spec(), up, NOW + 600) == []
+    busy = {name: (replace(worker, progress=Progress(batches=2)),) for name, (worker,) in up.workers.items()}
+    assert _decide(_spec(), replace(up, workers=busy), NOW + 1) == []
 
 
 def test_a_job_whose_replicas_all_keep_dying_fails() -> None:
@@ -427,7 +435,7 @@ def test_a_job_whose_replicas_all_keep_dying_fails() -> None:
     actions = _decide(_spec(), _actual(failures=failures, workers={}))
     assert sorted(one.job for one in _all(Unassign, actions)) == ["job", "job~1"]
     assert _only(SetStatus, actions).status.phase == "FAILED"
-    assert _only(Raise, actions).alarm.evidence["count"] == 5
+    assert _only(Raise, actions).alarm.evidence["count"] == 8
 
 
 @pytest.mark.parametrize(("nodes", "fails"), [(("n2",), True), (("n2", "n3"), False)])
@@ -448,6 +456,25 @@ def test_new_code_of_which_all_replicas_die_goes_back_while_the_old_runs() -> No
     spec = _spec(**NEW_CODE)
     failures = {"job": _died("job", 3, "n1"), "job~1": _died("job~1", 4, "n2")}
     assert _only(Respec, _decide(spec, _updated(spec, failures=failures))).spec.bundle == "a" * 64
+
+
+def test_new_code_of_which_all_replicas_die_on_their_first_record_goes_back_too() -> None:
+    spec = _spec(**NEW_CODE)
+    failures = {"job": _died("job", 3, "n1", 4), "job~1": _died("job~1", 4, "n2", 4)}
+    stopped = _updated(spec, failures=failures, workers={})
+    assert _only(Respec, _decide(spec, stopped)).spec.bundle == "a" * 64
+    fewer = {"job": _died("job", 3, "n1", 4), "job~1": _died("job~1", 4, "n2", 3)}
+    assert _all(Respec, _decide(spec, replace(stopped, failures=fewer))) == []
+
+
+def test_a_replicated_job_that_has_failed_is_tried_again_after_a_while() -> None:
+    failures = {"job": _died("job", 1, "n1"), "job~1": _died("job~1", 2, "n2")}
+    dead = _actual(failures=failures, workers={})
+    failed = _after(dead, _decide(_spec(), dead))
+    assert _decide(_spec(), failed, NOW + 599) == []
+    actions = _decide(_spec(), failed, NOW + 600)
+    assert _only(Respec, actions).spec.after == failed.statuses["job"].revision
+    assert _only(SetStatus, actions).status.phase == "PENDING"
 
 
 def test_less_safe_than_before_is_an_alarm_after_a_while_until_it_is_safe_again() -> None:

@@ -14,9 +14,12 @@ from penstock.cluster.documents import (
     JobSpec,
     JobStatus,
     NodeInfo,
+    NodeReport,
     Progress,
     Resources,
     Result,
+    WorkerFailure,
+    WorkerFigures,
     WorkerInfo,
 )
 from penstock.cluster.reconcile import reconcile
@@ -215,8 +218,16 @@ def test_a_refused_update_falls_back_to_the_code_before() -> None:
 
 def test_when_the_new_code_runs_there_is_nothing_to_fall_back_to_any_more() -> None:
     spec = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
-    running = _actual(assignments={"job": _assignment(spec, revision=2)}, workers={"job": (_worker(2),)})
-    assert _only(Respec, _decide(spec, running)).spec == replace(spec, before=None)
+    begun = _worker(2)
+    running = _actual(assignments={"job": _assignment(spec, revision=2)}, workers={"job": (begun,)})
+    assert not [action for action in _decide(spec, running) if isinstance(action, Respec)], "no batch yet"
+    for well in (
+        replace(begun, progress=Progress(batches=1, records_in=3)),
+        replace(begun, progress=Progress(batches=2)),
+        replace(begun, since=NOW - 600),
+    ):
+        proven = replace(running, workers={"job": (well,)})
+        assert _only(Respec, _decide(spec, proven)).spec == replace(spec, before=None)
     starting = replace(running, workers={"job": (_worker(1), _worker(2, phase="ready"))})
     assert not [action for action in _decide(spec, starting) if isinstance(action, Respec)]
 
@@ -229,12 +240,12 @@ def test_a_job_refused_at_first_has_failed() -> None:
 
 
 def test_a_worker_that_dies_too_often_is_excluded_until_somebody_clears_it() -> None:
-    failures = Failures("job", 1, 5, "it was killed by SIGSEGV", "n1", NOW)
+    failures = Failures("job", 1, 8, "it was killed by SIGSEGV", "n1", NOW)
     dying = _actual(failures={"job": failures}, workers={})
     actions = _decide(_spec(), dying)
     assert _only(SetStatus, actions).status.phase == "FAILED"
     alarm = _only(Raise, actions).alarm
-    assert alarm.evidence["count"] == 5
+    assert alarm.evidence["count"] == 8
     failed = replace(dying, assignments={}, alarms={alarm.id: alarm})
     assert not [action for action in _decide(_spec(), failed) if isinstance(action, Assign)]
     cleared = _decide(_spec(after=1), failed)
@@ -246,10 +257,149 @@ def test_a_worker_that_keeps_dying_on_one_node_is_tried_on_another() -> None:
     failures = Failures("job", 1, 3, "no space left", "n1", NOW)
     moved = _only(Assign, _decide(_spec(), _actual(failures={"job": failures}))).assignment
     assert (moved.node, moved.revision) == ("n2", 2)
-    again = replace(failures, count=4)
-    assert not [a for a in _decide(_spec(), _actual(failures={"job": again})) if isinstance(a, Assign)]
+    later = replace(failures, count=4)
+    moved = _only(Assign, _decide(_spec(), _actual(failures={"job": later}))).assignment
+    assert moved.node == "n2", "a leader may see the fourth failure first"
+    well = replace(_worker(), progress=Progress(batches=2))
+    for calm in (
+        _actual(failures={"job": failures}, workers={"job": (well,)}),
+        _actual(failures={"job": replace(failures, at=NOW - 601)}),
+        _actual(failures={"job": replace(failures, count=2)}),
+    ):
+        assert not [action for action in _decide(_spec(), calm) if isinstance(action, Assign)]
     alone = _actual(failures={"job": failures}, nodes={"n1": NODES["n1"]})
     assert not [action for action in _decide(_spec(), alone) if isinstance(action, Assign)]
+
+
+def test_a_worker_that_was_moved_is_given_its_tries_on_the_next_node() -> None:
+    there = tuple(WorkerFailure(NOW, "n1", 1) for _ in range(3))
+    here = (*there, WorkerFailure(NOW, "n2", 2))
+    moved = _actual(
+        assignments={"job": _assignment(node="n2", revision=2)},
+        workers={},
+        failures={"job": Failures("job", 2, 4, "it died", "n2", NOW, here)},
+    )
+    assert not [action for action in _decide(_spec(), moved) if isinstance(action, Assign)]
+    tried = (*here, WorkerFailure(NOW, "n2", 2), WorkerFailure(NOW, "n2", 2))
+    again = replace(moved, failures={"job": Failures("job", 2, 6, "it died", "n2", NOW, tried)})
+    assert _only(Assign, _decide(_spec(), again)).assignment.node == "n3", "not back to n1"
+
+
+def test_a_job_is_not_ended_because_a_new_worker_of_the_same_code_fails_while_the_old_one_runs() -> None:
+    failures = Failures("job", 2, 8, "no space left", "n2", NOW)
+    moving = _actual(
+        nodes={"n1": NODES["n1"], "n2": NODES["n2"]},
+        assignments={"job": _assignment(revision=2, node="n2")},
+        workers={"job": (_worker(1),)},
+        failures={"job": failures},
+    )
+    actions = _decide(_spec(nodes=("n2",)), moving)
+    assert not [action for action in actions if isinstance(action, Unassign)]
+    assert _only(Raise, actions).alarm.kind == "job-failing"
+
+
+def test_a_job_that_has_failed_is_tried_again_after_a_while_and_later_each_time() -> None:
+    failures = Failures("job", 1, 8, "no database", "n1", NOW)
+    failed = _actual(
+        assignments={},
+        workers={},
+        failures={"job": failures},
+        statuses={"job": replace(_status("FAILED"), since=NOW - 600)},
+    )
+    alarm = _only(Raise, _decide(_spec(), replace(failed, failures={}))).alarm
+    failed = replace(failed, alarms={alarm.id: alarm})
+    actions = _decide(_spec(), failed)
+    spec, status = _only(Respec, actions).spec, _only(SetStatus, actions).status
+    assert (spec.after, status.phase, status.chances) == (1, "PENDING", 1)
+    assert not [action for action in actions if isinstance(action, Clear)], "it has not run well yet"
+    for since, chances in ((NOW - 599, 0), (NOW - 1199, 1), (NOW - 3599, 9)):
+        waiting = {"job": replace(_status("FAILED"), since=since, chances=chances)}
+        assert _decide(_spec(), replace(failed, statuses=waiting)) == []
+    set_back = {"job": replace(_status("FAILED"), since=NOW + 3600)}
+    assert [a for a in _decide(_spec(), replace(failed, statuses=set_back)) if isinstance(a, Respec)]
+
+
+def test_a_job_that_was_refused_is_not_tried_again() -> None:
+    failed = _actual(
+        assignments={},
+        workers={},
+        failures={"job": Failures("job", 1, 8, "it died", "n1", NOW)},
+        results={"job": Result("job", 1, "refused", "no such column", NOW)},
+        statuses={"job": replace(_status("FAILED"), since=NOW - 9000)},
+    )
+    assert not [action for action in _decide(_spec(), failed) if isinstance(action, Respec)]
+
+
+def test_the_alarm_of_a_job_that_is_tried_again_ends_when_it_has_run_well() -> None:
+    alarm = Alarm("job-failed.job", "job-failed", "job", "why", NOW, {"revision": 1})
+    tried = replace(_status("RUNNING", 2), since=NOW - 599, chances=1)
+    assignments = {"job": _assignment(revision=2)}
+    running = _actual(
+        assignments=assignments,
+        workers={"job": (_worker(2),)},
+        statuses={"job": tried},
+        alarms={alarm.id: alarm},
+    )
+    assert _decide(_spec(after=1), running) == []
+    later = replace(running, statuses={"job": replace(tried, since=NOW - 600)})
+    well = _only(SetStatus, _decide(_spec(after=1), later)).status
+    assert well.chances == 0
+    over = replace(running, statuses={"job": well})
+    assert _only(Clear, _decide(_spec(after=1), over)).id == alarm.id
+
+
+def test_people_are_told_of_a_worker_that_keeps_failing_until_that_is_long_ago() -> None:
+    well = {"job": (replace(_worker(), progress=Progress(batches=9)),)}
+    recent = tuple(WorkerFailure(NOW - 61 * n, "n1", 1, well=True) for n in range(5, 0, -1))
+    failures = Failures("job", 1, 5, "out of memory", "n1", NOW - 61, recent)
+    crashing = _actual(failures={"job": failures}, workers=well)
+    alarm = _only(Raise, _decide(_spec(), crashing)).alarm
+    assert (alarm.kind, alarm.reason) == (
+        "job-failing",
+        "its worker has failed 5 times, last on n1: out of memory",
+    )
+    known = replace(crashing, alarms={alarm.id: alarm})
+    assert _decide(_spec(), known) == []
+    calm = replace(known, failures={"job": replace(failures, at=NOW - 601)})
+    assert _only(Clear, _decide(_spec(), calm)).id == alarm.id
+
+
+def test_people_are_told_of_an_executor_that_keeps_failing() -> None:
+    def report(failures: int) -> dict[str, NodeReport]:
+        one = WorkerFigures(
+            "job", "executor-2", 1, 7, 0, "LIVE|waiting", 0.0, 0, NOW, failures, "exit code 1"
+        )
+        return {"n3": NodeReport(NOW, 0.0, 1, 1, 0.0, 0.0, (one,))}
+
+    assert _decide(_spec(), _actual(reports=report(4))) == []
+    alarm = _only(Raise, _decide(_spec(), _actual(reports=report(5)))).alarm
+    assert (alarm.kind, alarm.subject) == ("executor-failing", "job")
+    assert alarm.reason == "executor-2 on n3 has failed 5 times in a row: exit code 1"
+    known = _actual(reports=report(0), alarms={alarm.id: alarm})
+    assert _only(Clear, _decide(_spec(), known)).id == alarm.id
+
+
+def test_an_update_that_fails_on_its_first_record_falls_back_though_the_old_worker_has_stopped() -> None:
+    spec = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
+    failures = Failures("job", 2, 4, "ZeroDivisionError", "n1", NOW)
+    actual = _actual(
+        assignments={"job": _assignment(spec, revision=2)}, workers={}, failures={"job": failures}
+    )
+    actions = _decide(spec, actual)
+    back = _only(Respec, actions).spec
+    assert (back.generation, back.after, back.before) == (1, 2, None)
+    assert _only(Raise, actions).alarm.kind == "update-refused"
+
+
+def test_code_that_had_run_well_before_it_failed_is_not_taken_back() -> None:
+    spec = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
+    recent = (WorkerFailure(NOW, "n1", 2, well=True), *(WorkerFailure(NOW, "n1", 2) for _ in range(4)))
+    failures = Failures("job", 2, 5, "it died", "n1", NOW, recent)
+    actual = _actual(
+        assignments={"job": _assignment(spec, revision=2)}, workers={}, failures={"job": failures}
+    )
+    back = [action.spec.generation for action in _decide(spec, actual) if isinstance(action, Respec)]
+    assert 1 not in back
 
 
 def test_an_update_whose_worker_keeps_dying_falls_back_while_the_old_one_runs() -> None:

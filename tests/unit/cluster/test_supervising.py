@@ -103,25 +103,11 @@ def test_a_dead_worker_is_counted_and_then_started_again_with_more_and_more_dela
     assert start.attempt == 2
 
 
-def test_a_worker_that_ran_well_begins_to_count_anew() -> None:
-    dead = _instance(alive=False, died=NOW, started=NOW - 61)
-    [count] = _decide(_assignment(), dead, failures=_failures(4))
-    assert isinstance(count, CountFailure)
-    assert count.failures.count == 1
-
-
 def test_failures_follow_a_worker_to_its_next_node() -> None:
     dead = _instance(alive=False, died=NOW)
     [count] = _decide(_assignment(), dead, failures=_failures(3, revision=2))
     assert isinstance(count, CountFailure)
     assert count.failures.count == 4
-
-
-def test_failures_of_long_ago_are_forgotten() -> None:
-    dead = _instance(alive=False, died=NOW)
-    [count] = _decide(_assignment(), dead, failures=replace(_failures(4), at=NOW - 600))
-    assert isinstance(count, CountFailure)
-    assert count.failures.count == 1
 
 
 def test_failures_follow_a_worker_through_all_its_revisions_until_somebody_clears_them() -> None:
@@ -136,7 +122,16 @@ def test_failures_follow_a_worker_through_all_its_revisions_until_somebody_clear
 
 def test_too_many_failures_are_enough() -> None:
     dead = _instance(alive=False, died=NOW, counted=True)
-    assert _decide(_assignment(), dead, failures=_failures(5), now=NOW + 1e6) == []
+    assert _decide(_assignment(), dead, failures=_failures(8), now=NOW + 1e6) == []
+    [start] = _decide(_assignment(), dead, failures=_failures(7), now=NOW + 30)
+    assert isinstance(start, Start)
+
+
+def test_a_worker_is_not_given_up_while_one_of_an_earlier_revision_carries_the_job_on() -> None:
+    dead = _instance(alive=False, died=NOW, counted=True)
+    before = WorkerInfo("job", 2, 1, "n2", 1, "running", NOW)
+    [start] = _decide(_assignment(), dead, failures=_failures(8), workers=(before,), now=NOW + 30)
+    assert isinstance(start, Start)
 
 
 def test_a_worker_that_left_as_it_was_told_is_not_started_again() -> None:
@@ -152,8 +147,17 @@ def test_a_worker_whose_last_word_nobody_has_heard_is_started_to_say_it_again() 
         assert start.attempt == 2
 
 
-def test_a_worker_that_a_signal_stopped_is_started_again_and_that_is_no_failure() -> None:
-    [start] = _decide(_assignment(), _instance(alive=False, died=NOW, outcome="stopped"))
+def test_a_worker_that_a_signal_stopped_has_failed_and_is_started_again_after_the_back_off() -> None:
+    stopped = _instance(alive=False, died=NOW, outcome="stopped", reason="asked to by a signal")
+    [count] = _decide(_assignment(), stopped, failures=_failures(1))
+    assert isinstance(count, CountFailure)
+    assert (count.failures.count, count.failures.reason) == (
+        2,
+        "it was stopped by a signal that its supervisor did not send",
+    )
+    counted = replace(stopped, counted=True)
+    assert _decide(_assignment(), counted, failures=_failures(2), now=NOW + 0.9) == []
+    [start] = _decide(_assignment(), counted, failures=_failures(2), now=NOW + 1.0)
     assert isinstance(start, Start)
     assert start.attempt == 2
 
@@ -168,6 +172,50 @@ def test_a_hung_worker_is_killed() -> None:
     assert isinstance(kill, Kill)
     for phase in ("starting", "ready", "stopping"):
         assert _decide(_assignment(), _instance(heartbeat=NOW - 119, phase=phase)) == []
+        [kill] = _decide(_assignment(), _instance(heartbeat=NOW - 121, phase=phase))
+        assert isinstance(kill, Kill)
+
+
+def test_a_start_whose_process_lives_is_given_more_time_but_not_for_ever() -> None:
+    slow = _instance(started=NOW - 180, heartbeat=NOW - 179, pulse=NOW - 1, phase="starting")
+    assert _decide(_assignment(), slow) == []
+    [kill] = _decide(_assignment(), replace(slow, heartbeat=NOW - 181))
+    assert isinstance(kill, Kill)
+    assert kill.reason == "hung: its process lives, and nothing happens for 181 s in its start"
+    [kill] = _decide(_assignment(), replace(slow, heartbeat=NOW - 150, pulse=NOW - 121))
+    assert isinstance(kill, Kill)
+    assert kill.reason == "hung: no sign of life for 121 s in its start"
+
+
+def test_the_patience_with_a_start_grows_from_try_to_try() -> None:
+    slow = _instance(attempt=2, heartbeat=NOW - 239, phase="starting")
+    assert _decide(_assignment(), slow, failures=_failures(1)) == []
+    [kill] = _decide(_assignment(), replace(slow, heartbeat=NOW - 241), failures=_failures(1))
+    assert isinstance(kill, Kill)
+    assert _decide(_assignment(), replace(slow, heartbeat=NOW - 479), failures=_failures(2)) == []
+
+
+def test_a_worker_that_hung_in_its_start_after_a_heartbeat_is_counted() -> None:
+    hung = _instance(alive=False, started=NOW - 125, heartbeat=NOW - 121, phase="starting", died=NOW)
+    [count] = _decide(_assignment(), replace(hung, reason="hung: no sign of life"), failures=_failures(4))
+    assert isinstance(count, CountFailure)
+    assert (count.failures.count, count.failures.reason) == (5, "hung: no sign of life")
+    assert not count.failures.recent[-1].well
+
+
+def test_failures_are_dated_by_the_time_of_day_and_nothing_else_is() -> None:
+    dead = _instance(alive=False, died=NOW)
+    [count] = supervise("n1", {"job": _assignment()}, {}, {}, [dead], NOW, wall=1.7e9)
+    assert isinstance(count, CountFailure)
+    assert count.failures.at == 1.7e9
+    for wall in (1.7e9 - 3600, 1.7e9 + 40):
+        steps = supervise("n1", {"job": _assignment()}, {}, {}, [_instance()], NOW, wall=wall)
+        assert steps == [], "a clock that is set does not make a worker hang"
+        again = replace(dead, counted=True)
+        [start] = supervise(
+            "n1", {"job": _assignment()}, {}, {"job": _failures(1)}, [again], NOW + 0.5, wall=wall
+        )
+        assert isinstance(start, Start), "nor does it delay a start"
 
 
 def test_states_of_the_model() -> None:
@@ -233,8 +281,21 @@ def test_executors_stay_while_their_driver_needs_them() -> None:
     assert _decide(unseen, _executor()) == [], "the driver has lost the store for a moment"
 
 
-def test_patience_has_an_end() -> None:
-    assert Patience().retry(100) == Patience().longest_retry
+def test_the_back_off_of_an_executor_grows_however_few_folders_are_kept() -> None:
+    over = _assignment(node="n2", executors=SLOTS)
+    dead = _executor(alive=False, died=NOW, attempt=9, failures=5)
+    assert _decide(over, dead, workers=(_driver(),), now=NOW + 15) == []
+    [start] = _decide(over, dead, workers=(_driver(),), now=NOW + 16)
+    assert isinstance(start, Start)
+    assert (start.attempt, start.failures) == (10, 6)
+
+
+def test_an_executor_that_ran_for_a_while_begins_to_count_anew() -> None:
+    over = _assignment(node="n2", executors=SLOTS)
+    dead = _executor(alive=False, started=NOW - 600, died=NOW, failures=5)
+    [start] = _decide(over, dead, workers=(_driver(),), now=NOW + 0.5)
+    assert isinstance(start, Start)
+    assert start.failures == 1
 
 
 def test_a_replica_that_keeps_dying_is_not_given_up() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,10 @@ def test_a_heartbeat_says_how_a_worker_does_and_when(tmp_path: Path) -> None:
     assert found is not None
     assert found[0] == info
     assert found[1] == (tmp_path / "heartbeat").stat().st_mtime
+    before = time.monotonic()
+    write_heartbeat(tmp_path, info)
+    said = json.loads((tmp_path / "heartbeat").read_text())["monotonic"]
+    assert before <= said <= time.monotonic(), "by the clock that nobody sets"
     (tmp_path / "heartbeat").write_text("{")
     assert read_heartbeat(tmp_path) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,10 +16,12 @@ from penstock.cluster.documents import Assignment, ExecutorSlot, WorkerInfo
 from penstock.cluster.supervising import Instance, Start
 from penstock.daemons.instances import FolderInstances, Node
 from penstock.daemons.output_limits import read_output_limits
+from penstock.daemons.processes import ProcessError
 from penstock.daemons.processes_memory import FakeProcesses
-from penstock.daemons.supervisor import RefusedStartError
+from penstock.daemons.supervisor import FailedStartError, RefusedStartError
 from penstock.errors import SettingError
 from penstock.keyring import Keyring
+from penstock.private_files import write_private
 from penstock.user_output import OutputLimits, OutputPlace
 
 RING = Keyring(bytes(32))
@@ -31,11 +34,18 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes = FakeProcesses()
+        self.wall = 1_700_000_000.0
         self.instances = self.supervisor()
 
     def supervisor(self) -> FolderInstances:
         node = Node("n1", "127.0.0.2", self.folder, self.folder / "storage", self.folder, "zk:1", "/penstock")
-        return FolderInstances(node, self.processes, RING, lambda sha256: self.folder / "bundles" / sha256)
+        return FolderInstances(
+            node,
+            self.processes,
+            RING,
+            lambda sha256: self.folder / "bundles" / sha256,
+            wall=lambda: self.wall,
+        )
 
     def start(self, attempt: int = 1, revision: int = 3, now: float = 100.0) -> Instance:
         self.instances.start(Start(_assignment(revision=revision), "driver", attempt, "why"), now)
@@ -106,15 +116,45 @@ def test_another_supervisor_finds_what_the_one_before_has_started(lab: Lab) -> N
     assert lab.one().reason == "it is gone, nobody knows why"
 
 
-def test_a_heartbeat_is_when_it_was_written_and_says_the_phase(lab: Lab) -> None:
+def _beat(lab: Lab, phase: str, at: float | None, **more: Any) -> None:
+    content = {"phase": phase, **({} if at is None else {"monotonic": at}), **more}
+    write_private(lab.place() / "heartbeat", json.dumps(content))
+
+
+def test_a_heartbeat_says_when_it_was_the_phase_and_what_was_done(lab: Lab) -> None:
     lab.start()
     assert lab.one().heartbeat == 0.0
-    (lab.place() / "heartbeat").write_text(json.dumps({"phase": "ready"}))
-    os.utime(lab.place() / "heartbeat", (150, 150))
+    _beat(lab, "ready", 150.0)
     assert (lab.one().heartbeat, lab.one().phase) == (150.0, "ready")
-    (lab.place() / "heartbeat").write_text(json.dumps({"phase": "running"}))
-    os.utime(lab.place() / "heartbeat", (160, 160))
+    _beat(lab, "running", 160.0, progress={"batches": 2, "records_in": 7})
     assert (lab.one().heartbeat, lab.one().phase) == (160.0, "running")
+    assert (lab.one().progress.batches, lab.one().progress.records_in) == (2, 7)
+
+
+@pytest.mark.parametrize("jump", [40.0, 3600.0, -3600.0])
+def test_times_of_a_process_do_not_depend_on_the_time_of_day(lab: Lab, jump: float) -> None:
+    lab.start(now=100.0)
+    _beat(lab, "running", 104.0)
+    write_private(lab.place() / "pulse", json.dumps({"monotonic": 103.0}))
+    lab.wall += jump
+    os.utime(lab.place() / "heartbeat", (lab.wall, lab.wall))
+    lab.processes.hang(lab.place())
+    lab.instances.ask_to_end(lab.one(now=105.0), 105.0)
+    lab.wall -= jump
+    lab.instances = lab.supervisor()
+    found = lab.one(now=106.0)
+    assert (found.started, found.heartbeat, found.pulse, found.asked_to_end) == (100.0, 104.0, 103.0, 105.0)
+    lab.processes.end(lab.place(), code=1)
+    (lab.place() / "exit.json").write_text(json.dumps({"outcome": "failed", "reason": "no source"}))
+    os.utime(lab.place() / "exit.json", (lab.wall + jump, lab.wall + jump))
+    assert lab.one(now=107.0).died == 107.0
+
+
+def test_a_process_of_an_older_version_is_watched_by_the_time_of_day(lab: Lab) -> None:
+    lab.start(now=100.0)
+    _beat(lab, "running", None)
+    os.utime(lab.place() / "heartbeat", (lab.wall - 31, lab.wall - 31))
+    assert lab.one(now=200.0).heartbeat == pytest.approx(169.0)
 
 
 def test_the_dead_say_why_themselves_or_by_how_they_ended(lab: Lab) -> None:
@@ -125,6 +165,47 @@ def test_the_dead_say_why_themselves_or_by_how_they_ended(lab: Lab) -> None:
     (lab.place(2) / "exit.json").write_text(json.dumps({"outcome": "failed", "reason": "no source"}))
     lab.processes.end(lab.place(2), code=1)
     assert (lab.one(2).outcome, lab.one(2).reason) == ("failed", "no source")
+
+
+def test_one_that_was_killed_because_it_hung_is_said_to_have_hung(lab: Lab) -> None:
+    lab.start(1)
+    lab.instances.kill(lab.one(1), "hung: no heartbeat for 31 s")
+    assert lab.one(1).reason == "hung: no heartbeat for 31 s"
+    lab.instances.kill(lab.one(1), "it is dead already")
+    lab.instances = lab.supervisor()
+    assert lab.one(1).reason == "hung: no heartbeat for 31 s"
+
+
+def test_a_start_that_fails_leaves_nothing_that_looks_like_a_process(lab: Lab) -> None:
+    lab.processes.refuse("no more processes")
+    with pytest.raises(ProcessError, match="no more processes"):
+        lab.instances.start(Start(_assignment(), "driver", 1, "why"), 100.0)
+    assert lab.instances.look(100.0) == []
+    assert not lab.place().exists()
+
+
+def test_deaths_are_counted_and_reasons_known_on_a_full_disk(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.start()
+
+    def full(path: Path, content: bytes | str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("penstock.daemons.instances.write_private", full)
+    lab.instances.kill(lab.one(), "hung: no heartbeat for 31 s")
+    assert lab.one().reason == "hung: no heartbeat for 31 s"
+    lab.instances.count(lab.one())
+    assert lab.one().counted
+
+
+def test_an_executor_knows_how_many_before_it_have_failed(lab: Lab) -> None:
+    driver = WorkerInfo("job", 3, 2, "n2", 1, "ready", 0.0, "spark://d", "app-7")
+    slot = ExecutorSlot(4, "n1", 1, 1 << 30)
+    lab.instances.start(Start(_assignment(), "executor-4", 5, "why", driver, slot, failures=4), 100.0)
+    lab.instances = lab.supervisor()
+    [executor] = lab.instances.look(100.0)
+    assert executor.failures == 4
 
 
 def test_a_death_is_counted_once_even_by_another_supervisor(lab: Lab) -> None:
@@ -247,11 +328,11 @@ def test_a_job_gets_the_variables_that_it_was_given(lab: Lab, monkeypatch: pytes
         assert "OTHER" not in environment
 
 
-def test_a_job_that_wants_a_variable_that_its_node_lacks_is_refused(
+def test_a_job_that_wants_a_variable_that_its_node_lacks_is_not_started_there(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DB_PASSWORD", raising=False)
-    with pytest.raises(RefusedStartError, match="DB_PASSWORD from the environment of its node") as refused:
+    with pytest.raises(FailedStartError, match="DB_PASSWORD from the environment of its node") as refused:
         lab.instances.start(Start(_assignment(env={"DB_PASSWORD": None}), "driver", 1, "why"), 100.0)
     assert "the supervisor of n1" in str(refused.value)
     assert not lab.instances.folders()

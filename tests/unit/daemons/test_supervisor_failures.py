@@ -1,0 +1,217 @@
+"""A supervisor whose workers fail, hang or cannot even be started, on a table of processes."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cluster.codec import decode, encode
+from penstock.cluster.documents import (
+    Assignment,
+    ExecutorSlot,
+    Failures,
+    NodeInfo,
+    NodeReport,
+    Result,
+    WorkerInfo,
+)
+from penstock.coord import paths
+from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.daemons.instances import FolderInstances, Node
+from penstock.daemons.machine import Sample
+from penstock.daemons.processes_memory import FakeProcesses
+from penstock.daemons.supervisor import FailedStartError, RefusedStartError, Supervisor
+from penstock.keyring import Keyring
+
+RING = Keyring(bytes(32))
+
+
+class _Machine:
+    def sample(self, now: float) -> Sample:
+        return Sample(0.0, 0, 0, 0.0, 0.0)
+
+
+class Lab:
+    """A node with a supervisor, and two clocks: the machine's own, and the time of day."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = MemoryStore(MemoryEnsemble())
+        for root in (paths.NODES, paths.REPORTS, paths.ASSIGNMENTS, paths.WORKERS, paths.FAILURES):
+            self.store.create(root)
+        self.store.create(paths.RESULTS)
+        self.processes = FakeProcesses()
+        self.moment, self.wall = 5000.0, 1_700_000_000.0
+        self.trouble: dict[str, Exception] = {}
+        """By bundle: what comes of unpacking it."""
+        self.supervisor = self.begin()
+
+    def begin(self) -> Supervisor:
+        node = Node("n1", "127.0.0.2", self.folder, self.folder / "storage", self.folder, "zk:1", "/penstock")
+        instances = FolderInstances(node, self.processes, RING, self._unpacked, wall=lambda: self.wall)
+        info = NodeInfo("n1", "", 4, 1 << 33)
+        return Supervisor(self.store, info, instances, _Machine(), monotonic=lambda: self.moment)
+
+    def _unpacked(self, sha256: str) -> Path:
+        if sha256 in self.trouble:
+            raise self.trouble[sha256]
+        return self.folder / sha256
+
+    def assign(self, job: str, **changes: Any) -> None:
+        made = Assignment(job, 1, 1, 1, f"bundle-of-{job}", "job.py", "n1", 1, 1 << 30)
+        self.store.create(f"{paths.ASSIGNMENTS}/{job}", encode(replace(made, **changes)))
+
+    def pass_time(self, seconds: float, every: float = 0.5) -> None:
+        """Let time pass, and the supervisor look up now and then."""
+        for _ in range(int(seconds / every)):
+            self.moment += every
+            self.wall += every
+            self.step()
+
+    def step(self) -> None:
+        """Let the supervisor do what there is to do: what it counts, it acts on with the next step."""
+        for _ in range(2):
+            self.supervisor.step(self.wall)
+
+    def failures(self, job: str) -> Failures | None:
+        node = self.store.get(f"{paths.FAILURES}/{job}")
+        return decode(Failures, node.data) if node is not None else None
+
+    def place(self, job: str, attempt: int, role: str = "driver") -> Path:
+        return self.folder / "instances" / f"{job}-{role}-000001-{attempt:04d}"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def test_a_start_without_a_process_is_counted_and_tried_again_after_a_back_off(lab: Lab) -> None:
+    lab.assign("job")
+    lab.processes.refuse("Resource temporarily unavailable")
+    lab.step()
+    first = lab.failures("job")
+    assert first is not None
+    assert (first.count, first.node) == (1, "n1")
+    assert "it could not be started: " in first.reason
+    assert "Resource temporarily unavailable" in first.reason
+    lab.pass_time(8.0)
+    later = lab.failures("job")
+    assert later is not None
+    assert later.count == 5, "after 0, 0.5, 1.5, 3.5 and 7.5 s"
+    lab.processes.refuse("")
+    lab.pass_time(8.0)
+    assert len(lab.processes.started) == 1, "it runs when that is over"
+
+
+def test_a_full_disk_does_not_keep_the_supervisor_from_its_other_work(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.assign("a")
+    lab.assign("b")
+    mkdir = Path.mkdir
+
+    def full(path: Path, *arguments: Any, **named: Any) -> None:
+        if path.name.startswith("a-driver"):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        mkdir(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    lab.step()
+    assert lab.processes.alive(lab.place("b", 1))
+    failures = lab.failures("a")
+    assert failures is not None
+    assert "No space left on device" in failures.reason
+    assert lab.store.get(f"{paths.REPORTS}/n1") is not None, "the step went on to its end"
+
+
+def test_a_nodes_trouble_with_a_bundle_is_a_failure_and_not_the_end_of_the_job(lab: Lab) -> None:
+    lab.assign("job")
+    lab.trouble["bundle-of-job"] = FailedStartError("this node lacks what the job requires: numpy>=9")
+    lab.pass_time(4.0)
+    assert lab.store.get(f"{paths.RESULTS}/job") is None
+    failures = lab.failures("job")
+    assert failures is not None
+    assert failures.count >= 3, "the leader moves it"
+    assert "numpy>=9" in failures.reason
+
+
+def test_a_bundle_that_is_not_to_be_trusted_is_refused_for_the_job(lab: Lab) -> None:
+    lab.assign("job")
+    lab.trouble["bundle-of-job"] = RefusedStartError("the bundle's signature is wrong")
+    lab.step()
+    node = lab.store.get(f"{paths.RESULTS}/job")
+    assert node is not None
+    assert decode(Result, node.data).outcome == "refused"
+    assert lab.failures("job") is None
+
+
+def test_a_worker_that_hangs_in_its_start_is_counted_and_said_to_have_hung(lab: Lab) -> None:
+    lab.assign("job")
+    lab.step()
+    heartbeat = f'{{"phase": "starting", "monotonic": {lab.moment}}}'
+    (lab.place("job", 1) / "heartbeat").write_text(heartbeat)
+    lab.pass_time(119.0, every=1.0)
+    assert lab.processes.alive(lab.place("job", 1))
+    lab.pass_time(3.0, every=1.0)
+    assert not lab.processes.alive(lab.place("job", 1))
+    failures = lab.failures("job")
+    assert failures is not None
+    assert (failures.count, failures.reason) == (1, "hung: no sign of life for 121 s in its start")
+    assert lab.processes.alive(lab.place("job", 2)), "it was started again"
+
+
+@pytest.mark.parametrize("jump", [40.0, -3600.0])
+def test_a_clock_that_is_set_kills_no_worker_and_delays_no_start(lab: Lab, jump: float) -> None:
+    lab.assign("job")
+    lab.step()
+    heartbeat = f'{{"phase": "running", "monotonic": {lab.moment}}}'
+    (lab.place("job", 1) / "heartbeat").write_text(heartbeat)
+    lab.step()
+    lab.wall += jump
+    lab.step()
+    assert lab.processes.alive(lab.place("job", 1))
+    lab.processes.end(lab.place("job", 1), code=1)
+    lab.wall -= 2 * jump
+    lab.pass_time(2.0)
+    assert lab.processes.alive(lab.place("job", 2))
+    reported = lab.store.get(f"{paths.REPORTS}/n1")
+    lab.wall -= 3600
+    lab.pass_time(4.0)
+    again = lab.store.get(f"{paths.REPORTS}/n1")
+    assert reported is not None
+    assert again is not None
+    assert again.version > reported.version, "reports go on as well"
+
+
+def test_a_supervisor_that_is_started_again_does_not_lose_count_of_a_hung_worker(lab: Lab) -> None:
+    lab.assign("job")
+    lab.step()
+    heartbeat = f'{{"phase": "running", "monotonic": {lab.moment}}}'
+    (lab.place("job", 1) / "heartbeat").write_text(heartbeat)
+    lab.pass_time(20.0, every=1.0)
+    lab.supervisor = lab.begin()
+    lab.pass_time(12.0, every=1.0)
+    assert not lab.processes.alive(lab.place("job", 1))
+
+
+def test_an_executor_that_keeps_failing_is_in_the_report_of_its_node(lab: Lab) -> None:
+    slot = ExecutorSlot(1, "n1", 1, 1 << 30)
+    lab.assign("job", node="n2", executors=(slot,))
+    driver = WorkerInfo("job", 1, 1, "n2", 1, "running", 0.0, "spark://driver", "app-1")
+    lab.store.create(f"{paths.WORKERS}/job")
+    lab.store.create(f"{paths.WORKERS}/job/1-1", encode(driver))
+    for attempt in range(1, 8):
+        lab.pass_time(31.0)
+        assert lab.processes.alive(lab.place("job", attempt, "executor-1"))
+        lab.processes.end(lab.place("job", attempt, "executor-1"), code=1)
+    lab.pass_time(4.0)
+    node = lab.store.get(f"{paths.REPORTS}/n1")
+    assert node is not None
+    [figures] = decode(NodeReport, node.data).workers
+    assert (figures.role, figures.failures, figures.pid) == ("executor-1", 7, 0)
+    assert figures.reason == "it ended with exit code 1"
