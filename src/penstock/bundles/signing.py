@@ -15,6 +15,10 @@ class BundleError(PenstockError):
     """A bundle cannot be made, or must not be used; the message says why."""
 
 
+class BundleAccessError(BundleError):
+    """A bundle cannot be fetched or unpacked here and now; nothing is known against the bundle itself."""
+
+
 def sha256_of(bundle: bytes) -> str:
     """Return what a bundle is called everywhere: the SHA-256 of all its bytes."""
     return hashlib.sha256(bundle).hexdigest()

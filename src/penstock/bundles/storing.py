@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from penstock.bundles.manifest import is_sha256
-from penstock.bundles.signing import BundleError, check_signature, sha256_of
+from penstock.bundles.signing import BundleAccessError, BundleError, check_signature, sha256_of
 from penstock.bundles.verifying import verify
 from penstock.cluster.codec import DocumentError, decode, encode
 from penstock.cluster.documents import BundleInfo, NodeInfo
@@ -148,10 +148,14 @@ class BundleStore:
         return self._store.children(BUNDLES)
 
     def fetch(self, sha256: str) -> bytes:
-        """Return a bundle whose size, SHA-256 and signature are right. Raises BundleError."""
+        """Return a bundle whose size, SHA-256 and signature are right.
+
+        Raises BundleAccessError when it is not there, or nobody who has it answers, and BundleError when it
+        is not to be used.
+        """
         info = self.info(sha256)
         if info is None:
-            raise BundleError(f"the cluster has no bundle {sha256}")
+            raise BundleAccessError(f"the cluster has no bundle {sha256}")
         if info.chunks:
             bundle = b"".join(self._chunks(info))
             self._check(info, sha256, bundle)
@@ -164,7 +168,9 @@ class BundleStore:
         for number in range(info.chunks):
             node = self._store.get(_chunk(f"{BUNDLES}/{info.sha256}", number))
             if node is None:
-                raise BundleError(f"the bundle {info.sha256} lacks chunk {number}: submit the job again")
+                raise BundleAccessError(
+                    f"the bundle {info.sha256} lacks chunk {number}: submit the job again"
+                )
             yield node.data
 
     def _fetch_blob(self, info: BundleInfo, sha256: str) -> bytes:
@@ -180,7 +186,7 @@ class BundleStore:
                 return bundle
             except PenstockError as error:
                 faults.append(f"{holder}: {error}")
-        raise BundleError(f"no supervisor gives the bundle {sha256} ({_listed(faults)})")
+        raise BundleAccessError(f"no supervisor gives the bundle {sha256} ({_listed(faults)})")
 
     def _check(self, info: BundleInfo, sha256: str, bundle: bytes) -> None:
         if len(bundle) != info.size or sha256_of(bundle) != sha256:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.bundles.manifest import MANIFEST, Manifest
-from penstock.bundles.signing import BundleError
+from penstock.bundles.signing import BundleAccessError
 from penstock.bundles.verifying import Opened, open_bundle
 
 _STAGED = re.compile(r"\.[0-9a-f]{16}$")
@@ -20,7 +20,9 @@ _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
 def unpack(bundle: bytes, folder: Path) -> Manifest:
-    """Write the files of a bundle, and its manifest, into a new folder. Raises BundleError.
+    """Write the files of a bundle, and its manifest, into a new folder.
+
+    Raises BundleError when something is wrong with the bundle, and BundleAccessError with the folder.
 
     The folder appears complete or not at all, whoever crashes or does the same meanwhile. One that is
     there is compared with the bundle and left as it is. The signature is not looked at: verify it first.
@@ -36,7 +38,9 @@ def unpack(bundle: bytes, folder: Path) -> Manifest:
         except OSError as error:
             # Somebody else was faster, with the same bundle or another: that is seen below.
             if error.errno not in _TAKEN:
-                raise BundleError(f"the bundle cannot be unpacked to {folder}: {error.strerror}") from error
+                raise BundleAccessError(
+                    f"the bundle cannot be unpacked to {folder}: {error.strerror}"
+                ) from error
         finally:
             shutil.rmtree(staged, ignore_errors=True)
     check_folder(opened, folder)
@@ -72,7 +76,7 @@ def _created(path: Path) -> BinaryIO:
 
 
 def check_folder(opened: Opened, folder: Path) -> None:
-    """Raise BundleError unless a folder has the files of a bundle as they are in it."""
+    """Raise BundleAccessError unless a folder has the files of a bundle as they are in it."""
     wanted = {name: file.sha256 for name, file in opened.manifest.files.items()}
     wanted[MANIFEST] = hashlib.sha256(opened.manifest_data).hexdigest()
     for name, sha256 in wanted.items():
@@ -81,6 +85,6 @@ def check_folder(opened: Opened, folder: Path) -> None:
             with path.open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise BundleError(f"{path} cannot be read ({error.strerror}): remove {folder}") from error
+            raise BundleAccessError(f"{path} cannot be read ({error.strerror}): remove {folder}") from error
         if found != sha256 or path.is_symlink():
-            raise BundleError(f"{path} is not the file of the bundle: it was changed; remove {folder}")
+            raise BundleAccessError(f"{path} is not the file of the bundle: it was changed; remove {folder}")

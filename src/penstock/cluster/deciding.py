@@ -125,10 +125,8 @@ class JobDeciding:
             alarm = job_failed(spec.name, reason, self.now, revision)
         else:
             alarm = update_refused(spec, reason, self.now, revision)
-        raised: list[Action] = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
         if spec.before is None:
             return [*self._over(spec, assignment, FAILED, f"refused: {reason}"), *self._raised(alarm)]
-        raised: list[Action] = [] if alarm.id in self.actual.alarms else [Raise(alarm)]
         code = spec.before
         back = replace(
             spec,

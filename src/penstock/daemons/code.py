@@ -12,14 +12,14 @@ from typing import Any
 
 from penstock.bundles.entries import check_entry_name, check_entry_of
 from penstock.bundles.manifest import is_sha256
-from penstock.bundles.signing import BundleError, sha256_of
+from penstock.bundles.signing import BundleAccessError, BundleError, sha256_of
 from penstock.bundles.storing import BundleStore
 from penstock.bundles.unpacking import clear_leftovers, unpack
 from penstock.bundles.verifying import open_bundle
 from penstock.cluster.codec import DocumentError
 from penstock.coord.store import ConflictError, Operation
 from penstock.daemons.interface import InvalidError, RefusedError
-from penstock.daemons.supervisor import RefusedStartError
+from penstock.daemons.supervisor import FailedStartError, RefusedStartError
 
 _UNUSED_SECONDS = 3600.0
 """A bundle that no job names is kept for this long: it may have been sent for a job that is to come."""
@@ -100,7 +100,9 @@ class UnpackedBundles:
     def __call__(self, sha256: str) -> Path:
         """Return the folder with the code of a bundle, verified before it is there.
 
-        Raises RefusedStartError when the code is not to be trusted, or needs what this node does not have.
+        Raises RefusedStartError when the code is not to be trusted, wherever that is tried. Raises
+        FailedStartError for what may be better later or on another node: no room on the disk, nobody who
+        gives the bundle, a requirement that this node lacks.
         """
         if not is_sha256(sha256):
             # The name comes from the store: an absolute path would be taken for a folder that was verified.
@@ -109,12 +111,17 @@ class UnpackedBundles:
         if not folder.is_dir():
             try:
                 manifest = unpack(self._store.fetch(sha256), folder)
+            except BundleAccessError as error:
+                raise FailedStartError(f"bundle {sha256[:12]}: {error}") from error
             except BundleError as error:
                 raise RefusedStartError(f"bundle {sha256[:12]}: {error}") from error
             missing = unmet(manifest.requirements)
             if missing:
                 shutil.rmtree(folder, ignore_errors=True)
-                raise RefusedStartError(f"this node lacks what the job requires: {', '.join(missing)}")
+                raise FailedStartError(
+                    f"this node lacks what the job requires: {', '.join(missing)}; install it here, or say "
+                    "with --node where the job may run"
+                )
             self._prune(sha256)
         os.utime(folder)
         return folder

@@ -35,6 +35,7 @@ from penstock.cluster.members import job_of
 from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
 from penstock.daemons.instance import (
+    EXIT_FILE,
     HEARTBEAT_FILE,
     INSTANCE_FILE,
     LOG_FILE,
@@ -432,3 +433,11 @@ def _version(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino
+
+
+def _modified(path: Path) -> float:
+    """Return when a file was last written, by the time of day; 0 when there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

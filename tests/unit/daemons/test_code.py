@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from penstock.bundles.packing import pack
-from penstock.bundles.signing import sha256_of, sign
+from penstock.bundles.signing import BundleAccessError, sha256_of, sign
 from penstock.bundles.storing import BundleStore
+from penstock.bundles.unpacking import unpack
+from penstock.cluster.codec import encode
+from penstock.cluster.documents import BundleInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Check, ConflictError, Operation
 from penstock.daemons.code import KeptBundles, UnpackedBundles
 from penstock.daemons.interface import InvalidError, RefusedError
-from penstock.daemons.supervisor import RefusedStartError
+from penstock.daemons.supervisor import FailedStartError, RefusedStartError
 
 KEY = bytes(32)
 
@@ -95,8 +99,50 @@ def test_a_bundle_that_was_changed_in_the_store_is_refused_before_it_is_unpacked
 
 def test_a_node_that_lacks_what_a_job_requires_says_so(lab: Lab) -> None:
     sha256 = lab.put("x = 1\n", "no-such-package>=2\npytest>=1\n")
-    with pytest.raises(RefusedStartError, match=r"no-such-package>=2 \(not installed"):
+    with pytest.raises(FailedStartError, match=r"no-such-package>=2 \(not installed"):
         UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+
+
+def test_a_full_disk_is_the_nodes_trouble_and_not_the_bundles(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256 = lab.put("x = 1\n")
+    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.bundles.unpacking._created", full)
+        with pytest.raises(FailedStartError, match="No space left"):
+            unpacked(sha256)
+    assert (unpacked(sha256) / "job.py").exists(), "there is room again"
+
+
+def test_a_bundle_that_nobody_gives_now_may_be_given_later(lab: Lab) -> None:
+    info = BundleInfo("c" * 64, 1, "", holders=("n1", "n2"))
+    lab.store.create(f"{paths.BUNDLES}/{info.sha256}", encode(info))
+    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    with pytest.raises(FailedStartError, match="n1: it is not up; n2: it is not up"):
+        unpacked(info.sha256)
+    with pytest.raises(FailedStartError, match="the cluster has no bundle"):
+        unpacked("d" * 64)
+
+
+def test_a_bundle_whose_signature_is_wrong_is_refused_on_every_node(lab: Lab) -> None:
+    sha256 = lab.put("x = 1\n")
+    other = BundleStore(lab.store, b"another key")
+    with pytest.raises(RefusedStartError, match="signature"):
+        UnpackedBundles(other, lab.folder / "unpacked")(sha256)
+
+
+def test_an_unpacked_bundle_that_was_changed_is_the_nodes_trouble(lab: Lab) -> None:
+    sha256 = lab.put("x = 1\n")
+    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    folder = unpacked(sha256)
+    (folder / "job.py").write_text("x = 2\n")
+    with pytest.raises(BundleAccessError, match="it was changed"):
+        unpack(lab.bundles.fetch(sha256), folder)
 
 
 def test_old_bundles_are_cleared_away_but_none_that_runs(lab: Lab) -> None:
