@@ -338,20 +338,13 @@ class ClusterService:
         return self._change(self._next_generation(changed_spec, spec), "its parameters were changed")
 
     def _next_generation(self, spec: JobSpec, before: JobSpec) -> JobSpec:
-        """Return a job with other code or parameters than before, which it falls back to if it is refused."""
+        """Return a job with other code or parameters than before, and with what it falls back to."""
         return replace(
             spec,
             generation=before.generation + 1,
             # The failures of other code are not those of this one.
             after=last_revision(self._documents, spec.name),
-            before=Code(
-                before.bundle,
-                before.entry,
-                before.structure,
-                before.generation,
-                before.params,
-                before.env,
-            ),
+            before=_fallback(spec, before),
         )
 
     @_decided_again
@@ -620,6 +613,7 @@ class ClusterService:
                 revision=max(spec.after, last_revision(self._documents, spec.name)),
                 safety="",
                 unsafe_since=0.0,
+                chances=0,
             )
             operations.append(self._put(f"{paths.STATUS}/{spec.name}", encode(status)))
             failed = f"{paths.ALARMS}/{alarm_id(JOB_FAILED, spec.name)}"
@@ -650,6 +644,20 @@ class ClusterService:
         except ConflictError as error:
             self._lead()
             raise _OvertakenError from error
+
+
+def _fallback(spec: JobSpec, before: JobSpec) -> Code | None:
+    """Return what an update falls back to: the last code and parameters that have run well, if others."""
+    code = before.before or Code(
+        before.bundle, before.entry, before.structure, before.generation, before.params, before.env
+    )
+    same = (code.bundle, code.entry, dict(code.params), dict(code.env)) == (
+        spec.bundle,
+        spec.entry,
+        dict(spec.params),
+        dict(spec.env),
+    )
+    return None if same else code
 
 
 def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:

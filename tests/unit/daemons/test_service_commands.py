@@ -77,6 +77,47 @@ def test_what_is_asked_for_later_does_not_take_it_back(again: str) -> None:
     assert (leader.spec.fresh, leader.spec.forget) == (True, 4), "revisions after 4 are not forgotten"
 
 
+def _update(leader: _Leader, bundle: str) -> JobSpec:
+    leader.service.update("job", Submission("job.py", {"name": "job", "vertices": []}), bundle)
+    return leader.spec
+
+
+def test_an_update_falls_back_to_the_last_code_that_has_run_well() -> None:
+    leader = _Leader()
+    leader.service.resubmit("job", fresh=False)
+    leader.look()
+    first = _update(leader, "b" * 64)
+    assert first.before is not None
+    assert (first.before.bundle, first.before.generation) == ("a" * 64, 1)
+    second = _update(leader, "c" * 64)
+    assert second.before == first.before, "the code of the first update has not run well"
+    proven = replace(second, before=None)
+    leader.master.write([Put(f"{paths.JOBS}/job", encode(proven))])
+    leader.look()
+    third = _update(leader, "d" * 64)
+    assert third.before is not None
+    assert third.before.bundle == "c" * 64
+
+
+def test_an_update_to_the_code_that_has_run_well_has_nothing_to_fall_back_to() -> None:
+    leader = _Leader()
+    leader.service.resubmit("job", fresh=False)
+    leader.look()
+    assert _update(leader, "b" * 64).before is not None
+    assert _update(leader, "a" * 64).before is None
+
+
+def test_a_job_that_is_submitted_again_gets_all_its_chances() -> None:
+    leader = _Leader()
+    failed = JobStatus("FAILED", "its worker has failed 8 times", 1.0, 4, chances=3)
+    leader.master.write([Put(f"{paths.STATUS}/job", encode(failed))])
+    leader.look()
+    leader.service.resubmit("job", fresh=False)
+    known = leader.store.get(f"{paths.STATUS}/job")
+    assert known is not None
+    assert decode(JobStatus, known.data).chances == 0
+
+
 def test_a_job_that_goes_on_forgets_nothing() -> None:
     leader = _Leader()
     leader.service.resubmit("job", fresh=False)
