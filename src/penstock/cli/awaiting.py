@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.errors import JobFailedError
+from penstock.errors import JobFailedError, PenstockError
 from penstock.web.errors import ClientError
 
 if TYPE_CHECKING:
     from penstock.web.client import Client
 
 EVERY = 0.5
+LIMIT = 600.0
+"""Seconds that a command waits for something that should happen soon, unless it is told otherwise."""
 _OVER = ("ENDED", "FAILED")
+
+
+class WaitTimeoutError(PenstockError):
+    """What a command waits for has not happened in time. The cluster goes on with it."""
+
+
+def time_limit(given: float | None, *, lasting: bool = False) -> float:
+    """Return how many seconds a command waits at the most.
+
+    What lasts as long as there is input has no limit, unless one is given; 0 stands for none.
+
+    >>> time_limit(None), time_limit(None, lasting=True), time_limit(30.0), time_limit(0.0)
+    (600.0, inf, 30.0, inf)
+    """
+    if given is None:
+        return math.inf if lasting else LIMIT
+    return given or math.inf
 
 
 def known_job(client: Client, name: str) -> dict[str, Any] | None:
@@ -36,16 +56,20 @@ def await_phase(
     before: Mapping[str, Any] | None = None,
     generation: int = 0,
     safe: bool = False,
+    limit: float = math.inf,
     sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Wait until a job is in one of some phases, telling on standard error what it waits for.
 
     With ``before``, how it was before it was started again, only what came after that counts: the end of the
     run before is no end, and its worker is not the one that is waited for. A running job counts when its
     code has at least the ``generation``, and with ``safe`` when all replicas that are wanted are in step and
-    no other is left. Raises JobFailedError when it has failed.
+    no other is left. Raises JobFailedError when it has failed or went back to the code before, and
+    WaitTimeoutError after ``limit`` seconds.
     """
     told = None
+    began = clock()
     while True:
         job = client.job(name)
         phase, reason, safety = job["phase"], job["reason"], job["safety"]
@@ -59,7 +83,28 @@ def await_phase(
                     return job
         elif phase in phases and _runs(job, before, generation) and (not safe or _is_safe(job)):
             return job
+        if generation and job["spec"]["generation"] < generation:
+            raise JobFailedError(
+                f"job {name!r} went back to the code before the update: see update-refused.{name} in "
+                "penstock alarms"
+            )
+        if clock() - began >= limit:
+            raise WaitTimeoutError(_still(name, job, limit))
         sleep(EVERY)
+
+
+def _still(name: str, job: Mapping[str, Any], limit: float) -> str:
+    """Say what a job was waited for in vain."""
+    failures = job["failures"]
+    failed = (
+        f"; its worker has failed {failures['count']} times, last on {failures['node']}: {failures['reason']}"
+        if failures
+        else ""
+    )
+    return (
+        f"job {name!r} is {job['phase']} after {limit:g} s: {job['reason']}{failed}. The cluster goes on "
+        f"with it; look with penstock status {name}, or wait longer with --timeout"
+    )
 
 
 def _is_old(job: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:

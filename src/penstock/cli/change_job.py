@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.awaiting import await_phase, known_job
-from penstock.cli.cluster_options import Form, JobName, MasterUrl, Wait, connect, usage
+from penstock.cli.awaiting import await_phase, known_job, time_limit
+from penstock.cli.cluster_options import Form, JobName, MasterUrl, Timeout, Wait, connect, usage
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 from penstock.cli.sizes import read_memory
@@ -19,6 +19,7 @@ def kill(
     job: JobName,
     drain: Annotated[bool, typer.Option("--drain", help="Process first what its sources have.")] = False,
     wait: Wait = False,
+    timeout: Timeout = None,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
@@ -26,7 +27,8 @@ def kill(
     with connect(master_url) as client:
         _tell(client.kill(job, drain), output, wait)
         if wait:
-            _print(await_phase(client, job, ("ENDED",)), output)
+            limit = time_limit(timeout, lasting=drain)
+            _print(await_phase(client, job, ("ENDED",), limit=limit), output)
 
 
 @user_errors
@@ -79,6 +81,7 @@ def resubmit(
     job: JobName,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the job has done.")] = False,
     wait: Wait = False,
+    timeout: Timeout = None,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
@@ -87,7 +90,8 @@ def resubmit(
         before = known_job(client, job) if wait else None
         _tell(client.resubmit(job, fresh), output, wait)
         if wait:
-            _print(await_phase(client, job, ("RUNNING", "ENDED"), before=before), output)
+            limit = time_limit(timeout)
+            _print(await_phase(client, job, ("RUNNING", "ENDED"), before=before, limit=limit), output)
 
 
 def _tell(done: dict[str, Any], output: Output, more: bool = False) -> None:

@@ -29,6 +29,15 @@ JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 Form = Annotated[Output, typer.Option("-o", "--output", help="What to print.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it again every two seconds, until Ctrl-C.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Return only when it has happened.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=0.0,
+        metavar="SECONDS",
+        help="How long --wait waits at the most, 0 for no limit; 600 unless a job is drained.",
+    ),
+]
 
 
 def connect(master_url: str | None) -> Client:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.awaiting import await_phase, known_job
+from penstock.cli.awaiting import await_phase, known_job, time_limit
 from penstock.cli.cluster_options import (
     Form,
     JobName,
     MasterUrl,
+    Timeout,
     Wait,
     connect,
     read_labels,
@@ -90,6 +91,7 @@ def submit(
     replication: Replication = None,
     standby: Standby = None,
     wait: Wait = False,
+    timeout: Timeout = None,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
@@ -140,7 +142,8 @@ def submit(
         done = _told(client.submit(submission, packed.sha256), "submitted")
         if wait:
             phases = ("ENDED",) if until else ("RUNNING", "ENDED")
-            done = await_phase(client, name, phases, before=before)
+            limit = time_limit(timeout, lasting=until is not None)
+            done = await_phase(client, name, phases, before=before, limit=limit)
         _print(done, output)
 
 
@@ -160,6 +163,7 @@ def update(
     replication: Replication = None,
     standby: Standby = None,
     wait: Wait = False,
+    timeout: Timeout = None,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
@@ -176,9 +180,9 @@ def update(
         if replicas and (params or variables):
             raise typer.BadParameter("change its parameters and its replicas one after the other")
         if replicas:
-            _replicate(job, replicas, wait, output, master_url)
+            _replicate(job, replicas, wait, timeout, output, master_url)
         elif params or variables:
-            _set_params(job, params, variables, wait, output, master_url)
+            _set_params(job, params, variables, wait, timeout, output, master_url)
         else:
             raise typer.BadParameter("say what to change: a file with new code, --param, --k, --recovery, …")
         return
@@ -194,18 +198,26 @@ def update(
         submission = Submission(packed.entry, packed.structure, params=params, env=variables, **replicas)
         done = _told(client.update(job, submission, packed.sha256), "updated")
         if wait:
-            done = await_phase(client, job, ("RUNNING", "ENDED"), generation=done["generation"])
+            limit = time_limit(timeout)
+            wanted = done["generation"]
+            done = await_phase(client, job, ("RUNNING", "ENDED"), generation=wanted, limit=limit)
         _print(done, output)
 
 
 def _replicate(
-    job: str, replicas: dict[str, Any], wait: bool, output: Output, master_url: str | None
+    job: str,
+    replicas: dict[str, Any],
+    wait: bool,
+    timeout: float | None,
+    output: Output,
+    master_url: str | None,
 ) -> None:
     with connect(master_url) as client:
         done = client.replicate(job, replicas)
         typer.echo(f"{done['name']}: {done['reason']}", err=True)
         if wait:
-            done = await_phase(client, job, ("RUNNING", "ENDED"), safe=True)
+            limit = time_limit(timeout)
+            done = await_phase(client, job, ("RUNNING", "ENDED"), safe=True, limit=limit)
         _print(done, output)
 
 
@@ -214,6 +226,7 @@ def _set_params(
     params: dict[str, str],
     env: dict[str, str | None],
     wait: bool,
+    timeout: float | None,
     output: Output,
     master_url: str | None,
 ) -> None:
@@ -221,7 +234,8 @@ def _set_params(
         done = client.set_params(job, params, env)
         typer.echo(f"{done['name']}: {done['reason']}", err=True)
         if wait:
-            done = await_phase(client, job, ("RUNNING", "ENDED"), generation=done["generation"])
+            limit, wanted = time_limit(timeout), done["generation"]
+            done = await_phase(client, job, ("RUNNING", "ENDED"), generation=wanted, limit=limit)
         _print(done, output)
 
 

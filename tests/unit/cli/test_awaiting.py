@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.cli.awaiting import await_phase
+from penstock.cli.awaiting import WaitTimeoutError, await_phase
 from penstock.errors import JobFailedError
 from penstock.web.client import Client
 
@@ -25,6 +25,8 @@ def _job(phase: str, since: float, *revisions: int, given_out: int = 0, outcome:
         "assignment": {"revision": newest, "generation": newest} if revisions else None,
         "workers": [{"revision": revision} for revision in revisions],
         "result": {"outcome": outcome, "reason": "why"} if outcome else None,
+        "spec": {"generation": newest},
+        "failures": None,
     }
 
 
@@ -58,8 +60,25 @@ def test_the_worker_before_is_not_the_one_that_is_waited_for() -> None:
 
 
 def test_an_update_is_done_when_only_the_new_code_runs() -> None:
-    answers = (_job("RUNNING", 1.0, 1), _job("RUNNING", 1.0, 1, 2), _job("RUNNING", 2.0, 2))
+    updated = {"spec": {"generation": 2}}
+    answers = (_job("RUNNING", 1.0, 1) | updated, _job("RUNNING", 1.0, 1, 2), _job("RUNNING", 2.0, 2))
     assert _awaited(*answers, generation=2)["since"] == 2.0
+
+
+def test_an_update_that_was_taken_back_is_not_waited_for() -> None:
+    updated = _job("RUNNING", 1.0, 1) | {"spec": {"generation": 2}}
+    with pytest.raises(JobFailedError, match="went back to the code before"):
+        _awaited(updated, _job("RUNNING", 1.0, 1), generation=2)
+
+
+def test_waiting_ends_in_time_and_says_what_it_was_for() -> None:
+    failures = {"count": 2, "node": "n1", "reason": "hung: no sign of life"}
+    starting = _job("STARTING", 1.0) | {"reason": "n1 starts its worker", "failures": failures}
+    times = iter((0.0, 5.0, 9.9, 10.0))
+    with pytest.raises(WaitTimeoutError) as raised:
+        _awaited(starting, starting, starting, limit=10.0, clock=lambda: next(times))
+    assert "job 'counting' is STARTING after 10 s: n1 starts its worker" in str(raised.value)
+    assert "failed 2 times, last on n1: hung: no sign of life" in str(raised.value)
 
 
 def test_what_fails_is_not_waited_for() -> None:
@@ -82,7 +101,8 @@ def _replicated(k: int, up: dict[int, int], *, in_step: int, generation: int = 1
     ]
     job = _job("RUNNING", float(in_step))
     workers = [{"revision": revision} for revision in up.values()]
-    return {**job, "k": k, "replicas": replicas, "workers": workers, "spec": {"standby": ""}}
+    spec = {"standby": "", "generation": 2}
+    return {**job, "k": k, "replicas": replicas, "workers": workers, "spec": spec}
 
 
 def test_a_job_with_replicas_runs_when_one_does_and_is_safe_when_all_are_in_step() -> None:
