@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ class Cluster:
 
     Nodes that are ``idle`` say so, whatever the machine does: where something is placed is then foreseeable.
     ``engine`` is what their workers run jobs on. One that shows no sign of life for ``heartbeat`` seconds
-    is hung.
+    is hung. ``lab`` has more of what supervisors of tests can be told (:mod:`support.lab_supervisor`).
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class Cluster:
         idle: bool = False,
         engine: str = SPARK,
         heartbeat: float | None = None,
+        lab: Mapping[str, float] | None = None,
     ) -> None:
         self.home = home
         self.environment = {**os.environ, "PENSTOCK_HOME": str(home)}
@@ -137,6 +138,8 @@ class Cluster:
             self.lab = {"idle": idle, "engine": engine}
         if heartbeat is not None:
             self.lab["heartbeat"] = heartbeat
+        if self.lab:
+            self.lab |= lab or {}
         self._masters, self._nodes = masters, nodes
         self.masters: list[Daemon] = []
         self.supervisors: dict[str, Daemon] = {}
@@ -437,10 +440,16 @@ def written(home: Path, job: str) -> int:
 
 @contextmanager
 def running_cluster(
-    home: Path, *, idle: bool = False, engine: str = SPARK, heartbeat: float | None = None, **sizes: int
+    home: Path,
+    *,
+    idle: bool = False,
+    engine: str = SPARK,
+    heartbeat: float | None = None,
+    lab: Mapping[str, float] | None = None,
+    **sizes: int,
 ) -> Iterator[Cluster]:
     """A cluster that is ended whatever happens."""
-    cluster = Cluster(home, idle=idle, engine=engine, heartbeat=heartbeat, **sizes)
+    cluster = Cluster(home, idle=idle, engine=engine, heartbeat=heartbeat, lab=lab, **sizes)
     try:
         cluster.start()
         yield cluster

@@ -69,7 +69,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SUPERVISED", "by us")
         with running_cluster(
-            home, nodes=2, masters=1, servers=1, cores=4, engine=request.param, heartbeat=heartbeat
+            home,
+            nodes=2,
+            masters=1,
+            servers=1,
+            cores=4,
+            engine=request.param,
+            heartbeat=heartbeat,
+            lab={"longest_retry": 1.0},
         ) as running:
             yield running
 
@@ -206,7 +213,7 @@ def test_a_worker_that_keeps_dying_is_excluded_until_somebody_clears_it(cluster:
         file = cluster.home / "dying.py"
         file.write_text(FAILING.format(name="dying"))
         cluster.cli("submit", str(file), "--memory", "1g")
-        # Each of five workers starts a Spark session before it dies.
+        # Each of eight workers starts a Spark session before it dies.
         eventually("it has failed", lambda: cluster.job("dying").get("phase") == "FAILED")
         eventually("nothing of it runs", lambda: not cluster.drivers("dying"))
         # People are told after the job was given up; and a node that is away for a moment has an alarm, too.
