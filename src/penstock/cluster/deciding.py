@@ -175,7 +175,13 @@ class JobDeciding:
         """Start a job that has failed once more. Its alarm stays until it runs well."""
         reason = f"it is tried again {round(abs(self.now - status.since))} s after it has failed"
         again = replace(
-            status, phase=PENDING, reason=reason, since=self.now, chances=status.chances + 1, safety=""
+            status,
+            phase=PENDING,
+            reason=reason,
+            since=self.now,
+            safety="",
+            unsafe_since=0.0,
+            chances=status.chances + 1,
         )
         return [Respec(replace(spec, after=status.revision), reason), SetStatus(spec.name, again)]
 

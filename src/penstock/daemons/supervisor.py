@@ -453,6 +453,7 @@ class Supervisor:
         cpu, memory, pid = self._instances.figures(instance) if instance.alive else (0.0, 0, 0)
         assignment = self._documents.assignments().get(instance.job)
         beside = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
+        beside = beside or [instance]
         failures = self._documents.failures().get(instance.job)
         count = failures.count if failures and failures.revision == instance.revision else 0
         if is_executor(instance.role):

@@ -199,6 +199,21 @@ def test_a_supervisor_that_is_started_again_does_not_lose_count_of_a_hung_worker
     assert not lab.processes.alive(lab.place("job", 1))
 
 
+def test_after_a_reboot_the_machines_clock_begins_anew_and_nothing_waits_for_it(lab: Lab) -> None:
+    lab.assign("job")
+    lab.step()
+    heartbeat = f'{{"phase": "running", "monotonic": {lab.moment + 700}, "progress": {{"batches": 5}}}}'
+    (lab.place("job", 1) / "heartbeat").write_text(heartbeat)
+    lab.processes.crash_machine()
+    lab.moment = 20.0
+    lab.supervisor = lab.begin()
+    lab.pass_time(1.0)
+    assert lab.processes.alive(lab.place("job", 2))
+    failures = lab.failures("job")
+    assert failures is not None
+    assert (failures.count, failures.recent[0].well) == (1, True)
+
+
 def test_an_executor_that_keeps_failing_is_in_the_report_of_its_node(lab: Lab) -> None:
     slot = ExecutorSlot(1, "n1", 1, 1 << 30)
     lab.assign("job", node="n2", executors=(slot,))
@@ -214,4 +229,5 @@ def test_an_executor_that_keeps_failing_is_in_the_report_of_its_node(lab: Lab) -
     assert node is not None
     [figures] = decode(NodeReport, node.data).workers
     assert (figures.role, figures.failures, figures.pid) == ("executor-1", 7, 0)
+    assert figures.state == "LIVE|waiting"
     assert figures.reason == "it ended with exit code 1"
