@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lock_cases import LockCases
+from many_cases import ManyCases
 from mirror_cases import MirrorCases
 from node_cases import NodeCases
 from session_cases import SessionCases
@@ -10,5 +11,5 @@ from transaction_cases import TransactionCases
 from watch_cases import WatchCases
 
 
-class StoreCases(NodeCases, TransactionCases, WatchCases, SessionCases, LockCases, MirrorCases):
+class StoreCases(NodeCases, ManyCases, TransactionCases, WatchCases, SessionCases, LockCases, MirrorCases):
     """All of it."""

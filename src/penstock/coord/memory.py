@@ -15,6 +15,7 @@ from penstock.coord.store import (
     Node,
     Operation,
     Put,
+    Read,
     Session,
     Watcher,
 )
@@ -91,6 +92,16 @@ class MemoryStore:
         with self._asking():
             self._watch(Kind.CHILDREN, path, watch)
             return self._ensemble.tree.children(path)
+
+    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+        """Yield several nodes, None for those that are not there."""
+        for path, watch in reads:
+            yield self.get(path, watch)
+
+    def children_many(self, reads: Sequence[Read]) -> Iterator[list[str]]:
+        """Yield the names below several nodes."""
+        for path, watch in reads:
+            yield self.children(path, watch)
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node, and lasting empty ones above it as needed; return its path."""

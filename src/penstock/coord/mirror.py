@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from penstock.coord.names import below, parent_of
 from penstock.coord.store import Node, Store, StoreError
 from penstock.coord.tree import Change, Kind
 
 _ORDER = {Kind.DATA: 0, Kind.CHILDREN: 1}
+_BATCH = 500
+"""So many nodes are asked for at once. ZooKeeper slows a client down that has more requests under way."""
+_ALL = 1_000
+"""Levels below a root that is copied as a whole."""
 
 
 class _Watch:
@@ -24,6 +27,27 @@ class _Watch:
         self._mirror._fired(self._change, self)
 
 
+class Changes:
+    """The paths whose copies have changed since they were last taken. Several threads may take them."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = set(paths)
+
+    def add(self, path: str) -> None:
+        """Note that a copy has changed. Called by the mirror."""
+        self._paths.add(path)
+
+    def take(self) -> set[str]:
+        """Return what has changed. A change that comes meanwhile is there the next time."""
+        taken = set()
+        while self._paths:
+            try:
+                taken.add(self._paths.pop())
+            except KeyError:  # Another thread has taken the last one.
+                break
+        return taken
+
+
 class Mirror:
     """A copy of all that is below some paths, and of these themselves.
 
@@ -32,19 +56,38 @@ class Mirror:
     fired, so that watches do not pile up. All of them fire when the connection breaks, and everything is read
     again after it.
 
-    ``refresh`` is for one thread; the rest may be called from any. The copy of one node is as it was at some
-    time; two nodes may be as they were at different times.
+    ``depths`` says of a root how many levels below it there are: names below the last are not asked for.
+    What changes below a root that is ``quiet`` is read with the next refresh, and does not wake anybody.
+
+    ``refresh`` and ``follow`` are for one thread; the rest may be called from any. The copy of one node is as
+    it was at some time; two nodes may be as they were at different times.
     """
 
-    def __init__(self, store: Store, roots: Sequence[str], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        roots: Iterable[str],
+        wake: Callable[[], None],
+        *,
+        depths: Mapping[str, int] | None = None,
+        quiet: Collection[str] = (),
+    ) -> None:
         self._store = store
         self._wake = wake
+        self._quiet = tuple(f"{root}/" for root in quiet)
         self._lock = threading.Lock()
         self._nodes: dict[str, Node] = {}
+        self._present: dict[str, set[str]] = {}
+        """By path, the names below it that there are copies of."""
         self._names: dict[str, list[str]] = {}
-        self._followed: set[str] = set(roots)
-        self._dirty: set[Change] = {(Kind.DATA, root) for root in roots}
+        self._roots: set[str] = set()
+        self._followed: set[str] = set()
+        self._levels: dict[str, int] = {}
+        """How many levels below a path are copied."""
+        self._dirty: set[Change] = set()
         self._watches: dict[Change, _Watch] = {}
+        self._subscribed: list[Changes] = []
+        self.follow(roots, depths)
 
     @property
     def dirty(self) -> bool:
@@ -54,13 +97,31 @@ class Mirror:
 
     def get(self, path: str) -> Node | None:
         """Return the copy of a node, None when there is none."""
-        with self._lock:
-            return self._nodes.get(path)
+        return self._nodes.get(path)
 
     def children(self, path: str) -> list[str]:
-        """Return the names below the copy of a node, sorted."""
+        """Return the names below a path that there are copies of, sorted."""
         with self._lock:
-            return [name for name in self._names.get(path, ()) if below(path, name) in self._nodes]
+            return sorted(self._present.get(path, ()))
+
+    def subscribe(self) -> Changes:
+        """Return the paths that have changed, now and from now on: at first all that there are copies of."""
+        with self._lock:
+            changes = Changes(self._nodes)
+            self._subscribed.append(changes)
+            return changes
+
+    def follow(self, roots: Iterable[str], depths: Mapping[str, int] | None = None) -> None:
+        """Copy what is below these paths from now on, and nothing else. They are read by the next refresh."""
+        wanted = set(roots)
+        with self._lock:
+            for root in sorted(self._roots - wanted):
+                self._drop(root)
+            for root in sorted(wanted - self._roots):
+                self._followed.add(root)
+                self._levels[root] = (depths or {}).get(root, _ALL)
+                self._dirty.add((Kind.DATA, root))
+            self._roots = wanted
 
     def refresh(self) -> None:
         """Read what may have changed. What changes meanwhile is marked again.
@@ -68,26 +129,15 @@ class Mirror:
         Raises DisconnectedError; what was not read stays as it was, and marked.
         """
         with self._lock:
-            work = [_rank(change) for change in self._dirty]
-        heapq.heapify(work)
+            work = _by_rank(self._dirty)
         while work:
             # From the top: what a parent no longer lists need not be read.
-            _, _, path, kind = heapq.heappop(work)
-            change = (kind, path)
-            with self._lock:
-                known = path in (self._followed if kind is Kind.DATA else self._nodes)
-                marked = change in self._dirty
-                self._dirty.discard(change)
-            if not known or not marked:
-                continue
-            try:
-                found = self._read_data(path) if kind is Kind.DATA else self._read_names(path)
-            except StoreError:
-                with self._lock:
-                    self._dirty.add(change)
-                raise
-            for new in found:
-                heapq.heappush(work, _rank(new))
+            rank = min(work)
+            changes = sorted(work.pop(rank), key=lambda change: change[1])
+            for start in range(0, len(changes), _BATCH):
+                found = self._read(changes[start : start + _BATCH])
+                for new, together in _by_rank(found).items():
+                    work.setdefault(new, set()).update(together)
 
     def doubt(self, path: str) -> None:
         """Have a node read again although no watch has told of it: a write has found it otherwise."""
@@ -98,59 +148,128 @@ class Mirror:
             elif parent_of(path) in self._nodes:
                 self._dirty.add((Kind.CHILDREN, parent_of(path)))
 
-    def _read_data(self, path: str) -> list[Change]:
-        """Read a node, and return what must be read for it."""
-        node = self._store.get(path, self._new_watch((Kind.DATA, path)))
+    def _read(self, changes: list[Change]) -> list[Change]:
+        """Read changes of one kind, and return what must be read for them."""
+        with self._lock:
+            wanted = [change for change in changes if change in self._dirty and self._is_known(change)]
+            self._dirty.difference_update(changes)
+            reads = [(change[1], self._new_watch(change)) for change in wanted]
+        if not wanted:
+            return []
+        found: list[Change] = []
+        left = iter(wanted)
+        try:
+            if wanted[0][0] is Kind.DATA:
+                for node in self._store.get_many(reads):
+                    found += self._take_data(next(left)[1], node)
+            else:
+                for names in self._store.children_many(reads):
+                    found += self._take_names(next(left)[1], names)
+        except StoreError:
+            with self._lock:
+                self._dirty.update(left)
+            raise
+        return found
+
+    def _is_known(self, change: Change) -> bool:
+        kind, path = change
+        return path in (self._followed if kind is Kind.DATA else self._nodes)
+
+    def _take_data(self, path: str, node: Node | None) -> list[Change]:
+        """Keep a node that was read, and return what must be read for it."""
         with self._lock:
             if node is None:
                 self._forget(path)
                 return []
-            self._nodes[path] = node
-            if node.owner or path in self._names:
+            self._keep(path, node)
+            if node.owner or path in self._names or self._levels.get(path, 0) <= 0:
                 return []
             return self._mark([(Kind.CHILDREN, path)])
 
-    def _read_names(self, path: str) -> list[Change]:
-        """Read the names below a node, and return what must be read for new ones."""
-        names = self._store.children(path, self._new_watch((Kind.CHILDREN, path)))
+    def _take_names(self, path: str, names: list[str]) -> list[Change]:
+        """Keep the names below a node, and return what must be read for new ones."""
         with self._lock:
             if path not in self._nodes:
                 return []
             for gone in sorted(set(self._names.get(path, ())) - set(names)):
                 self._forget(below(path, gone))
-                self._followed.discard(below(path, gone))
-            new = [below(path, name) for name in names if below(path, name) not in self._followed]
+                self._unfollow(below(path, gone))
+            new = [child for name in names if (child := below(path, name)) not in self._followed]
             self._names[path] = names
             self._followed.update(new)
+            self._levels.update(dict.fromkeys(new, self._levels[path] - 1))
             return self._mark([(Kind.DATA, child) for child in new])
+
+    def _keep(self, path: str, node: Node) -> None:
+        self._nodes[path] = node
+        above, _, name = path.rpartition("/")
+        self._present.setdefault(above or "/", set()).add(name)
+        self._tell(path)
 
     def _forget(self, path: str) -> None:
         """Drop a node and all below it from the copy."""
-        self._nodes.pop(path, None)
+        if self._nodes.pop(path, None) is not None:
+            above, _, name = path.rpartition("/")
+            beside = self._present.get(above or "/", set())
+            beside.discard(name)
+            if not beside:
+                self._present.pop(above or "/", None)
+            self._tell(path)
         for name in self._names.pop(path, ()):
             self._forget(below(path, name))
-            self._followed.discard(below(path, name))
+            self._unfollow(below(path, name))
+
+    def _unfollow(self, path: str) -> None:
+        self._followed.discard(path)
+        self._levels.pop(path, None)
+
+    def _drop(self, root: str) -> None:
+        """Follow a root and what is below it no longer. Watches that are still set are ignored."""
+        for path in [root, *self._all_below(root)]:
+            for kind in Kind:
+                self._watches.pop((kind, path), None)
+                self._dirty.discard((kind, path))
+        self._forget(root)
+        self._unfollow(root)
+
+    def _all_below(self, path: str) -> Iterator[str]:
+        for name in self._names.get(path, ()):
+            yield below(path, name)
+            yield from self._all_below(below(path, name))
+
+    def _tell(self, path: str) -> None:
+        for changes in self._subscribed:
+            changes.add(path)
 
     def _mark(self, changes: list[Change]) -> list[Change]:
         self._dirty.update(changes)
         return changes
 
     def _new_watch(self, change: Change) -> _Watch:
-        with self._lock:
-            watch = self._watches[change] = _Watch(self, change)
-            return watch
+        watch = self._watches[change] = _Watch(self, change)
+        return watch
 
     def _fired(self, change: Change, watch: _Watch) -> None:
+        path = change[1]
         with self._lock:
             if self._watches.get(change) is not watch:
                 return
             del self._watches[change]
-            if change[1] not in self._followed:
+            if path not in self._followed:
                 return
             self._dirty.add(change)
-        self._wake()
+        if not f"{path}/".startswith(self._quiet):
+            self._wake()
 
 
-def _rank(change: Change) -> tuple[int, int, str, Kind]:
-    kind, path = change
-    return (0 if path == "/" else path.count("/"), _ORDER[kind], path, kind)
+Rank = tuple[int, int]
+
+
+def _by_rank(changes: Iterable[Change]) -> dict[Rank, set[Change]]:
+    """Sort changes by how far from the top they are; of one node, its data comes before its names."""
+    found: dict[Rank, set[Change]] = {}
+    for change in changes:
+        kind, path = change
+        rank = (0 if path == "/" else path.count("/"), _ORDER[kind])
+        found.setdefault(rank, set()).add(change)
+    return found

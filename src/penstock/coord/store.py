@@ -6,7 +6,7 @@ be reached in time: a write may then have happened or not, and one that was unde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -87,6 +87,9 @@ all watchers of the session are called.
 It must not block and must not call the store: it wakes somebody up.
 """
 
+Read = tuple[str, Watcher | None]
+"""What is read of several nodes together: a path, and who is told when that changes."""
+
 
 @dataclass(frozen=True)
 class Create:
@@ -151,6 +154,17 @@ class Store(Protocol):
 
         ``watch`` fires when a name comes or goes, or when the node itself does.
         """
+        ...
+
+    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+        """Yield what :meth:`get` returns for each path, in that order, without a wait between the requests.
+
+        An error is raised in the place of the first answer that is missing; the answers before it count.
+        """
+        ...
+
+    def children_many(self, reads: Sequence[Read]) -> Iterator[list[str]]:
+        """Yield what :meth:`children` returns for each path, likewise."""
         ...
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:

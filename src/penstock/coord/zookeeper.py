@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss, KazooException
+from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import ACL, make_digest_acl
@@ -27,6 +27,7 @@ from penstock.coord.store import (
     Node,
     Operation,
     Put,
+    Read,
     Session,
     StoreError,
     Watcher,
@@ -42,6 +43,7 @@ _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.addFilter(lambda record: record.levelno >= logging.ERROR)
 
 Request = Callable[[], Any]
+T = TypeVar("T")
 
 
 class _Once:
@@ -135,18 +137,31 @@ class ZooKeeperStore:
 
     def get(self, path: str, watch: Watcher | None = None) -> Node | None:
         """Return a node, None when there is none. ``watch`` fires when it is created, set or deleted."""
-        place, once, deadline = self._place(path), self._once(watch), self._deadline()
+        return self._get(path, self._once(watch), self._deadline())
+
+    def children(self, path: str, watch: Watcher | None = None) -> list[str]:
+        """Return the names below a node, sorted; none when it is not there."""
+        return self._children(path, self._once(watch), self._deadline())
+
+    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+        """Yield several nodes; all requests are sent before the first answer is waited for."""
+        return self._many(reads, self._client.get_async, _node_or_none, self._get)
+
+    def children_many(self, reads: Sequence[Read]) -> Iterator[list[str]]:
+        """Yield the names below several nodes, likewise."""
+        return self._many(reads, self._client.get_children_async, _names, self._children)
+
+    def _get(self, path: str, once: _Once | None, deadline: float) -> Node | None:
+        place = self._place(path)
         while True:
             try:
-                data, stat = self._read(partial(self._client.get_async, place, once), path, deadline)
-                return Node(data or b"", stat.version, stat.ephemeralOwner)
+                return _node(self._read(partial(self._client.get_async, place, once), path, deadline))
             except MissingError:
                 if once is None or not self._appeared(place, once, path, deadline):
                     return None
 
-    def children(self, path: str, watch: Watcher | None = None) -> list[str]:
-        """Return the names below a node, sorted; none when it is not there."""
-        place, once, deadline = self._place(path), self._once(watch), self._deadline()
+    def _children(self, path: str, once: _Once | None, deadline: float) -> list[str]:
+        place = self._place(path)
         while True:
             try:
                 return sorted(
@@ -155,6 +170,36 @@ class ZooKeeperStore:
             except MissingError:
                 if once is None or not self._appeared(place, once, path, deadline):
                     return []
+
+    def _many(
+        self,
+        reads: Sequence[Read],
+        ask: Callable[..., Any],
+        made: Callable[[Any], T],
+        alone: Callable[[str, _Once | None, float], T],
+    ) -> Iterator[T]:
+        """Ask for all, then take the answers one by one; ``alone`` asks again where there was none.
+
+        ``made`` makes of an answer what is returned, of None what stands for a node that is not there.
+        """
+        if not reads:
+            return
+        wanted = [(path, self._place(path), self._once(watch)) for path, watch in reads]
+        self._await_connection(reads[0][0], self._deadline())
+        answers = [ask(place, once) for _, place, once in wanted]
+        for (path, place, once), answer in zip(wanted, answers, strict=True):
+            deadline = self._deadline()
+            try:
+                found = answer.get(timeout=self._timeout)
+            except NoNodeError:
+                there = once is not None and self._appeared(place, once, path, deadline)
+                yield alone(path, once, deadline) if there else made(None)
+            except ConnectionLoss:
+                yield alone(path, once, deadline)  # It may be back, and what is only read may be asked twice.
+            except (KazooException, KazooTimeoutError) as error:
+                raise translated(error, path) from error
+            else:
+                yield made(found)
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node, and lasting empty ones above it as needed; return its path."""
@@ -322,6 +367,19 @@ class ZooKeeperStore:
             _log.log(level, "the session with ZooKeeper is %s", session.value)
             for listener in self._listeners:
                 self._notifier.post(partial(listener, session))
+
+
+def _node(answer: Any) -> Node:
+    data, stat = answer
+    return Node(data or b"", stat.version, stat.ephemeralOwner)
+
+
+def _node_or_none(answer: Any) -> Node | None:
+    return None if answer is None else _node(answer)
+
+
+def _names(answer: Any) -> list[str]:
+    return sorted(answer or ())
 
 
 def _or_any(version: int | None) -> int:

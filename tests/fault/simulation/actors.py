@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from penstock.coord.memory import MemoryStore
-from penstock.coord.store import DisconnectedError, Node, Operation, Session, Watcher
+from penstock.coord.store import DisconnectedError, Node, Operation, Read, Session, Watcher
 from simulation.world import World
 
 T = TypeVar("T")
@@ -220,6 +220,14 @@ class SimulatedStore:
 
     def children(self, path: str, watch: Watcher | None = None) -> list[str]:
         return self._do(lambda: self._store.children(path, watch))
+
+    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+        for path, watch in reads:
+            yield self.get(path, watch)
+
+    def children_many(self, reads: Sequence[Read]) -> Iterator[list[str]]:
+        for path, watch in reads:
+            yield self.children(path, watch)
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         return self._do(lambda: self._store.create(path, data, ephemeral=ephemeral, sequence=sequence))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +12,7 @@ from store_support import Calls
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.mirror import Mirror
 from penstock.coord.names import below
-from penstock.coord.store import DisconnectedError, Node, Store, StoreError, Watcher
+from penstock.coord.store import DisconnectedError, Node, Read, Store, StoreError, Watcher
 
 
 class CountingStore(MemoryStore):
@@ -200,6 +200,106 @@ def test_a_root_below_another_is_followed_when_it_comes_back() -> None:
         other.delete("/jobs/a")
         mirror.refresh()
         assert mirror.get("/jobs/a") is None
+
+
+class BatchingStore(CountingStore):
+    """Notes how many nodes are asked for at once."""
+
+    def __init__(self, ensemble: MemoryEnsemble) -> None:
+        super().__init__(ensemble)
+        self.batches: list[int] = []
+
+    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+        self.batches.append(len(reads))
+        return super().get_many(reads)
+
+    def children_many(self, reads: Sequence[Read]) -> Iterator[list[str]]:
+        self.batches.append(len(reads))
+        return super().children_many(reads)
+
+
+def test_a_cold_mirror_asks_for_many_nodes_at_once() -> None:
+    ensemble = MemoryEnsemble()
+    other, store = MemoryStore(ensemble), BatchingStore(ensemble)
+    for number in range(2000):
+        other.create(f"/jobs/{number:04d}", b"")
+    Mirror(store, ["/jobs"], Calls(), depths={"/jobs": 1}).refresh()
+    assert sum(store.batches) == len(store.reads) == 2 + 2000
+    assert len(store.batches) == 2 + 4, "requests for 500 nodes are sent together"
+
+
+def test_names_below_the_last_level_are_not_asked_for() -> None:
+    ensemble = MemoryEnsemble()
+    other, store = MemoryStore(ensemble), CountingStore(ensemble)
+    other.create("/workers/a/1-1")
+    other.create("/epoch")
+    mirror = Mirror(store, ["/workers", "/epoch"], Calls(), depths={"/workers": 2, "/epoch": 0})
+    mirror.refresh()
+    asked = [read for read in store.reads if read.startswith("children")]
+    assert asked == ["children /workers", "children /workers/a"]
+    assert mirror.get("/workers/a/1-1") == Node(b"", 0)
+
+
+def test_a_quiet_root_wakes_nobody_and_is_read_with_the_rest() -> None:
+    ensemble = MemoryEnsemble()
+    other, store, wake = MemoryStore(ensemble), MemoryStore(ensemble), Calls()
+    other.create("/reports/n1", b"1")
+    other.create("/reporters")
+    mirror = Mirror(store, ["/reports", "/reporters"], wake, quiet=["/reports"])
+    mirror.refresh()
+    other.set("/reports/n1", b"2")
+    other.create("/reports/n2")
+    assert wake.count == 0
+    mirror.refresh()
+    assert (mirror.get("/reports/n1"), mirror.children("/reports")) == (Node(b"2", 1), ["n1", "n2"])
+    other.set("/reporters", b"new")
+    assert wake.count == 1
+
+
+def test_other_roots_can_be_followed_later() -> None:
+    ensemble = MemoryEnsemble()
+    other, store, wake = MemoryStore(ensemble), CountingStore(ensemble), Calls()
+    for path in ("/workers/a/1-1", "/workers/b/1-1", "/jobs/a"):
+        other.create(path)
+    mirror = Mirror(store, ["/workers/a", "/jobs/a"], wake)
+    mirror.refresh()
+    assert (mirror.children("/workers"), mirror.children("/workers/a")) == (["a"], ["1-1"])
+    store.reads.clear()
+    mirror.follow(["/workers/b", "/jobs/a"])
+    assert mirror.dirty
+    assert mirror.get("/workers/a/1-1") is None
+    mirror.refresh()
+    assert store.reads == [
+        "get /workers/b",
+        "children /workers/b",
+        "get /workers/b/1-1",
+        "children /workers/b/1-1",
+    ]
+    assert (mirror.children("/workers"), mirror.children("/jobs")) == (["b"], ["a"])
+    other.set("/workers/a/1-1", b"new")
+    assert (wake.count, mirror.dirty) == (0, False), "it is followed no longer"
+    other.set("/workers/b/1-1", b"new")
+    assert wake.count == 1
+    mirror.refresh()
+    mirror.follow(["/workers/a", "/jobs/a"])
+    mirror.refresh()
+    assert mirror.get("/workers/a/1-1") == Node(b"new", 1)
+
+
+def test_who_subscribes_is_told_of_each_path_that_has_changed() -> None:
+    ensemble = MemoryEnsemble()
+    other, store = MemoryStore(ensemble), MemoryStore(ensemble)
+    other.create("/jobs/a")
+    other.create("/jobs/b")
+    mirror = Mirror(store, ["/jobs"], Calls())
+    mirror.refresh()
+    changes = mirror.subscribe()
+    assert changes.take() == {"/jobs", "/jobs/a", "/jobs/b"}
+    assert changes.take() == set()
+    other.set("/jobs/a", b"new")
+    other.delete("/jobs/b")
+    mirror.refresh()
+    assert changes.take() == {"/jobs/a", "/jobs/b"}
 
 
 _ALL = ["/r", "/r/a", "/r/b", "/r/a/x", "/r/a/y", "/s", "/s/a", "/s/a/x", "/other"]
