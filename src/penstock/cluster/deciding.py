@@ -235,20 +235,20 @@ class JobDeciding:
         """
         spec, assignment = request.spec, request.before
         assert assignment is not None, "who has no assignment needs a whole one"
-        slots = slots_of(request, placed)
+        slots, until = slots_of(request, placed), wanted_until(spec)
+        membership = self._membership(spec, assignment)
+        # Compared first: of thousands of jobs that are as wanted, a copy of each takes most of the time.
+        if (slots, until, membership) == (assignment.executors, assignment.until, assignment.membership):
+            return self._progress(spec, assignment, note)
+        counted: dict[str, Any] = {}
         if slots != assignment.executors:
             why = "its executors are placed anew"
             held = self._held(spec, assignment, why)
             if held:
                 slots, note = assignment.executors, note or f"{why}: {held}"
             else:
-                assignment = replace(assignment, **self._counted(spec, assignment))
-        adjusted = replace(
-            assignment,
-            executors=slots,
-            until=wanted_until(spec),
-            membership=self._membership(spec, assignment),
-        )
+                counted = self._counted(spec, assignment)
+        adjusted = replace(assignment, executors=slots, until=until, membership=membership, **counted)
         if adjusted == assignment:
             return self._progress(spec, assignment, note)
         reason = "it ends when drained"
@@ -439,18 +439,22 @@ class JobDeciding:
 
     def _status(self, spec: JobSpec, phase: str, reason: str, revision: int | None = None) -> list[Action]:
         number = revision if revision is not None else self._revision(spec)
-        return self._say(spec.name, JobStatus(phase, reason, self.now, number))
+        before = self.actual.statuses.get(spec.name)
+        since = before.since if before is not None and before.phase == phase else self.now
+        return self._say(spec.name, JobStatus(phase, reason, since, number))
 
     def _say(self, job: str, status: JobStatus) -> list[Action]:
         """Say how a job stands, unless that has been said."""
         before = self.actual.statuses.get(job)
         if before is not None:
-            status = replace(status, chances=before.chances)
+            chances, since = before.chances, status.since
             if before.phase == status.phase:
-                status = replace(status, since=before.since)
-            if status.phase == before.phase == RUNNING and before.chances:
+                since = before.since
+            if chances and status.phase == before.phase == RUNNING:
                 well = self.now - before.since >= self.rules.failures.window
-                status = replace(status, chances=0 if well else before.chances)
+                chances = 0 if well else chances
+            if (chances, since) != (status.chances, status.since):
+                status = replace(status, chances=chances, since=since)
         return [SetStatus(job, status)] if status != before else []
 
     def concluded(self, actions: list[Action]) -> list[Action]:

@@ -217,12 +217,11 @@ def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, Node
     >>> shared_racks(assigned, nodes)
     ['replica 1 shares rack a with replica 0']
     """
-    if len({node.rack for node in nodes.values()}) < 2:
-        return []
     first: dict[str, str] = {}
     found = []
     for name in sorted(assignments, key=number_of):
         node = nodes.get(assignments[name].node)
         if node is not None and first.setdefault(node.rack, name) != name:
             found.append(f"{title_of(name)} shares rack {node.rack} with {title_of(first[node.rack])}")
-    return found
+    # Asked last: there are many more nodes than replicas.
+    return found if found and len({node.rack for node in nodes.values()}) > 1 else []

@@ -24,7 +24,7 @@ from penstock.cluster.group import (
     safety_of,
     shared_racks,
 )
-from penstock.cluster.members import job_of, number_of, title_of
+from penstock.cluster.members import number_of, title_of
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.replicas import is_warm, may_use, member_specs, nodes_of_others, nodes_used
 from penstock.cluster.view import Actual, Rules
@@ -37,12 +37,10 @@ class GroupDeciding(JobDeciding):
         super().__init__(actual, now, epoch, rules)
         self._spec = spec
         # That the code before is given up is decided for all of them.
-        members = [replace(member, before=None) for member in member_specs(spec)]
+        members = member_specs(spec if spec.before is None else replace(spec, before=None))
         self._replicas = [replica_of(member, actual, now, rules) for member in members]
         self._before = actual.statuses.get(spec.name)
-        self._assigned = {
-            name: assignment for name, assignment in actual.assignments.items() if job_of(name) == spec.name
-        }
+        self._assigned = {name: actual.assignments[name] for name in actual.assigned.get(spec.name, ())}
         numbers = [assignment.revision for assignment in self._assigned.values()]
         self._given = max([*numbers, self._before.revision if self._before else 0])
         self._runner = self._chosen()
@@ -74,11 +72,12 @@ class GroupDeciding(JobDeciding):
 
         Nodes may have been lost since they got there. All of them have the same share of what is left.
         """
-        nodes = self.actual.nodes
-        able = {name for name, node in nodes.items() if may_use(self._spec, node)}
+        if not any(self._has_no_node(one) for one in self._replicas):
+            return {}
+        able = {name for name, node in self.actual.nodes.items() if may_use(self._spec, node)}
         used = {one.name: nodes_used(one.assignment) & able for one in self._replicas if one.assignment}
         free = able - set().union(*used.values())
-        if free or not any(self._has_no_node(one, able) for one in self._replicas):
+        if free:
             return {}
         share = max(len(able) // len(self._replicas), 1)
         for name in sorted(used, key=lambda name: (-len(used[name]), number_of(name))):
@@ -87,11 +86,12 @@ class GroupDeciding(JobDeciding):
                 return {name: frozenset(spare[share - len(used[name]) :])}
         return {}
 
-    def _has_no_node(self, replica: Replica, able: set[str]) -> bool:
+    def _has_no_node(self, replica: Replica) -> bool:
         assignment = replica.assignment
         if assignment is None or self._is_lost(assignment):
             return True
-        return assignment.node in self.actual.nodes and assignment.node not in able
+        node = self.actual.nodes.get(assignment.node)
+        return node is not None and not may_use(self._spec, node)
 
     def _left_by_executors(self, spec: JobSpec) -> frozenset[str]:
         return self.lost | self._yielded.get(spec.name, frozenset())
@@ -149,8 +149,8 @@ class GroupDeciding(JobDeciding):
     def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
         if self._assigned:
             return self._over(spec, assignment, ENDING, "it was killed")
-        for name in sorted(self.actual.workers):
-            if job_of(name) == spec.name and self.actual.workers[name]:
+        for name in self.actual.staffed.get(spec.name, ()):
+            if self.actual.workers[name]:
                 return self._stands(
                     ENDING, f"its worker on {self.actual.workers[name][0].node} ends its batch"
                 )
@@ -182,7 +182,10 @@ class GroupDeciding(JobDeciding):
         runs = not is_warm(spec) or spec.name == self._runner
         if before is not None and before.membership is not None:
             # Whoever was told to run is replaced by a new worker that waits, and not told to wait itself.
-            return replace(before.membership, runs=runs or before.membership.runs)
+            runs = runs or before.membership.runs
+            return (
+                before.membership if before.membership.runs == runs else replace(before.membership, runs=runs)
+            )
         lineage = spec.forget if spec.fresh else 0
         return Membership(number_of(spec.name), lineage, spec.recovery, spec.replication, runs)
 
@@ -195,7 +198,7 @@ class GroupDeciding(JobDeciding):
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
         """A node with another replica is none that it can be moved to."""
-        if spec.driver in nodes_of_others(spec.name, self._assigned):
+        if spec.driver and spec.driver in nodes_of_others(spec.name, self._assigned):
             return None
         return super()._moved(spec, assignment)
 
@@ -262,7 +265,8 @@ class GroupDeciding(JobDeciding):
             reasons.append(f"{title_of(one.name)}: {trouble or said[one.name].reason}")
         if len(reasons) == 1:
             return said[self._replicas[0].name].reason
-        return "; ".join([*reasons, *shared_racks(assigned, self.actual.nodes)])
+        shared = shared_racks(assigned, self.actual.nodes) if self.actual.rack_count > 1 else []
+        return "; ".join([*reasons, *shared])
 
     def _wanted_alarms(self, status: JobStatus) -> list[Alarm]:
         most, job = self.rules.failures.alarm_after, self._spec.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _SIGN = "~"
 """Not allowed in the name of a job."""
 
@@ -22,6 +24,18 @@ def job_of(member: str) -> str:
     ('count', 'count')
     """
     return member.partition(_SIGN)[0]
+
+
+def by_job(members: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the names of replicas, sorted, by job.
+
+    >>> by_job(["words", "count~1", "count"])
+    {'count': ('count', 'count~1'), 'words': ('words',)}
+    """
+    found: dict[str, list[str]] = {}
+    for member in sorted(members):
+        found.setdefault(job_of(member), []).append(member)
+    return {job: tuple(names) for job, names in found.items()}
 
 
 def number_of(member: str) -> int:

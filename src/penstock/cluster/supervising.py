@@ -13,6 +13,7 @@ from penstock.cluster.documents import (
     Assignment,
     ExecutorSlot,
     Failures,
+    Joined,
     Progress,
     WorkerFailure,
     WorkerInfo,
@@ -60,6 +61,8 @@ class Instance:
     """When it was started, in seconds since 1970."""
     failures: int = 0
     """Of an executor: how many before it have failed in a row."""
+    joined: Joined | None = None
+    """Of one of several replicas: how it stands among them, as its last heartbeat says."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +158,10 @@ def supervise(
     patience = patience or Patience()
     wall = now if wall is None else wall
     steps: list[Step] = []
-    for job in sorted({*assignments, *(instance.job for instance in instances)}):
-        own = [instance for instance in instances if instance.job == job]
+    by_job: dict[str, list[Instance]] = {job: [] for job in assignments}
+    for instance in instances:
+        by_job.setdefault(instance.job, []).append(instance)
+    for job, own in sorted(by_job.items()):
         assignment = assignments.get(job)
         known = tuple(workers.get(job, ()))
         steps += _driver(node, assignment, failures.get(job), known, own, now, wall, patience)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from penstock.cluster.documents import (
     Alarm,
@@ -21,6 +22,7 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.failure_policy import FailurePolicy
+from penstock.cluster.members import by_job
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,21 @@ class Actual:
     """Nodes that are registered by a document that cannot be read, and why: they are not absent."""
     unreadable_alarms: frozenset[str] = frozenset()
     """Ids of alarms that cannot be read: they are neither raised again nor cleared."""
+
+    @cached_property
+    def assigned(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the replicas that are assigned, by job."""
+        return by_job(self.assignments)
+
+    @cached_property
+    def staffed(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the replicas that have workers, by job."""
+        return by_job(self.workers)
+
+    @cached_property
+    def rack_count(self) -> int:
+        """How many racks the nodes are in."""
+        return len({node.rack for node in self.nodes.values()})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""The work of decisions grows with the number of jobs, and not with its square."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.cluster.actions import SetStatus
+from penstock.cluster.documents import Assignment, Failures, JobSpec, Joined, Membership, NodeInfo, WorkerInfo
+from penstock.cluster.members import member_name
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.supervising import Instance, supervise
+from penstock.cluster.view import Actual
+from penstock.schedule.job_placer import JobPlacer
+from support.counting_work import work_of
+
+FEW, MANY = 20, 80
+MOST = 1.2 * MANY / FEW
+"""Of the work for many, against that for few: in proportion, and a little for what grows otherwise."""
+
+
+def _quiet_group_work(jobs: int) -> int:
+    nodes = {
+        f"n{number}": NodeInfo(f"n{number}", "", 8, 8 << 30, rack=f"r{number}") for number in range(jobs)
+    }
+    specs: dict[str, JobSpec] = {}
+    assignments: dict[str, Assignment] = {}
+    workers: dict[str, tuple[WorkerInfo, ...]] = {}
+    for number in range(jobs):
+        job = f"job{number}"
+        specs[job] = JobSpec(job, "b", "job.py", k=1, agreed=True)
+        for replica in range(2):
+            name, node = member_name(job, replica), f"n{(number + replica) % jobs}"
+            assignments[name] = Assignment(
+                name, 1, 1, 1, "b", "job.py", node, 1, 2 << 30, forget=0, membership=Membership(replica)
+            )
+            workers[name] = (WorkerInfo(name, 1, 1, node, 1, "running", 0.0, joined=Joined(5, 5)),)
+    actual = Actual(nodes=nodes, assignments=assignments, workers=workers)
+    placer = JobPlacer()
+    actions = reconcile(specs, actual, 1.0, epoch=1, placer=placer)
+    actual = replace(actual, statuses={one.job: one.status for one in actions if isinstance(one, SetStatus)})
+    found: list[object] = []
+    work = work_of(lambda: found.extend(reconcile(specs, actual, 1.0, epoch=1, placer=placer)))
+    assert found == [], "there is nothing to do"
+    return work
+
+
+def test_deciding_that_nothing_is_to_be_done_about_replicas() -> None:
+    assert _quiet_group_work(MANY) < MOST * _quiet_group_work(FEW)
+
+
+def _past_job_work(jobs: int) -> int:
+    instances = [
+        Instance(f"job{number}", "driver", 1, attempt, 1, alive=False, started=0.0, died=1.0)
+        for number in range(jobs)
+        for attempt in (1, 2, 3)
+    ]
+    failures = {
+        f"job{number}": Failures(f"job{number}", 1, 3, "it died", "n1", 1.0) for number in range(jobs)
+    }
+    return work_of(lambda: supervise("n1", {}, {}, failures, instances, 100.0))
+
+
+def test_supervising_a_node_with_many_past_jobs() -> None:
+    assert _past_job_work(MANY) < MOST * _past_job_work(FEW)
