@@ -18,7 +18,7 @@ from penstock.cluster.worker_states import ACTIONS, Event
 from penstock.coord import paths
 from penstock.coord.ensemble import MemoryEnsemble
 from penstock.coord.memory import MemoryStore
-from penstock.daemons import following
+from penstock.daemons import following, stepping, worker_link
 from penstock.daemons.interface import MasterService
 from penstock.daemons.master import Master, MasterSettings
 from penstock.daemons.metrics import render
@@ -115,6 +115,8 @@ def test_times_are_those_of_the_code() -> None:
         "a master looks up": MasterSettings().tick,
         "a supervisor looks": SupervisorSettings().tick,
         "a supervisor reports": SupervisorSettings().report,
+        "a worker writes its progress": worker_link._PROGRESS_SECONDS,
+        "a master or supervisor rests": stepping.LEAST_PAUSE,
         "a running worker without heartbeat": patience.heartbeat,
         "a worker that starts or stops": patience.start,
         "a start whose process lives": patience.starting,

@@ -51,6 +51,11 @@ def _unknown(kind: type, before: Any, content: dict[str, Any]) -> dict[str, Any]
     return merged
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def decode(kind: type[T], data: bytes) -> T:
     """Read a document of one kind; raises DocumentError.
 
@@ -133,7 +138,7 @@ def _of_object(kind: type, given: Any) -> Any:
 @cache
 def _fields(kind: type) -> list[tuple[str, Any, Callable[[Any], Any], bool]]:
     """Return of each field its name, its type if that is plain, its reader, and whether it must be there."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     return [
         (
             field.name,

@@ -26,6 +26,16 @@ class Epoch:
     leader: str
     url: str
     since: float
+    lists_jobs: bool = False
+    """Whether the leader keeps a NodeJobs for each node; otherwise supervisors follow all assignments."""
+
+
+@dataclass(frozen=True)
+class NodeJobs:
+    """The jobs and replicas that have their driver or an executor on a node: what its supervisor follows."""
+
+    node: str
+    jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,10 @@ class WorkerFigures:
     failures: int = 0
     reason: str = ""
     """Of an executor that waits to be started again: why it ended."""
+    progress: Progress | None = None
+    """Of a worker, as its last heartbeat has it,"""
+    joined: Joined | None = None
+    """and for one of several replicas."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Leadership:
             # A master of a later version can read it: it must not wait for this one.
             self._lock.release()
             raise
-        epoch = Epoch(before.number + 1, self._name, self._url, now)
+        epoch = Epoch(before.number + 1, self._name, self._url, now, lists_jobs=True)
         version = self._store.set(EPOCH, encode(epoch), version=known.version)
         self._term = (epoch, version)
         return epoch

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from penstock.cluster.documents import JobSpec, JobStatus, Result, WorkerInfo
-from penstock.cluster.members import job_of, member_name, number_of
+from penstock.cluster.members import member_name, number_of
 from penstock.cluster.phases import OVER
 from penstock.cluster.replicas import is_replicated, member_count
 from penstock.cluster.view import newest, of_today
@@ -17,15 +16,16 @@ from penstock.daemons.reading import Documents
 _DRAINED = "drained"
 
 
-def leading(workers: Mapping[str, tuple[WorkerInfo, ...]], job: str) -> WorkerInfo | None:
+def leading(documents: Documents, job: str) -> WorkerInfo | None:
     """Return the worker whose word counts for a job: of the first replica that is in step and runs.
 
     The first and not the fastest: figures that jump from one to another and back look like restarts.
     """
-    found = [
-        worker for member in sorted(workers) if job_of(member) == job and (worker := newest(workers[member]))
-    ]
-    return max(found, key=_rank, default=None)
+    workers = documents.workers()
+    members = documents.members(paths.WORKERS, workers, job)
+    found = [worker for member in members if (worker := newest(workers[member]))]
+    best = max(found, key=_rank, default=None)
+    return documents.shown(best) if best is not None else None
 
 
 def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
@@ -36,15 +36,22 @@ def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
 def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
     """Return the workers of all replicas of a job, those of the first one first."""
     by_member = documents.workers()
-    own = sorted((member for member in by_member if job_of(member) == job), key=number_of)
-    return [worker for member in own for worker in by_member[member]]
+    own = sorted(documents.members(paths.WORKERS, by_member, job), key=number_of)
+    return [documents.shown(worker) for member in own for worker in by_member[member]]
 
 
 def last_revision(documents: Documents, job: str) -> int:
     """Return the largest revision that any replica of a job was ever given. All of them count together."""
     status = documents.one(JobStatus, f"{paths.STATUS}/{job}")
-    assigned = [found.revision for member, found in documents.assignments().items() if job_of(member) == job]
-    return max([status.revision if status else 0, *assigned])
+    assignments = documents.assignments()
+    own = documents.members(paths.ASSIGNMENTS, assignments, job)
+    return max([status.revision if status else 0, *(assignments[member].revision for member in own)])
+
+
+def all_failures_of(documents: Documents, spec: JobSpec) -> int:
+    """Return how often the workers of all replicas of a job have died."""
+    members = documents.members(paths.FAILURES, documents.failures(), spec.name)
+    return sum(failures_of(documents, spec, member) for member in members)
 
 
 def failures_of(documents: Documents, spec: JobSpec, member: str) -> int:
@@ -61,7 +68,7 @@ def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result 
     results = documents.all(Result, paths.RESULTS)
     if status.phase not in OVER:
         return results.get(spec.name)  # One that is wanted no more has ended, and the job has not.
-    own = [results[member] for member in sorted(results) if job_of(member) == spec.name]
+    own = [results[member] for member in documents.members(paths.RESULTS, results, spec.name)]
     todays = [result for result in own if of_today(spec, result.revision)]
     last = max(todays, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
     return last or results.get(spec.name)
@@ -70,7 +77,8 @@ def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result 
 def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
     """Return each replica of a job: those that are wanted, and those that have not gone yet."""
     assigned, workers = documents.assignments(), documents.workers()
-    there = {number_of(name) for name in (*assigned, *workers) if job_of(name) == spec.name}
+    there = {number_of(name) for name in documents.members(paths.ASSIGNMENTS, assigned, spec.name)}
+    there |= {number_of(name) for name in documents.members(paths.WORKERS, workers, spec.name)}
     wanted = set(range(member_count(spec))) if is_replicated(spec) else set()
     if not wanted and there <= {0}:
         return []
@@ -81,6 +89,7 @@ def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]
     name = member_name(spec.name, number)
     assignment = documents.assignments().get(name)
     worker = newest(documents.workers().get(name, ()))
+    worker = documents.shown(worker) if worker is not None else None
     joined = worker.joined if worker else None
     knows = joined is not None and joined.head >= 0  # Before that nothing is agreed on, or it has not looked.
     return {

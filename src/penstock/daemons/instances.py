@@ -24,13 +24,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from penstock.cluster.codec import DocumentError, of_plain
-from penstock.cluster.documents import Assignment, Progress
+from penstock.cluster.documents import Assignment, Joined, Progress
 from penstock.cluster.members import job_of
 from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
@@ -50,6 +49,8 @@ from penstock.keyring import Keyring
 from penstock.private_files import write_private
 from penstock.user_output import FILE as USER_FILE
 from penstock.user_output import OutputLimits, OutputPlace
+
+T = TypeVar("T")
 
 _PASSED_ON = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV"),
@@ -85,6 +86,7 @@ class _Heartbeat:
     at: float = 0.0
     phase: str = ""
     progress: Progress = field(default_factory=Progress)
+    joined: Joined | None = None
 
 
 WORKER_MODULE = "penstock.daemons.worker"
@@ -161,6 +163,7 @@ class FolderInstances:
             heartbeat=heartbeat.at,
             phase=heartbeat.phase,
             progress=heartbeat.progress,
+            joined=heartbeat.joined,
             pulse=self._pulse(folder, now),
             asked_to_end=self._asked(folder, now),
             since=description["started"],
@@ -189,12 +192,13 @@ class FolderInstances:
         if version is None or known.version == version:
             return known
         content = _read(path)
-        progress = Progress()
-        with suppress(DocumentError):
-            read = of_plain(Progress, content.get("progress", {}))
-            progress = read if isinstance(read, Progress) else progress
-        at = self._moment(content, version[0] / 1e9, now)
-        known = _Heartbeat(version, at, str(content.get("phase", "")), progress)
+        known = _Heartbeat(
+            version,
+            self._moment(content, version[0] / 1e9, now),
+            str(content.get("phase", "")),
+            _part(Progress, content.get("progress")) or Progress(),
+            _part(Joined, content.get("joined")),
+        )
         self._heartbeats[folder.name] = known
         return known
 
@@ -433,6 +437,14 @@ def _version(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino
+
+
+def _part(kind: type[T], given: Any) -> T | None:
+    """Return a part of a heartbeat; None when it has none, or one that cannot be read."""
+    try:
+        return cast(T, of_plain(kind, given)) if given is not None else None
+    except DocumentError:
+        return None
 
 
 def _modified(path: Path) -> float:

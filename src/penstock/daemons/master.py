@@ -27,6 +27,7 @@ from penstock.cluster.actions import (
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import Assignment, ClusterInfo, Epoch, JobSpec, MasterInfo
 from penstock.cluster.members import job_of
+from penstock.cluster.node_jobs import listing_changes
 from penstock.cluster.placing import Placer
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.retention import Retention, outdated
@@ -47,7 +48,7 @@ from penstock.coord.store import (
     Store,
 )
 from penstock.daemons.forgetting import forget_operations, keep_revision
-from penstock.daemons.reading import MASTER_ROOTS, Documents
+from penstock.daemons.reading import MASTER_DEPTHS, MASTER_ROOTS, QUIET_ROOTS, Documents
 from penstock.daemons.stepping import keep_stepping
 from penstock.daemons.strategies import Strategies
 from penstock.logs import get_logger
@@ -56,6 +57,10 @@ from penstock.schedule.locating import LocatingRules, locate, occasion
 
 _log = get_logger(__name__)
 
+_QUIET_SECONDS = 1.0
+"""How often it is decided, at the most, when nothing has changed but progress."""
+_TOGETHER = 100
+"""So many lists of jobs are written in one transaction."""
 _READ_BACK_SECONDS = 2.0
 """How long a client's change waits at the most until it is read back."""
 
@@ -92,15 +97,23 @@ class Master:
         self._store = store
         self._clock = clock
         self._wake = threading.Event()
+        self._hurry = threading.Event()
+        """Set while somebody waits for a step: it does not wait for the pause between two."""
         self.strategies.asked.wake = self.wake
         self._leadership = Leadership(store, info.name, info.url)
-        self._mirror = Mirror(store, MASTER_ROOTS, self.wake)
+        self._mirror = Mirror(store, MASTER_ROOTS, self._wake.set, depths=MASTER_DEPTHS, quiet=QUIET_ROOTS)
         self.documents = Documents(self._mirror)
         self._absent: dict[str, float] = {}
         self._lacking: dict[str, float] = {}
         """Since when jobs lack a node for something, as far as this leader has seen."""
         self._occasion: tuple[object, ...] = ()
         self._locate_at = 0.0
+        self._due = True
+        """Whether something is to be decided that no change in the store tells of."""
+        self._decided = (0, 0.0)
+        """How many changes had been read when it last decided, and when that was."""
+        self._listed: tuple[object, object] = (None, None)
+        """The assignments and the lists of jobs that were last found to agree."""
         self._led = 0
         """The epoch in which it last decided; 0 when it did not lead the last time it looked."""
         self._prepared = False
@@ -113,7 +126,8 @@ class Master:
         store.listen(self._session_changed)
 
     def wake(self) -> None:
-        """Have the next step done soon."""
+        """Have the next step done soon, and have it decide."""
+        self._due = True
         self._wake.set()
 
     @property
@@ -141,6 +155,7 @@ class Master:
             self._mirror.doubt(operation.path)
         with self._reading:
             wanted = self._begun + 1  # It begins after the doubt, and will: it is woken after this.
+        self._hurry.set()
         self.wake()
         if self._runs and self.connected:
             with self._reading:
@@ -154,7 +169,14 @@ class Master:
         """Work until told to stop."""
         _log.info("master is up", url=self.info.url)
         self._runs = True
-        keep_stepping(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
+        keep_stepping(
+            self.step,
+            wake=self._wake,
+            stop=stop,
+            tick=self.settings.tick,
+            clock=self._clock,
+            hurry=self._hurry,
+        )
         with suppress(Exception):
             self._leadership.resign()
         _log.info("master has stopped")
@@ -174,7 +196,19 @@ class Master:
         except ConflictError:  # Two of us raised the epoch at once: one has lost.
             epoch = None
             self.wake()
-        self._refresh()
+        with self._reading:
+            self._begun += 1
+            begun = self._begun
+        self._mirror.refresh()
+        try:
+            self._follow_or_lead(epoch, now, began)
+        finally:
+            # Not before it has written, and has read that, too: who waits for it would decide on old news.
+            with self._reading:
+                self._read = begun
+                self._reading.notify_all()
+
+    def _follow_or_lead(self, epoch: Epoch | None, now: float, began: float) -> None:
         if epoch is None:
             if self._led:
                 _log.warning("another master leads", epoch=self._led)
@@ -185,6 +219,7 @@ class Master:
             self._led = epoch.number
             # Whoever else is missed may have lost the store with us: they get their time to come back.
             self._absent = {}
+            self._due = True
         self._found(now)
         # What was read is as it was after the step began, by much if this process was paused meanwhile: who
         # is missed since then has not been missed for longer.
@@ -197,31 +232,35 @@ class Master:
                 info = ClusterInfo(self._make_id(), now)
                 self._leadership.write([Create(paths.CLUSTER, encode(info))])
 
-    def _refresh(self) -> None:
-        with self._reading:
-            self._begun += 1
-            begun = self._begun
-        self._mirror.refresh()
-        with self._reading:
-            self._read = begun
-            self._reading.notify_all()
-
     def _decide(self, epoch: Epoch, now: float) -> None:
         actual = self.documents.actual(lambda seen: self._missed(seen, now))
         desired = self.documents.jobs()
+        news, (before, at) = self.documents.news, self._decided
+        if not self._due and news == before and 0.0 <= now - at < _QUIET_SECONDS:
+            return
+        self._due = False
         self._lacking = lacking_since(self._lacking, desired, actual, now)
         actual = replace(actual, lacking_since=self._lacking)
+        try:
+            self._act(epoch, desired, actual, now)
+        except BaseException:
+            self._due = True
+            raise
+        self._decided = (news, now)
+
+    def _act(self, epoch: Epoch, desired: Mapping[str, JobSpec], actual: Actual, now: float) -> None:
         actions = reconcile(
             desired, actual, now, epoch=epoch.number, placer=self.placer, rules=self.settings.rules
         )
         actions += self._located(desired, actual, now, bool(actions))
         if not actions:
             actions = outdated(desired, actual, now, self.settings.retention)
+        assigned = dict(actual.assignments)
         for together in _by_subject(actions):
             operations = self._unless_respecified(together) + self._unless_gone(together, actual)
             operations += [operation for action in together for operation in self._operations(action, now)]
             try:
-                self._leadership.write(operations)
+                self._write(operations)
             except ConflictError as error:
                 # Something has changed since it was read, or another leads: decide again on what is so now.
                 _log.warning("decided on old news", reason=str(error), epoch=epoch.number)
@@ -230,6 +269,7 @@ class Master:
                 self.wake()
                 return
             for action in together:
+                _assign(assigned, action)
                 _log.info(
                     "decided",
                     action=type(action).__name__,
@@ -237,8 +277,37 @@ class Master:
                     reason=action.reason,
                     epoch=epoch.number,
                 )
+        self._list_jobs(assigned if actions else actual.assignments)
         if actions:
-            self.wake()  # What was written is read back, and may ask for more.
+            self._mirror.refresh()
+            self.wake()  # What was written may ask for more.
+
+    def _write(self, operations: list[Operation]) -> None:
+        """Write as the leader, and have it read back by the next refresh."""
+        self._leadership.write(operations)
+        for operation in operations:
+            if not isinstance(operation, Check):
+                self._mirror.doubt(operation.path)
+
+    def _list_jobs(self, assignments: Mapping[str, Assignment]) -> None:
+        """Have each node's list name the jobs that are assigned to it, whoever led before."""
+        listed = self.documents.node_jobs()
+        if self._listed[0] is assignments and self._listed[1] is listed:
+            return
+        operations: list[Operation] = []
+        for node, jobs in listing_changes(assignments, listed):
+            path = f"{paths.NODE_JOBS}/{node}"
+            operations += [self._put(path, encode(jobs))] if jobs is not None else self._remove(path)
+        try:
+            for start in range(0, len(operations), _TOGETHER):
+                self._write(operations[start : start + _TOGETHER])
+        except ConflictError as error:
+            _log.warning("lists of jobs not written", reason=str(error))
+            if error.operation is not None:
+                self._mirror.doubt(error.operation.path)
+            self.wake()
+            return
+        self._listed = (assignments, listed)
 
     def _located(
         self, desired: Mapping[str, JobSpec], actual: Actual, now: float, unsettled: bool
@@ -345,6 +414,15 @@ class Master:
     def _session_changed(self, session: Session) -> None:
         if session is not Session.CLOSED:
             self.wake()
+
+
+def _assign(assigned: dict[str, Assignment], action: Action) -> None:
+    """Keep assignments as they are after an action."""
+    match action:
+        case Assign(assignment):
+            assigned[assignment.job] = assignment
+        case Unassign(job):
+            assigned.pop(job, None)
 
 
 def _by_subject(actions: list[Action]) -> list[list[Action]]:

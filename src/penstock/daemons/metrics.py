@@ -165,9 +165,8 @@ def _is_as_wanted(spec: JobSpec, replica: Mapping[str, Any]) -> bool:
 
 
 def _progress(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
-    workers = documents.workers()
-    jobs = sorted({job_of(member) for member in workers})
-    up = {job: worker for job in jobs if (worker := leading(workers, job)) is not None}
+    jobs = sorted({job_of(member) for member in documents.workers()})
+    up = {job: worker for job in jobs if (worker := leading(documents, job)) is not None}
 
     def each(field: str) -> list[Sample]:
         found = [(job, getattr(worker.progress, field)) for job, worker in up.items()]

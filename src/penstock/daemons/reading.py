@@ -5,7 +5,8 @@ It is not absent, either: :meth:`Documents.unreadable` says which there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from penstock.cluster.documents import (
     Location,
     MasterInfo,
     NodeInfo,
+    NodeJobs,
     NodeReport,
     Result,
     Revisions,
@@ -29,9 +31,11 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.members import job_of
+from penstock.cluster.progress import ReportedProgress, same_but_progress
 from penstock.cluster.view import Actual
 from penstock.coord import paths
 from penstock.coord.mirror import Mirror
+from penstock.daemons.document_cache import DocumentCache
 from penstock.logs import get_logger
 
 T = TypeVar("T")
@@ -46,6 +50,7 @@ MASTER_ROOTS = (
     paths.REPORTS,
     paths.JOBS,
     paths.ASSIGNMENTS,
+    paths.NODE_JOBS,
     paths.STATUS,
     paths.WORKERS,
     paths.RESULTS,
@@ -70,7 +75,11 @@ _ABOUT_JOBS = (
 )
 """Where names are those of jobs and their replicas."""
 
-SUPERVISOR_ROOTS = (paths.ASSIGNMENTS, paths.WORKERS, paths.FAILURES)
+_LEAVES = (paths.EPOCH, paths.CLUSTER, paths.REVISIONS)
+MASTER_DEPTHS = {**dict.fromkeys(MASTER_ROOTS, 1), **dict.fromkeys(_LEAVES, 0), paths.WORKERS: 2}
+"""How many levels there are below each: what has nothing below it is not asked for that."""
+QUIET_ROOTS = (paths.REPORTS,)
+"""What changes all the time, and is no reason to decide anything at once."""
 
 
 class Documents:
@@ -81,8 +90,14 @@ class Documents:
         self._decoded: dict[str, tuple[bytes, object]] = {}
         self._faults: dict[str, str] = {}
         """By path, why a document cannot be read."""
-        self._below: dict[str, set[str]] = {}
-        """What was right below each path when it was last looked at: what is gone is forgotten."""
+        self._cache = DocumentCache(mirror, self._forget, quiet=(*QUIET_ROOTS, paths.NODE_JOBS))
+        self._reported = ReportedProgress()
+        self._reporting = threading.Lock()
+
+    @property
+    def news(self) -> int:
+        """How many changes have been read so far that somebody may have to decide on."""
+        return self._cache.news
 
     def one(self, kind: type[T], path: str) -> T | None:
         """Return the document at a path, None when there is none that can be read."""
@@ -106,17 +121,7 @@ class Documents:
 
     def all(self, kind: type[T], root: str) -> dict[str, T]:
         """Return all documents right below a path, by name."""
-        names = self._mirror.children(root)
-        for path in self._below.get(root, set()) - {f"{root}/{name}" for name in names}:
-            self._decoded.pop(path, None)
-            self._faults.pop(path, None)
-        self._below[root] = {f"{root}/{name}" for name in names}
-        found = {}
-        for name in names:
-            document = self.one(kind, f"{root}/{name}")
-            if document is not None:
-                found[name] = document
-        return found
+        return self._cache.folder(root, lambda path: self.one(kind, path))
 
     def unreadable(self, root: str) -> dict[str, str]:
         """Return why documents right below a path cannot be read, by name, of those that were looked at."""
@@ -137,12 +142,21 @@ class Documents:
         return found
 
     def workers(self) -> dict[str, tuple[WorkerInfo, ...]]:
-        """Return the workers that hold their place, by job."""
-        by_job = {
-            job: tuple(self.all(WorkerInfo, f"{paths.WORKERS}/{job}").values())
-            for job in self._mirror.children(paths.WORKERS)
-        }
-        return {job: workers for job, workers in by_job.items() if workers}
+        """Return the workers that hold their place, by job. Of their progress, :meth:`shown` knows more."""
+        return self._cache.groups(
+            paths.WORKERS, lambda path: self.one(WorkerInfo, path), is_same=same_but_progress
+        )
+
+    def shown(self, worker: WorkerInfo) -> WorkerInfo:
+        """Return a worker with its progress as it was told last, by itself or by the report of its node."""
+        reports, workers = self.all(NodeReport, paths.REPORTS), self.workers()
+        with self._reporting:
+            self._reported.update(reports, workers)
+            return self._reported.added_to(worker)
+
+    def members(self, root: str, documents: Mapping[str, object], job: str) -> tuple[str, ...]:
+        """Return the names of the replicas of a job that documents below a root are about, sorted."""
+        return self._cache.members(root, documents).get(job, ())
 
     def assignments(self) -> dict[str, Assignment]:
         """Return all assignments by job."""
@@ -160,6 +174,10 @@ class Documents:
         """Return the masters that are up."""
         return self.all(MasterInfo, paths.MASTERS)
 
+    def node_jobs(self) -> dict[str, NodeJobs]:
+        """Return the jobs of each node, as the leader has listed them."""
+        return self.all(NodeJobs, paths.NODE_JOBS)
+
     def epoch(self) -> Epoch | None:
         """Return the last epoch that was begun."""
         return self.one(Epoch, paths.EPOCH)
@@ -171,7 +189,7 @@ class Documents:
             nodes=self.all(NodeInfo, paths.NODES),
             reports=self.all(NodeReport, paths.REPORTS),
             assignments=self.assignments(),
-            workers=self.workers(),
+            workers=self._with_recovery(self.workers()),
             results=self.all(Result, paths.RESULTS),
             failures=self.failures(),
             statuses=self.all(JobStatus, paths.STATUS),
@@ -205,6 +223,22 @@ class Documents:
         """Return what a node held when it was read; nothing when it was not there."""
         node = self._mirror.get(path)
         return node.data if node is not None else b""
+
+    def _with_recovery(self, workers: dict[str, tuple[WorkerInfo, ...]]) -> dict[str, tuple[WorkerInfo, ...]]:
+        """Add to replicas that catch up how far they are. Nothing else is decided by progress."""
+        behind = [
+            name
+            for name, group in workers.items()
+            if any(worker.joined is not None and not worker.joined.in_step for worker in group)
+        ]
+        if not behind:
+            return workers
+        return {**workers, **{name: tuple(map(self.shown, workers[name])) for name in behind}}
+
+    def _forget(self, path: str) -> None:
+        """Drop what was kept of a node that is gone: a cluster runs for years."""
+        self._decoded.pop(path, None)
+        self._faults.pop(path, None)
 
     def version(self, path: str) -> int | None:
         """Return the version that a node had when it was read; None when it was not there."""

@@ -31,7 +31,7 @@ from penstock.coord import paths
 from penstock.coord.store import Check, ConflictError, Create, Delete, Operation, Put, StoreError
 from penstock.daemons.forgetting import forget_operations, keep_revision
 from penstock.daemons.groups import (
-    failures_of,
+    all_failures_of,
     last_revision,
     leading,
     replicas_of,
@@ -195,7 +195,7 @@ class ClusterService:
     def _summary(self, spec: JobSpec) -> dict[str, Any]:
         status = self._status(spec.name)
         assignment = self._documents.assignments().get(spec.name)
-        worker = leading(self._documents.workers(), spec.name)
+        worker = leading(self._documents, spec.name)
         result = result_of(self._documents, spec, status)
         progress = (
             worker.progress if worker else result.progress if result and status.phase == ENDED else None
@@ -209,12 +209,8 @@ class ClusterService:
             "generation": spec.generation,
             "node": "" if over else worker.node if worker else assignment.node if assignment else "",
             "executors": len(assignment.executors) if assignment else 0,
-            "progress": asdict(progress) if progress else None,
-            "failures": sum(
-                failures_of(self._documents, spec, member)
-                for member in self._documents.failures()
-                if job_of(member) == spec.name
-            ),
+            "progress": {**vars(progress)} if progress else None,
+            "failures": all_failures_of(self._documents, spec),
             "k": spec.k,
             "safety": status.safety,
         }

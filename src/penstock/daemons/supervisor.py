@@ -36,7 +36,6 @@ from penstock.cluster.supervising import (
     supervise,
 )
 from penstock.coord import paths
-from penstock.coord.mirror import Mirror
 from penstock.coord.results import put_result
 from penstock.coord.store import (
     DisconnectedError,
@@ -48,12 +47,15 @@ from penstock.coord.store import (
     StoreError,
 )
 from penstock.daemons.machine import Sample
-from penstock.daemons.reading import SUPERVISOR_ROOTS, Documents
+from penstock.daemons.node_mirror import NodeMirror
 from penstock.daemons.stepping import FatalError, keep_stepping
 from penstock.errors import PenstockError
 from penstock.logs import get_logger
 
 _log = get_logger(__name__)
+
+_DEAD_SECONDS = 60.0
+"""How long the job of a process that has died is followed: longer than the store keeps a worker's place."""
 
 
 class RefusedStartError(PenstockError):
@@ -148,8 +150,8 @@ class Supervisor:
         self._admit = admit
         """Raises FatalError unless the node belongs to the cluster with an id; None when it was asked."""
         self._wake = threading.Event()
-        self._mirror = Mirror(store, SUPERVISOR_ROOTS, self._wake.set)
-        self._documents = Documents(self._mirror)
+        self._mirror = NodeMirror(store, info.name, self._wake.set)
+        self._documents = self._mirror.documents
         self._registered = 0
         """The session in which the node was registered."""
         self._holds_name = False
@@ -198,12 +200,12 @@ class Supervisor:
         moment = now if self._monotonic is None else self._monotonic()
         away: DisconnectedError | None = None
         try:
-            self._listen_to_store(moment, now)
+            seen = self._listen_to_store(moment, now)
         except DisconnectedError as error:
             away = error
             self._other = None  # Sessions do not expire while the servers are away.
+            seen = self._seen(moment) if self._holds_name else []
         if self._informed and self._holds_name:
-            seen = self._seen(moment)
             for step in self._decide(seen, moment, now):
                 self._do(step, moment, now)
             if away is None:
@@ -222,19 +224,22 @@ class Supervisor:
                 del self._unstarted[place]
         return [*self._instances.look(moment), *(one for _, one in sorted(self._unstarted.items()))]
 
-    def _listen_to_store(self, moment: float, now: float) -> None:
+    def _listen_to_store(self, moment: float, now: float) -> list[Instance]:
+        """Read what has changed, and return all processes; none while the name is another's."""
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
         self._check_cluster()
         self._holds_name = self._register(moment, now)
         if not self._holds_name:
-            return
-        self._mirror.refresh()
+            return []
+        seen = self._seen(moment)
+        self._mirror.refresh(_followed(seen, moment))
         self._check_cluster()  # The first leader may have given it an id just before it assigned something.
         self._informed = True
         for job, failures in sorted(self._unsaved.items()):
             self._save(job, failures)
             del self._unsaved[job]
+        return seen
 
     def _check_cluster(self) -> None:
         """See once that the node may work for this cluster; leaders of an earlier version give it no id."""
@@ -247,14 +252,14 @@ class Supervisor:
 
     def _decide(self, seen: Sequence[Instance], moment: float, now: float) -> list[Step]:
         failures = {**self._documents.failures(), **self._unsaved}
-        assignments = self._documents.assignments()
+        assignments, knows = self._documents.assignments(), self._mirror.knows
         unreadable = self._unreadable()
         return supervise(
             self.info.name,
-            {job: assignments[job] for job in assignments if job not in unreadable},
+            {job: assignments[job] for job in assignments if knows(job) and job not in unreadable},
             self._documents.workers(),
             failures,
-            [instance for instance in seen if instance.job not in unreadable],
+            [one for one in seen if knows(one.job) and one.job not in unreadable],
             moment,
             self.settings.patience,
             wall=now,
@@ -470,6 +475,8 @@ class Supervisor:
             since=instance.since or instance.started,
             failures=count,
             reason=instance.reason,
+            progress=instance.progress if instance.heartbeat else None,
+            joined=instance.joined,
         )
 
 
@@ -490,3 +497,8 @@ def _unstarted(start: Start, reason: str, moment: float, now: float) -> Instance
         since=now,
         failures=start.failures,
     )
+
+
+def _followed(seen: Sequence[Instance], now: float) -> set[str]:
+    """Return the jobs with a process here that lives, or that died so lately that its place may be left."""
+    return {instance.job for instance in seen if instance.alive or now - instance.died < _DEAD_SECONDS}

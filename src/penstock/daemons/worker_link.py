@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from penstock.cluster.codec import DocumentError, decode, encode
-from penstock.cluster.documents import Assignment, Kept, Location, Progress, Result, WorkerInfo
+from penstock.cluster.documents import Assignment, Kept, Location, Result, WorkerInfo
 from penstock.cluster.homes import is_elsewhere, is_forgotten
+from penstock.cluster.progress import same_but_progress
 from penstock.coord import paths
 from penstock.coord.kept import get_kept, put_kept
 from penstock.coord.results import put_result
@@ -25,8 +25,8 @@ from penstock.logs import get_logger
 
 _log = get_logger(__name__)
 
-_PROGRESS_SECONDS = 2.0
-"""How often, at the most, progress alone is told."""
+_PROGRESS_SECONDS = 60.0
+"""How often, at the most, progress alone is told: the node's report has it sooner, while there is one."""
 _RETRY_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
 
@@ -128,7 +128,7 @@ class Link:
 
     def _has_news(self) -> bool:
         due = time.monotonic() - self._told_at >= _PROGRESS_SECONDS
-        return self._told != self._wanted and (due or not _same_but_progress(self._told, self._wanted))
+        return self._told != self._wanted and (due or not same_but_progress(self._told, self._wanted))
 
     def _note(self, trouble: str) -> None:
         """Log that the store is away, and that it is back."""
@@ -257,14 +257,3 @@ def _read_worker(job: str, name: str, data: bytes) -> WorkerInfo:
     except DocumentError:
         revision, _, attempt = name.partition("-")
         return WorkerInfo(job, int(revision), int(attempt), "an unknown node", 0, "unknown", 0.0)
-
-
-def _same_but_progress(one: WorkerInfo | None, other: WorkerInfo) -> bool:
-    return one is not None and _without_progress(one) == _without_progress(other)
-
-
-def _without_progress(info: WorkerInfo) -> tuple[WorkerInfo, object]:
-    """Return what is told at once: of a replica, whether it could carry on, and that it has differed."""
-    joined = info.joined
-    told = (joined.in_step, joined.whole, joined.differed) if joined is not None else None
-    return replace(info, progress=Progress(), joined=None), told

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, WorkerInfo
+from penstock.cluster.documents import Assignment, ExecutorSlot, Joined, Progress, WorkerInfo
 from penstock.cluster.supervising import Instance, Start
+from penstock.daemons.instance import write_heartbeat
 from penstock.daemons.instances import FolderInstances, Node
 from penstock.daemons.output_limits import read_output_limits
 from penstock.daemons.processes import ProcessError
@@ -344,3 +345,15 @@ def test_a_job_whose_name_leads_out_of_its_folder_is_not_started(lab: Lab, job: 
         lab.instances.start(Start(_assignment(job=job), "driver", 1, "why"), 100.0)
     assert lab.instances.folders() == []
     lab.instances.start(Start(_assignment(job="job~2"), "driver", 1, "why"), 100.0)
+
+
+def test_the_progress_of_a_worker_is_in_its_heartbeat(lab: Lab) -> None:
+    assert lab.start().progress == Progress()
+    progress, joined = Progress(batches=7, at=99.0), Joined(6, 7)
+    info = WorkerInfo("job", 3, 1, "n1", 7, "running", 90.0, progress=progress, joined=joined)
+    write_heartbeat(lab.place(), info)
+    found = lab.one()
+    assert (found.phase, found.progress, found.joined) == ("running", progress, joined)
+    (lab.place() / "heartbeat").write_text(json.dumps({"phase": "running", "progress": {"batches": "many"}}))
+    os.utime(lab.place() / "heartbeat", (150, 150))
+    assert (lab.one().phase, lab.one().progress) == ("running", Progress())

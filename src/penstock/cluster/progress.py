@@ -1,0 +1,81 @@
+"""How far workers are: by their own words in the store, and, more often, in the reports of their nodes.
+
+A worker writes to the store at once what others act on, and its progress alone only now and then: a thousand
+jobs that did so twice a second would keep the store and every master busy. Its supervisor reads its heartbeat
+from a file in any case, and reports the progress of all workers of the node together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from penstock.cluster.documents import Joined, NodeReport, Progress, WorkerFigures, WorkerInfo
+
+Worker = tuple[str, int, int]
+"""Job or replica, revision and attempt."""
+
+_SPARE = 100
+"""So many workers that are gone are remembered before they are cleared away."""
+
+
+def same_but_progress(one: WorkerInfo | None, other: WorkerInfo) -> bool:
+    """Whether two documents of a worker differ in its progress only.
+
+    >>> info = WorkerInfo("count", 1, 1, "n1", 7, "running", 0.0)
+    >>> same_but_progress(info, replace(info, progress=Progress(batches=5)))
+    True
+    >>> same_but_progress(info, replace(info, phase="stopped"))
+    False
+    """
+    return one is not None and _without_progress(one) == _without_progress(other)
+
+
+def _without_progress(info: WorkerInfo) -> tuple[WorkerInfo, object]:
+    return replace(info, progress=Progress(), joined=None), _standing(info.joined)
+
+
+def _standing(joined: Joined | None) -> object:
+    """Return what is told at once: of a replica, whether it could carry on, and that it has differed."""
+    return (joined.in_step, joined.whole, joined.differed) if joined is not None else None
+
+
+class ReportedProgress:
+    """What nodes have reported of their workers last. It outlasts a report, until the worker is gone."""
+
+    def __init__(self) -> None:
+        self._figures: dict[Worker, WorkerFigures] = {}
+        self._reports: Mapping[str, NodeReport] = {}
+
+    def update(
+        self, reports: Mapping[str, NodeReport], workers: Mapping[str, Collection[WorkerInfo]]
+    ) -> None:
+        """Take in reports; those that are the same as the last time are not looked at."""
+        before, self._reports = self._reports, reports
+        if reports is before:
+            return
+        for node, report in reports.items():
+            if before.get(node) is not report:
+                for figures in report.workers:
+                    if figures.progress is not None:
+                        self._figures[figures.job, figures.revision, figures.attempt] = figures
+        if len(self._figures) > 2 * len(workers) + _SPARE:
+            there = {_key(worker) for group in workers.values() for worker in group}
+            self._figures = {key: figures for key, figures in self._figures.items() if key in there}
+
+    def added_to(self, worker: WorkerInfo) -> WorkerInfo:
+        """Return what a worker says of itself, with the progress that its node has reported if that is newer.
+
+        Of how a replica stands among the others its own word counts, which is told at once.
+        """
+        figures = self._figures.get(_key(worker))
+        if figures is None or figures.progress is None or figures.progress.at < worker.progress.at:
+            return worker
+        joined = worker.joined
+        if figures.joined is not None and _standing(figures.joined) == _standing(joined):
+            joined = figures.joined
+        return replace(worker, progress=figures.progress, joined=joined)
+
+
+def _key(worker: WorkerInfo) -> Worker:
+    return worker.job, worker.revision, worker.attempt
