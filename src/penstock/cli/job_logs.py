@@ -165,7 +165,8 @@ def line_text(line: Mapping[str, Any]) -> str:
     '2026-01-01T00:00:00Z info     [-] a'
     """
     place = "".join(f"{line[name]} " for name in ("node", "process") if line.get(name))
-    left_out, event = _FIRST, str(line.get("event", ""))
+    left_out: tuple[str, ...] = _FIRST
+    event = str(line.get("event", ""))
     if "stream" in line:
         left_out = _OF_OUTPUT
         place += f"[{line.get('vertex') or '-'}] "

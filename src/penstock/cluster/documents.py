@@ -95,12 +95,12 @@ class WorkerFigures:
     """Bytes, of all its processes together."""
     since: float
     failures: int = 0
-    reason: str = ""
-    """Of an executor that waits to be started again: why it ended."""
     progress: Progress | None = None
     """Of a worker, as its last heartbeat has it,"""
     joined: Joined | None = None
     """and for one of several replicas."""
+    reason: str = ""
+    """Of an executor that waits to be started again: why it ended."""
 
 
 @dataclass(frozen=True)

@@ -39,4 +39,4 @@ def run_as_nobody(program: str, *arguments: str, environment: Mapping[str, str] 
         **other_user(),
     )
     assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return str(ended.stdout)

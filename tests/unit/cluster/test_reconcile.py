@@ -367,7 +367,7 @@ def test_people_are_told_of_a_worker_that_keeps_failing_until_that_is_long_ago()
 def test_people_are_told_of_an_executor_that_keeps_failing() -> None:
     def report(failures: int) -> dict[str, NodeReport]:
         one = WorkerFigures(
-            "job", "executor-2", 1, 7, 0, "LIVE|waiting", 0.0, 0, NOW, failures, "exit code 1"
+            "job", "executor-2", 1, 7, 0, "LIVE|waiting", 0.0, 0, NOW, failures, reason="exit code 1"
         )
         return {"n3": NodeReport(NOW, 0.0, 1, 1, 0.0, 0.0, (one,))}
 

@@ -61,7 +61,7 @@ class _Processes:
     def ask_to_end(self, instance: Instance, now: float) -> None:
         self.done.append(f"end {instance.job}")
 
-    def kill(self, instance: Instance) -> None:
+    def kill(self, instance: Instance, reason: str = "") -> None:
         self.done.append(f"kill {instance.job}")
 
     def count(self, instance: Instance) -> None:

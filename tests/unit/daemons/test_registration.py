@@ -40,7 +40,7 @@ class _Machine:
     def ask_to_end(self, instance: Instance, now: float) -> None:
         return
 
-    def kill(self, instance: Instance) -> None:
+    def kill(self, instance: Instance, reason: str = "") -> None:
         return
 
     def count(self, instance: Instance) -> None:

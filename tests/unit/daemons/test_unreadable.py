@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_a_job_of_which_a_document_has_a_later_schema_is_left_alone(path: str) -
     alarm = decode(Alarm, after.pop(f"{paths.ALARMS}/unreadable.job"))
     assert after == before
     assert (alarm.subject, path in alarm.reason, "schema 2" in alarm.reason) == ("job", True, True)
-    changes = [
+    changes: list[Callable[[], object]] = [
         lambda: cluster.service.submit(SUBMISSION, "b" * 64),
         lambda: cluster.service.update("job", SUBMISSION, "b" * 64),
         lambda: cluster.service.kill("job", drain=False),
@@ -232,7 +233,7 @@ class _Running:
     def ask_to_end(self, instance: Instance, now: float) -> None:
         self.asked.append(instance.job)
 
-    def kill(self, instance: Instance) -> None:
+    def kill(self, instance: Instance, reason: str = "") -> None:
         self.asked.append(instance.job)
 
     def count(self, instance: Instance) -> None:

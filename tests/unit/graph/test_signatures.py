@@ -22,7 +22,7 @@ class _NoSelf(ps.StatefulTask):
 
 
 class _Async(ps.StatefulTask):
-    async def update(self, key: Any, values: list[Any], state: Any) -> Any:
+    async def update(self, key: Any, values: list[Any], state: Any) -> Any:  # type: ignore[override]
         return state, [values]
 
 
