@@ -138,7 +138,8 @@ def test_parameters_stay_with_a_job_until_they_are_changed(cluster: Cluster) -> 
     cluster.submit(name, *given, "--env", "REGION=eu", "--env", "SUPERVISED", code=PARAMETERS)
     eventually("the first record", lambda: len(outputs(cluster.home, name)) == 1)
     cluster.cli("update", name, "--param", "since=2026", "--wait")
-    cluster.cli("update", name, "--param", "since=never")
+    said = cluster.cli("update", name, "--param", "since=never", "--wait", expect=1)
+    assert f"the update of job '{name}' was refused: " in said
     [alarm] = eventually("that it is refused", lambda: _alarms(cluster, name))
     assert "ValueError: since must be a year" in alarm["reason"]
     assert cluster.job(name)["spec"]["params"]["since"] == "2026"
@@ -150,7 +151,8 @@ def test_parameters_stay_with_a_job_until_they_are_changed(cluster: Cluster) -> 
     }
     assert "abcdefgh" not in cluster.cli("status", name, "-o", "json")
     cluster.cli("alarms", "--clear", alarm["id"])
-    cluster.cli("kill", name, "--wait")
+    cluster.cli("kill", name)
+    eventually("it has ended", lambda: cluster.job(name)["phase"] == "ENDED")
 
 
 def test_a_job_moves_to_another_node(cluster: Cluster, feeder: Feeder) -> None:

@@ -73,16 +73,27 @@ def main(
         accepts=lambda record: not is_of_user(record),
     )
     bind(revision=instance.revision, attempt=instance.attempt)
-    for secret in (*ring.secrets, ring.spark_secret(instance.job, instance.revision, instance.attempt)):
-        register_secret(secret)
-    for value in _secrets_given(instance):
-        register_secret(value)
+    register_secrets(instance, ring)
     place = OutputPlace.of_environment(os.environ)
     install_output(place or OutputPlace(str(folder), instance.node, instance.job, WORKER), ctx.running_vertex)
     connecting = connect or _connect
     return _work(
         folder, Worker(folder, instance, ring, lambda: connecting(instance, ring), engine_of), instance
     )
+
+
+def register_secrets(instance: Instance, ring: Keyring) -> None:
+    """Keep secrets out of the log: those of the cluster, and those among the job's parameters and variables.
+
+    Short ones would be found in other words, where they would be replaced, and so given away.
+    """
+    for secret in (*ring.secrets, ring.spark_secret(instance.job, instance.revision, instance.attempt)):
+        register_secret(secret)
+    given = [*instance.assignment.params.items()]
+    given += [(name, os.environ.get(name, "")) for name in instance.assignment.env]
+    for name, value in given:
+        if is_secret(name) and len(value) >= SHORTEST_SECRET:
+            register_secret(value)
 
 
 def _work(folder: Path, worker: Worker, instance: Instance) -> int:
@@ -138,17 +149,6 @@ def _load(instance: Instance) -> Job:
         return _load_from_bundle(instance)
     except (SettingError, BundleError) as error:
         raise _UnusableError(str(error)) from error
-
-
-def _secrets_given(instance: Instance) -> list[str]:
-    """Return parameters and variables that must not be seen in the log.
-
-    Short ones would be found in other words, where they would be replaced, and so given away.
-    """
-    given = {**{name: os.environ.get(name) for name in instance.assignment.env}, **instance.assignment.params}
-    return [
-        value for name, value in given.items() if value and is_secret(name) and len(value) >= SHORTEST_SECRET
-    ]
 
 
 def _load_from_bundle(instance: Instance) -> Job:

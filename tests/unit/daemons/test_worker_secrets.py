@@ -1,0 +1,29 @@
+"""Parameters and variables of a job that are secrets appear neither in its log nor in why it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import logs
+from penstock.cluster.documents import Assignment
+from penstock.daemons.instance import Instance
+from penstock.daemons.worker import one_line, register_secrets
+from penstock.keyring import Keyring
+
+
+def test_secrets_among_parameters_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_secrets", set())
+    monkeypatch.setenv("DB_PASSWORD", "of-this-node")
+    assignment = Assignment(
+        *("job", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30),
+        params={"api_key": "abcdefgh", "pin_token": "1234", "since": "2026-01-01"},
+        env={"DB_PASSWORD": None, "REGION": "somewhere", "AUTH_SECRET": "given-to-it"},
+    )
+    monkeypatch.setenv("AUTH_SECRET", "given-to-it")
+    instance = Instance("job", "n1", "127.0.0.1", 2, 1, "zk:1", "/penstock", "k", "s", "b", assignment)
+    ring = Keyring(bytes(32))
+    register_secrets(instance, ring)
+    said = one_line(ValueError("abcdefgh, of-this-node, given-to-it: not since 2026-01-01 in 1234 somewhere"))
+    hidden = ", ".join([logs.REDACTED] * 3)
+    assert said == f"ValueError: {hidden}: not since 2026-01-01 in 1234 somewhere"
+    assert one_line(ValueError(ring.token)) == f"ValueError: {logs.REDACTED}"
