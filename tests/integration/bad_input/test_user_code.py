@@ -135,8 +135,9 @@ FAILS = [
         "code-that-cannot-be-sent",
         line("locked", before="import threading\nlock = threading.Lock()", task="lambda r: lock and r"),
         (
-            "job 'locked', vertex 'work': TypeError: cannot pickle '_thread.lock' object",
-            "its code cannot be sent",
+            "job 'locked', vertex 'work': variable 'lock', a lock, cannot be sent to the workers: ",
+            "make it in prepare(self, config)",
+            "TypeError: cannot pickle '_thread.lock' object",
         ),
     ),
     Row(
