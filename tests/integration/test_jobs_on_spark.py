@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.parameters import given
 from support.engines import each_on
 from support.running import Engine
 
@@ -39,6 +40,30 @@ def test_word_count(spark: Engine) -> None:
     assert result.report.batches == 1
     assert result.report.records_in == 2
     assert result.report.vertices["split"].records_out == 3
+
+
+class _Dated(ps.StatefulTask):
+    def prepare(self, config: Any) -> None:
+        self.since = ps.params["since"]
+
+    def update(self, key: Any, values: list[Any], state: Any) -> Any:
+        return state, [(key, (self.since, ps.params["since"], *values))]
+
+
+def test_parameters_are_read_in_spark_s_own_processes(spark: Engine) -> None:
+    """Before the shuffle and behind it, and for each of two jobs that share these processes."""
+    for since in ("2025", "2026"):
+        job = ps.Job("dated")
+        source, out = _ends(job)
+        (
+            source
+            >> job.task("first", lambda r: (r.value, ps.params["since"]))
+            >> job.task("last", _Dated())
+            >> out
+        )
+        with given({"since": since}):
+            result = spark.feed(job, {"in": [1]})
+        assert _pairs(result["out"]) == Counter({(1, (since,) * 3): 1})
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def _held(operator: Any) -> Iterator[tuple[str, Any]]:
     owner, functions = operator, []
     if isinstance(operator, FunctionTask | ArrowTask):
         functions = [operator.function]
-        owner = getattr(operator.function, "__self__", None)
+        owner = getattr(operator.function, "__self__", operator.function)
     else:
         own = [cls for cls in type(operator).__mro__ if cls.__module__.partition(".")[0] != "penstock"]
         functions = [value for cls in own for value in vars(cls).values()]

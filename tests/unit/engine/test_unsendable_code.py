@@ -33,6 +33,11 @@ class _Method:
         return record, self.lock
 
 
+class _Callable(_Method):
+    def __call__(self, record: ps.Record) -> Any:
+        return self.call(record)
+
+
 def _captured() -> Any:
     lock = threading.Lock()
     return lambda r: (lock, r.value)
@@ -55,10 +60,11 @@ def _global() -> Any:
             _Method().call,
             "attribute 'lock', a lock, cannot be sent to the workers: use a ps.Task instead of a",
         ),
+        (_Callable(), "attribute 'lock', a lock, cannot be sent to the workers: use a ps.Task instead of a"),
         (_captured(), "variable 'lock', a lock, cannot be sent to the workers: use a ps.Task instead of a"),
         (_global(), "variable 'client', a lock, cannot be sent to the workers: use a ps.Task instead of a"),
     ],
-    ids=["attribute", "method", "captured", "global"],
+    ids=["attribute", "method", "callable", "captured", "global"],
 )
 def test_what_cannot_be_sent_is_named_before_anything_starts(task: Any, reason: str, tmp_path: Path) -> None:
     job = ps.Job("stuck")
