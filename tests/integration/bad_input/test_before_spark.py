@@ -107,3 +107,10 @@ def test_a_program_is_told(shell: Shell, row: Row) -> None:
     said = "\n".join([str(told.value), *getattr(told.value, "__notes__", [])])
     for words in row.says:
         assert words in said
+
+
+def test_a_missing_source_is_told_before_pyspark_is_imported(shell: Shell) -> None:
+    shell.write("job.py", line(source='ps.LogSource("nope")'))
+    said = shell.process("run", "job.py", before="import sys; sys.modules['pyspark'] = None")
+    assert said.code == 1
+    assert said.err.startswith("error: there is no log 'nope' at "), "and nothing of Spark before it"
