@@ -151,8 +151,7 @@ def test_parameters_stay_with_a_job_until_they_are_changed(cluster: Cluster) -> 
     }
     assert "abcdefgh" not in cluster.cli("status", name, "-o", "json")
     cluster.cli("alarms", "--clear", alarm["id"])
-    cluster.cli("kill", name)
-    eventually("it has ended", lambda: cluster.job(name)["phase"] == "ENDED")
+    cluster.cli("kill", name, "--wait")
 
 
 def test_a_job_moves_to_another_node(cluster: Cluster, feeder: Feeder) -> None:

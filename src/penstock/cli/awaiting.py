@@ -115,7 +115,9 @@ def _check(name: str, job: Mapping[str, Any]) -> None:
     result = job["result"] or {}
     if job["phase"] == "FAILED":
         raise JobFailedError(f"job {name!r} has failed: {job['reason']}")
-    if result.get("outcome") == "refused":
+    # What became of an update that the job has gone back from is history.
+    after = job.get("spec", {}).get("after", 0)
+    if result.get("outcome") == "refused" and result.get("revision", after + 1) > after:
         raise JobFailedError(f"job {name!r} cannot run: {result.get('reason')}")
 
 

@@ -81,6 +81,14 @@ def test_waiting_ends_in_time_and_says_what_it_was_for() -> None:
     assert "failed 2 times, last on n1: hung: no sign of life" in str(raised.value)
 
 
+def test_a_job_that_ends_after_a_refused_update_has_not_failed() -> None:
+    ended = _job("ENDED", 2.0, outcome="refused")
+    ended["result"]["revision"] = 3
+    assert _awaited({**ended, "spec": {"after": 3}}, phases=("ENDED",))["since"] == 2.0
+    with pytest.raises(JobFailedError, match="cannot run: why"):
+        _awaited({**ended, "spec": {"after": 2}}, phases=("ENDED",))
+
+
 def test_what_fails_is_not_waited_for() -> None:
     with pytest.raises(JobFailedError, match="has failed"):
         _awaited(_job("STARTING", 1.0), _job("FAILED", 2.0))
