@@ -22,7 +22,7 @@ from penstock.cluster.documents import ExecutorSlot
 from penstock.daemons.executors import MODULE_OPTIONS
 from penstock.daemons.instance import ENDED, read_exit
 from penstock.java import find_java, spark_jars
-from penstock.spark.cluster_session import NO_SECRET
+from penstock.spark.settings import NO_SECRET
 from support.engines import SPARK
 from support.waiting import DEADLINE, eventually
 

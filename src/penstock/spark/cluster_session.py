@@ -13,12 +13,10 @@ from secrets import token_bytes
 from typing import Any
 
 from penstock.graph.job import Job
-from penstock.spark.session import open_session
-from penstock.spark.settings import ACCEPTING, settings_for
+from penstock.spark.session import SECRET, open_session
+from penstock.spark.settings import ACCEPTING, protection, settings_for
 
-SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
 _FILTER = "org.apache.spark.ui.JWSFilter"
-NO_SECRET = "see the environment"  # noqa: S105 - never used as one
 _PAUSE = 0.05
 
 
@@ -51,12 +49,9 @@ class DriverOptions:
             "spark.ui.enabled": "false",
         }
         if self.spark_master is None:
-            # Even a Spark that is all in one process listens, and runs what it is sent.
-            settings |= {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+            settings |= protection(self.master)
         if self.master == ACCEPTING:
             settings |= {
-                # Spark wants this setting to be there, and then prefers what the environment says.
-                "spark.authenticate.secret": NO_SECRET,
                 # The page of executors that comes with such a driver is for nobody.
                 "spark.ui.filters": _FILTER,
                 "spark.ui.killEnabled": "false",

@@ -75,12 +75,7 @@ def _run_what_jobs_are_made_of(made: Path) -> int:
     """Return how Java has ended: one that was killed may have written a part of the archive."""
     from pyspark import SparkContext
 
-    conf = {
-        "spark.driver.extraJavaOptions": shlex.join(recording_options(made)),
-        # As workers of a cluster have it.
-        "spark.authenticate": "true",
-        "spark.network.crypto.enabled": "true",
-    }
+    conf = {"spark.driver.extraJavaOptions": shlex.join(recording_options(made))}
     folder = made.parent
     rehearse(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_PATIENCE)
     ps.run(_sql_job(folder), master=_MASTER, conf=conf, folder=folder / "job")

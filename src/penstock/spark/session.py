@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from penstock.class_archive import archive_options
@@ -18,12 +19,14 @@ from penstock.errors import SettingError, cause_of
 from penstock.java import check_java, java_options
 from penstock.spark.java_loss import is_java_answering
 from penstock.spark.java_noise import keep_java_loss_quiet
-from penstock.spark.settings import ACCEPTING, DEFAULT_MASTER, is_local, merged
+from penstock.spark.settings import ACCEPTING, NO_SECRET, SECRET_SETTING, is_local, session_settings
 from penstock.spark.stderr import filtered_stderr
 
 _QUICK = Path(__file__).with_name("worker_python.sh")
 """Starts Python for a worker, most of a second sooner than Spark would."""
 
+SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
+"""The variable in which Spark looks for its secret."""
 _JAVA = "spark.driver.extraJavaOptions"
 _PATIENCE = 10.0
 """Seconds that Java has to end."""
@@ -42,8 +45,7 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     from pyspark.sql import SparkSession
 
     _forget_dead_java()
-    settings = merged(*overrides)
-    wanted = (master or settings.get("spark.master") or DEFAULT_MASTER, settings)
+    wanted = chosen, settings = session_settings(master, *overrides)
     active = SparkSession.getActiveSession()
     if active is not None:
         if _ours is None or _ours == wanted:
@@ -51,13 +53,13 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         _check_idle(active)
         close_session()
     check_java()
-    _choose_python(wanted[0])
+    _choose_python(chosen)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(wanted[0]).appName("penstock")
+    builder = SparkSession.builder.master(chosen).appName("penstock")
     for name, value in {**settings, _JAVA: _with_options_of_this_machine(settings[_JAVA])}.items():
         builder = builder.config(name, value)
     try:
-        with filtered_stderr() as said, _signals_left_alone():
+        with filtered_stderr() as said, _signals_left_alone(), _with_secret(settings):
             session = builder.getOrCreate()
             keep_java_loss_quiet(session.sparkContext)
     except Exception as error:
@@ -68,12 +70,28 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         java = (line.partition("Exception: ")[2] for line in text.splitlines())
         reason = said.reason() or next((message for message in java if message), text)
         raise SettingError(
-            f"Spark does not start with master {wanted[0]!r} and these settings: {reason.strip()}"
+            f"Spark does not start with master {chosen!r} and these settings: {reason.strip()}"
         ) from error
     if _ours is None:
         atexit.register(close_session)
     _ours = wanted
     return session
+
+
+@contextmanager
+def _with_secret(settings: Mapping[str, str]) -> Iterator[None]:
+    """Have a secret in the environment of Java where Spark does not make one, unless the caller has set one.
+
+    The environment of a process can be read by its own user alone; its command line by everybody.
+    """
+    if settings.get(SECRET_SETTING) != NO_SECRET or SECRET in os.environ:
+        yield
+        return
+    os.environ[SECRET] = token_hex(32)
+    try:
+        yield
+    finally:
+        del os.environ[SECRET]
 
 
 def _with_options_of_this_machine(settings: str) -> str:

@@ -56,6 +56,13 @@ DEFAULTS: dict[str, str] = {
 }
 
 
+SECRET_SETTING = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
+NO_SECRET = "see the environment"  # noqa: S105 - never used as one
+"""Spark wants the setting to be there, and then prefers what the environment says."""
+
+_PROTECTION = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+
+
 _NO_REPETITION = {
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
@@ -90,6 +97,22 @@ def settings_for(job: Job, master: str | None) -> dict[str, str]:
     return dict(_REPETITION) if master == ACCEPTING else {}
 
 
+def protection(master: str) -> dict[str, str]:
+    """Return the settings that keep strangers out of a session with a master of Penstock's own.
+
+    Even a Spark that is all in one process listens, and runs what it is sent. A local master makes a secret
+    for itself. What a cluster of the user's own asks for is known to the user alone.
+
+    >>> protection("local[2]")["spark.authenticate"], protection("spark://host:7077")
+    ('true', {})
+    """
+    if is_local(master):
+        return dict(_PROTECTION)
+    if master.startswith("local-cluster["):
+        return {**_PROTECTION, SECRET_SETTING: NO_SECRET}
+    return {}
+
+
 def is_local(master: str) -> bool:
     """Whether all of Spark is in one process.
 
@@ -109,6 +132,15 @@ def merged(*overrides: Mapping[str, object] | None) -> dict[str, str]:
                 text = f"{DEFAULTS[name]} {text}"
             settings[name] = text
     return settings
+
+
+def session_settings(
+    master: str | None, *overrides: Mapping[str, object] | None
+) -> tuple[str, dict[str, str]]:
+    """Return the master and all settings of a session. What overrides say wins, of protection as well."""
+    settings = merged(*overrides)
+    chosen = master or settings.get("spark.master") or DEFAULT_MASTER
+    return chosen, {**protection(chosen), **settings}
 
 
 def read_conf(assignments: list[str]) -> dict[str, str]:
