@@ -104,6 +104,24 @@ class IncompleteBatchError(PenstockError):
         return (IncompleteBatchError, (self.job, self.batch, self.reason))
 
 
+class InterruptedBatchError(IncompleteBatchError):
+    """Spark could not reach its own processes while it ran a batch: likely to pass on a less busy machine."""
+
+    def __init__(self, job: str, batch: int, reason: str) -> None:
+        super().__init__(job, batch, reason)
+        self.args = (f"job {job!r}: batch {batch} was interrupted: {reason}",)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (InterruptedBatchError, (self.job, self.batch, self.reason))
+
+
+class QueryInterruptedError(JobFailedError):
+    """The query of a job was ended by a failure that is likely to pass; it can be started again."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (QueryInterruptedError, (str(self), self.trace), self.__dict__)
+
+
 class IncompatibleJobError(PenstockError):
     """A job cannot continue from its checkpoint; the message says how to go on."""
 

@@ -23,11 +23,19 @@ from penstock.engine.publishing import acknowledge, publish
 from penstock.engine.report import Report, VertexReport
 from penstock.engine.state import remove_before
 from penstock.engine.summary import TaskSummary
-from penstock.errors import IncompleteBatchError, JobFailedError
+from penstock.errors import (
+    IncompleteBatchError,
+    InterruptedBatchError,
+    JobFailedError,
+    QueryInterruptedError,
+)
 from penstock.logs import get_logger
 
 ATTEMPTS = 3
 """How often a batch is run whose result does not arrive whole, before the job fails."""
+
+PAUSES = (0.5, 2.0)
+"""Seconds to wait before a batch is run again that was interrupted: the machine may be busy."""
 
 _ENTRIES_KEPT = 20
 
@@ -40,8 +48,14 @@ class BatchCommitter:
     A committer that comes after another of the same job goes on with its report.
     """
 
-    def __init__(self, blueprint: Blueprint, before: BatchCommitter | None = None) -> None:
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        before: BatchCommitter | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.blueprint = blueprint
+        self._sleep = sleep
         self.last: Entry | None = None
         """The last batch that has happened, and whose output is out."""
         self.ended_at = 0.0
@@ -83,6 +97,8 @@ class BatchCommitter:
                     attempt=number,
                     reason=error.reason,
                 )
+                if isinstance(error, InterruptedBatchError):
+                    self._sleep(PAUSES[min(number, len(PAUSES)) - 1])
         self._commit(summary, started)
         self.ended_at = time.monotonic()
         with self.changed:
@@ -99,6 +115,8 @@ class BatchCommitter:
             outcome = "at most once, a batch is not repeated: its records are given up at the next start"
         else:
             outcome = f"it was run {attempts} times. Start the job again, and it goes on with this batch"
+            if isinstance(error, InterruptedBatchError):
+                return QueryInterruptedError(f"{error}. Nothing of the batch was committed; {outcome}")
         return JobFailedError(f"{error}. Nothing of the batch was committed; {outcome}")
 
     def _commit(self, summary: TaskSummary, started: float) -> None:

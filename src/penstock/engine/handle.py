@@ -12,15 +12,19 @@ from typing import Any
 
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.launch import launch, prepare, settle, wanted_buckets
-from penstock.engine.replacement import Reconfigured, replace_query
+from penstock.engine.replacement import Reconfigured, replace_query, restart_query
 from penstock.engine.report import Report
+from penstock.engine.restarts import Restarts
 from penstock.engine.runtime import Query, Runtime
 from penstock.engine.shipping import pack_blueprint
-from penstock.errors import SettingError
+from penstock.errors import QueryInterruptedError, SettingError
 from penstock.graph.copying import changed_copy
 from penstock.graph.job import Job
 from penstock.graph.on_error import Retry
 from penstock.graph.qos import QoS
+from penstock.logs import get_logger
+
+_log = get_logger(__name__)
 
 _LOOK = 0.25
 """How often, in seconds, a wait looks up: for its deadline and for a query that has died."""
@@ -54,6 +58,9 @@ class Handle:
         self._started = time.monotonic()
         self._stopped = False
         self._raised = False
+        self._restarts = Restarts()
+        self._restart_at: float | None = None
+        """When the query is started again that a passing failure has ended; None while it runs."""
         self._lock = threading.RLock()
         """Held while the query is exchanged for another."""
 
@@ -71,8 +78,19 @@ class Handle:
         last = settle(job, blueprint)
         pack_blueprint(blueprint.for_workers())  # Code that cannot be sent is told before anything starts.
         runtime = open_runtime()
-        query = prepare(runtime, blueprint, wanted_buckets(job) or (last.buckets if last else None))
-        launch(job, query, last)
+        buckets = wanted_buckets(job) or (last.buckets if last else None)
+        restarts = Restarts()
+        while True:
+            try:
+                query = prepare(runtime, blueprint, buckets)
+                launch(job, query, last)
+                break
+            except QueryInterruptedError as error:
+                pause = restarts.next_pause(0)
+                if pause is None:
+                    raise
+                _log.warning("job is started again", job=job.name, pause=pause, reason=str(error))
+                time.sleep(pause)
         handle = cls(job, drawing, runtime, query, on_progress)
         atexit.register(handle._leave)
         return handle
@@ -91,7 +109,7 @@ class Handle:
     def running(self) -> bool:
         """Whether batches run, or would if there was something to do."""
         with self._lock:
-            return not self._stopped and self._query.active
+            return not self._stopped and (self._restart_at is not None or self._query.active)
 
     def drained(self) -> bool:
         """Whether everything that the sources have at this moment is processed, loops included."""
@@ -99,12 +117,27 @@ class Handle:
             return self._query.batches.drained
 
     def check(self) -> None:
-        """Raise what ended the job, if anything has."""
+        """Raise what ended the job, if anything has.
+
+        A failure that is likely to pass does not end it: its query is started again after a while, in the
+        same session, a few times. At most once, a query is never started again, as no batch is repeated.
+        """
         with self._lock:
             if self._stopped:
                 return
             try:
-                self._query.check()
+                if self._restart_at is None:
+                    self._query.check()
+                elif time.monotonic() >= self._restart_at:
+                    self._restart_at = None
+                    self._query = restart_query(self._runtime, self._query, self._job)
+            except QueryInterruptedError as error:
+                pause = self._restarts.next_pause(self.report.batches)
+                if self._job.guarantee == "at-most-once" or pause is None:
+                    self._raised = True
+                    raise
+                _log.warning("query is started again", job=self._job.name, pause=pause, reason=str(error))
+                self._restart_at = time.monotonic() + pause
             except Exception:
                 self._raised = True
                 raise

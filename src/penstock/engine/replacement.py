@@ -75,6 +75,18 @@ def replace_query(
     return Replaced(new, after, Reconfigured(seconds, batch, tuple(differences(before, after))))
 
 
+def restart_query(runtime: Runtime, old: Query, job: Job) -> Query:
+    """Start the query of a job again that has ended by itself, from the last batch that has happened.
+
+    Raises what goes wrong; the old query, which is as dead as before, can then be restarted later.
+    """
+    old.abandon()
+    last = settle(job, old.blueprint)
+    again = prepare(runtime, old.blueprint, old.blueprint.buckets, old)
+    launch(job, again, last)
+    return again
+
+
 def _check_same_run(runtime: Runtime, before: Job, after: Job) -> None:
     """Refuse what cannot change while what runs the batches and the folder stay the same."""
     reasons = []

@@ -106,6 +106,12 @@ class Query(ABC):
             leftover.unlink(missing_ok=True)
         self._clean_up()
 
+    def abandon(self) -> None:
+        """Make sure that a query which has failed has ended, so that another one can take its place."""
+        with suppress(Exception):  # It has failed, and this is where it may say so once more.
+            self._end()
+        self._clean_up()
+
     @abstractmethod
     def _launch(self) -> None:
         """Begin to run batches."""

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.engine.stages import Row
 from penstock.errors import IncompleteBatchError, cause_of
 from penstock.spark.java_loss import is_java_lost
+from penstock.spark.transient_failures import transient_reason
 
 
 def collect_rows(frame: Any, job: str, batch: int, *, counted: bool = False) -> list[Row]:
@@ -46,7 +47,7 @@ def _check_sent(server: Any, job: str, batch: int) -> None:
     try:
         server.getResult()
     except Exception as error:
-        if is_java_lost(error):
+        if is_java_lost(error) or transient_reason(error) is not None:
             raise
         raise IncompleteBatchError(
             job, batch, f"Java could not send the result: {cause_of(error)}"

@@ -31,6 +31,7 @@ from penstock.spark.java_loss import is_java_lost
 from penstock.spark.native_files import read_files, row_count, write_files
 from penstock.spark.row_digest import RowDigest
 from penstock.spark.rows import row_schema, to_batches
+from penstock.spark.transient_failures import transient_reason
 
 _ARROW = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -71,7 +72,7 @@ class NativeHalf:
         except PenstockError:
             raise
         except Exception as error:
-            if is_java_lost(error):
+            if is_java_lost(error) or transient_reason(error) is not None:
                 raise
             raise task_error(self.blueprint.job, self.natives, error) from error
         finally:

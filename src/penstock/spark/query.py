@@ -13,13 +13,14 @@ from penstock.engine.runtime import Query
 from penstock.engine.shipping import pack_blueprint, program_of
 from penstock.engine.stages import failure_row, run_keyed
 from penstock.engine.summary import TaskSummary
-from penstock.errors import JobFailedError, PenstockError
+from penstock.errors import InterruptedBatchError, JobFailedError, PenstockError, QueryInterruptedError
 from penstock.spark.collecting import collect_rows
 from penstock.spark.java_loss import JAVA_LOST, is_java_lost
 from penstock.spark.native import NativeHalf
 from penstock.spark.native_check import check_natives
 from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches
 from penstock.spark.source import PenstockSource
+from penstock.spark.transient_failures import text_of, transient_reason
 
 _CUT_OFF = ("Broken pipe", "Connection reset", "Connection reset by peer", "Stream closed", "null", "")
 """What Spark says, and no more, when a process does not answer that it asks."""
@@ -48,6 +49,17 @@ class SparkQuery(Query):
         )
 
     def _launch(self) -> None:
+        try:
+            self._begin()
+        except PenstockError:
+            raise
+        except Exception as error:
+            reason = transient_reason(error)
+            if reason is None:
+                raise
+            raise self._interrupted(reason, error) from error
+
+    def _begin(self) -> None:
         assert self._packed is not None, "packed before it is started"
         self._blueprint_file.write_bytes(pickle.dumps(self._packed))
         worker = self._packed[1]
@@ -79,12 +91,23 @@ class SparkQuery(Query):
             raise
 
     def _attempt(self, frame: Any) -> TaskSummary:
-        """Have Spark run a batch once, and return its result; raises IncompleteBatchError if that is cut."""
+        """Have Spark run a batch once, and return its result.
+
+        Raises IncompleteBatchError if the result is cut, or if Spark could not reach its own processes.
+        """
         last = self.batches.last
         batch = last.batch + 1 if last is not None else 0
-        if self._native is not None:
-            return self._native.run(frame, last)
-        return merge_result(self.blueprint, batch, collect_rows(frame, self.blueprint.job, batch))
+        try:
+            if self._native is not None:
+                return self._native.run(frame, last)
+            return merge_result(self.blueprint, batch, collect_rows(frame, self.blueprint.job, batch))
+        except PenstockError:
+            raise
+        except Exception as error:
+            reason = transient_reason(error)
+            if reason is None:
+                raise
+            raise InterruptedBatchError(self.blueprint.job, batch, reason) from error
 
     def _is_alive(self) -> bool:
         return self._query is not None and bool(self._query.isActive)
@@ -108,6 +131,9 @@ class SparkQuery(Query):
         if is_java_lost(error):
             return self._lost()
         if not isinstance(error, PenstockError):
+            passing = transient_reason(error)
+            if passing is not None:
+                return self._interrupted(passing, error)
             reason = None
             if "Python worker exited unexpectedly" in text:
                 reason = "a Python worker process died while it ran the job's code"
@@ -121,6 +147,13 @@ class SparkQuery(Query):
             if reason is not None:
                 return JobFailedError(f"job {self.blueprint.job!r} failed: {reason}", text)
         return super()._named(error)
+
+    def _interrupted(self, reason: str, error: Exception) -> QueryInterruptedError:
+        advice = "start the job again, and it goes on where it was"
+        if self.blueprint.guarantee == "at-most-once":
+            advice = "at most once, a batch is not repeated: its records are given up at the next start"
+        told = f"job {self.blueprint.job!r} failed: {reason}. The machine may be overloaded; {advice}"
+        return QueryInterruptedError(told, text_of(error))
 
     def _planner_has_died(self) -> bool:
         """Whether the process is gone that Spark asks how far to read."""

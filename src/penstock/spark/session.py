@@ -28,6 +28,7 @@ _QUICK = Path(__file__).with_name("worker_python.sh")
 SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
 """The variable in which Spark looks for its secret."""
 _JAVA = "spark.driver.extraJavaOptions"
+_SOCKET_TIMEOUT = "spark.python.authenticate.socketTimeout"
 _PATIENCE = 10.0
 """Seconds that Java has to end."""
 
@@ -55,6 +56,10 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     check_java()
     _choose_python(chosen)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # What the setting is for other processes, this is for the driver.
+    timeout = settings.get(_SOCKET_TIMEOUT, "").removesuffix("s")
+    if timeout.isdigit():
+        os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", timeout)
     builder = SparkSession.builder.master(chosen).appName("penstock")
     for name, value in {**settings, _JAVA: _with_options_of_this_machine(settings[_JAVA])}.items():
         builder = builder.config(name, value)

@@ -24,6 +24,8 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,
+    # On a machine that is busy a Python process may take longer than the 15 seconds of the default.
+    "spark.python.authenticate.socketTimeout": "60s",
     # 40 ms a batch less than loopback sockets.
     "spark.python.unix.domain.socket.enabled": "true",
     # Without native Hadoop, Spark forks chmod for each checkpoint file: 109 ms each, 16 ms like this.

@@ -15,6 +15,8 @@ _WITHIN = (b" ", b"\n")
 """How a line begins that is neither the first nor the last of a traceback."""
 _HUNG_UP = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 """What PySpark's own processes print, traceback and all, when Spark has ended before them."""
+_NOT_CONNECTED = b"pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET]"
+"""How a Python process ends that could not connect to Java in time; Java tells of it, and tries again."""
 _DIED = b'Exception in thread "main" '
 """How Java begins what it says when it does not start; the rest of it is its stack."""
 _NO_JAVA = (
@@ -118,6 +120,9 @@ def _ends(traceback: list[bytes]) -> list[bytes]:
 
 
 def _is_hang_up(traceback: list[bytes]) -> bool:
+    if all(line.startswith(_NOT_CONNECTED) for line in _ends(traceback)):
+        places = [line for line in _inner(traceback) if line.lstrip().startswith(b'File "')]
+        return all(b"/pyspark/" in line or b'"<frozen ' in line for line in places)
     return all(line.startswith(_HUNG_UP) for line in _ends(traceback)) and _is_theirs(traceback)
 
 

@@ -11,11 +11,17 @@ import pytest
 
 import penstock as ps
 from penstock.connect.memory import MemorySink, MemorySource
-from penstock.engine.batch_committer import ATTEMPTS, BatchCommitter
+from penstock.engine.batch_committer import ATTEMPTS, PAUSES, BatchCommitter
 from penstock.engine.blueprint import Blueprint, draw
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.summary import Part, TaskSummary
-from penstock.errors import IncompleteBatchError, JobFailedError, TaskError
+from penstock.errors import (
+    IncompleteBatchError,
+    InterruptedBatchError,
+    JobFailedError,
+    QueryInterruptedError,
+    TaskError,
+)
 from penstock.graph.vertex import SIDE_STREAMS
 
 
@@ -150,3 +156,44 @@ def test_a_batch_that_reads_nothing_leaves_no_trace(tmp_path: Path, batch: int) 
     assert batches.last is None
     assert sink.batches == []
     assert list(blueprint.folders.ledger.iterdir()) == []
+
+
+def _interrupted(times: int, slept: list[float], made: BatchCommitter) -> None:
+    left = [times]
+
+    def attempt() -> TaskSummary:
+        if left[0]:
+            left[0] -= 1
+            raise InterruptedBatchError("committed", 0, "a Python process of Spark did not connect to Java")
+        return result(0)
+
+    made._sleep = slept.append
+    made.run_batch(attempt)
+
+
+def test_an_interrupted_batch_is_run_again_after_a_growing_pause(tmp_path: Path) -> None:
+    blueprint, sink = make(tmp_path)
+    slept: list[float] = []
+    _interrupted(ATTEMPTS - 1, slept, committer(blueprint))
+    assert slept == list(PAUSES) == sorted(PAUSES)
+    assert sink.batches == [0]
+
+
+def test_a_batch_that_is_interrupted_each_time_ends_the_query_which_can_be_started_again(
+    tmp_path: Path,
+) -> None:
+    blueprint, sink = make(tmp_path)
+    with pytest.raises(
+        QueryInterruptedError, match="job 'committed': batch 0 was interrupted: a Python process"
+    ):
+        _interrupted(ATTEMPTS, [], committer(blueprint))
+    assert sink.batches == []
+
+
+def test_at_most_once_an_interrupted_batch_is_not_run_again(tmp_path: Path) -> None:
+    blueprint, sink = make(tmp_path, "at-most-once")
+    slept: list[float] = []
+    with pytest.raises(JobFailedError, match="a batch is not repeated") as raised:
+        _interrupted(1, slept, committer(blueprint))
+    assert not isinstance(raised.value, QueryInterruptedError), "nobody starts it again"
+    assert (slept, sink.batches) == ([], [])

@@ -55,3 +55,21 @@ def test_java_that_does_not_start_says_why_and_shows_no_stack() -> None:
     said = [b'Exception in thread "main" java.lang.Error: no room\n', b"\tat A.b(C.java)\n", b"more\n"]
     assert list(without_noise(said, died)) == [b"more\n"]
     assert died == said[:2]
+
+
+_RUNNER = [
+    '  File "<frozen runpy>", line 198, in _run_module_as_main',
+    '  File "/lib/pyspark/sql/streaming/python_streaming_source_runner.py", line 9, in <module>',
+    '  File "/lib/pyspark/util.py", line 853, in local_connect_and_auth',
+    "    raise PySparkRuntimeError(",
+]
+_NOT_CONNECTED = (
+    "pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] Can not open socket:"
+    " [\"tried to connect to ('127.0.0.1', 40417), but an error occurred: timed out\"]."
+)
+
+
+def test_a_process_that_could_not_connect_to_java_in_time_says_nothing() -> None:
+    assert seen("one", BEGIN, *_RUNNER, _NOT_CONNECTED, "two") == ["one", "two"]
+    lines = [BEGIN, *OURS, _NOT_CONNECTED]
+    assert seen(*lines) == lines, "code of the user's own is another matter"
