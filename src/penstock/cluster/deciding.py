@@ -27,7 +27,7 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.failure_policy import has_run_well, told
-from penstock.cluster.homes import home_of, is_elsewhere, works_on
+from penstock.cluster.homes import home_of, is_copy_lost, is_elsewhere, works_on
 from penstock.cluster.members import job_of
 from penstock.cluster.pacing import held_until, repeats_of, request_digest
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
@@ -325,6 +325,10 @@ class JobDeciding:
             return f"its data is on {kept.origin}, of revision {kept.revision}"
         if kept.origin != assignment.node and works_on(kept, self.actual):
             return f"{kept.origin} is back, and its worker there goes on"
+        if is_copy_lost(assignment, kept, self.actual):
+            return (
+                f"{kept.origin} is back with its data, and nobody can reach the copy that was to be restored"
+            )
         return None
 
     def _is_lost(self, assignment: Assignment) -> bool:
@@ -409,7 +413,8 @@ class JobDeciding:
             # From now on a failure is not one of the update.
             spec = replace(spec, before=None)
             return [Respec(spec, "its new code runs well"), *self._progress(spec, assignment, note)]
-        missing = spec.resources.executors - len(assignment.executors)
+        there = [slot for slot in assignment.executors if slot.node not in self.lost]
+        missing = spec.resources.executors - len(there)
         lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
         what = "draining" if ending else "running"
         return self._status(spec, phase, f"{what} on {leading.node}{lacks}{more}")

@@ -155,6 +155,8 @@ def _is_down(replica: Replica, has_run: bool, nodes: Mapping[str, NodeInfo]) -> 
         return assignment is None
     if replica.failures is not None or replica.result is not None:
         return True
+    if other_code(replica.spec, assignment):
+        return True  # What it would run is not wanted any more, and it finds no node for what is.
     gone = not any(worker.phase != "stopped" for worker in replica.workers)
     return gone and (has_run or assignment.node not in nodes)
 

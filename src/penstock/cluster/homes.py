@@ -47,6 +47,7 @@ def _home_of_data(spec: JobSpec, before: Assignment | None, actual: Actual) -> H
         and before.restore is not None
         and not is_elsewhere(before, before.node, kept)
         and not works_on(kept, actual)
+        and not is_copy_lost(before, kept, actual)
     ):
         # It may begin there at any moment, also when the node that was lost is back.
         return Home(only=before.node, restore=before.restore)
@@ -73,6 +74,15 @@ def works_on(kept: Kept, actual: Actual) -> bool:
         worker.node == kept.origin and worker.revision == kept.revision and worker.phase == "running"
         for worker in actual.workers.get(kept.job, ())
     )
+
+
+def is_copy_lost(assignment: Assignment, kept: Kept, actual: Actual) -> bool:
+    """Whether the copy that a worker is to restore is gone, while the node with the data itself is back."""
+    restore = assignment.restore
+    if restore is None or kept.origin not in actual.nodes or kept.origin == assignment.node:
+        return False
+    newest = kept.store if kept.store and kept.revision == restore.revision else restore.store
+    return newest not in actual.nodes
 
 
 def is_forgotten(assignment: Assignment, kept: Kept) -> bool:

@@ -17,6 +17,7 @@ from penstock.cluster.documents import (
     Code,
     JobSpec,
     JobStatus,
+    Kept,
     NodeInfo,
     NodeReport,
     Resources,
@@ -287,6 +288,7 @@ class ClusterService:
         )
         spec = with_replication(spec, changed(said_by_code(submission.structure), wishes(submission)))
         self._check_room(spec)
+        self._check_data(spec)
         return self._change(spec, "it was submitted", again=True, anew=True)
 
     @_decided_again
@@ -411,6 +413,7 @@ class ClusterService:
         if spec.keep == "node" and scaled.nodes and assigned and assigned.node not in scaled.nodes:
             raise RefusedError(f"job {name!r} keeps its data on {assigned.node}: leave it that node")
         self._check_room(scaled, spec)
+        self._check_data(scaled)
         return self._change(scaled, "it was scaled")
 
     @_decided_again
@@ -586,6 +589,17 @@ class ClusterService:
         no_more = before is not None and member_count(spec) <= member_count(before)
         if lacking and not (no_more and before is not None and shortage(before, nodes)):
             raise RefusedError(f"job {spec.name!r} cannot have its replicas: {lacking}")
+
+    def _check_data(self, spec: JobSpec) -> None:
+        """Refuse nodes without the one that has the job's data: it could not run on any of them."""
+        if spec.keep != "node" or not spec.nodes:
+            return
+        kept = self._documents.one(Kept, f"{paths.KEPT}/{spec.name}")
+        if kept is None or kept.origin in spec.nodes or (spec.fresh and kept.revision <= spec.forget):
+            return
+        if self._documents.one(NodeInfo, f"{paths.NODES}/{kept.origin}") is not None:
+            told = f"job {spec.name!r} keeps its data on {kept.origin}"
+            raise RefusedError(f"{told}: leave it that node, or submit it from scratch (--fresh)")
 
     def _change(
         self, spec: JobSpec, reason: str, *, again: bool = False, anew: bool = False

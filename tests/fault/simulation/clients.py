@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ class Clients:
             self._resubmit,
             self._clear,
         )
+        if cluster.scarce:
+            self._wishes += (self._migrate, self._scale, self._rebalance)
         self.granted = 0
         self.refused = 0
         for job in JOBS:
@@ -121,6 +124,14 @@ class Clients:
             lambda service: service.replicate(job, {"k": k, "standby": standby}),
             lambda spec: (spec.k, spec.standby) == (k, standby),
         )
+
+    def _rebalance(self, _: str) -> None:
+        """Have whoever leads even out the load. Which jobs that moves, if any, nobody knows beforehand."""
+        for master in self._cluster.masters():
+            if master.answers and master.service is not None and master.service.is_leader():
+                with suppress(RequestError, DisconnectedError, CrashedError):
+                    moves = master.service.rebalance(dry_run=False)["moves"]
+                    self._world.tell("client", f"rebalance: {moves}")
 
     def _kill(self, job: str) -> None:
         drain = self._world.random.random() < 0.5

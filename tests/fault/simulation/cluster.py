@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import decode
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Kept, MasterInfo
 from penstock.cluster.group import is_safe
 from penstock.cluster.members import job_of
-from penstock.cluster.replicas import is_warm, member_count, member_specs, nodes_of_others
+from penstock.cluster.replicas import (
+    is_replicated,
+    is_warm,
+    member_count,
+    member_specs,
+    nodes_of_others,
+    nodes_used,
+)
 from penstock.cluster.supervising import slot_role
 from penstock.cluster.view import Rules
 from penstock.coord import paths
@@ -27,6 +36,8 @@ MASTERS = 3
 NODES = 4
 CORES = 12
 """Enough for all jobs on one node: that a job waits for room is not what is looked for here."""
+SCARCE = ((2, 5 << 30), (2, 5 << 30), (3, 5 << 30), (4, 4 << 30))
+"""Cores and memory of small nodes: what three jobs ask for often fits nowhere."""
 FAULT_SECONDS = 150.0
 SETTLE_SECONDS = 120.0
 """Within this time after the last fault all is as it is wanted. It is made of: a pause or a cut that has just
@@ -39,7 +50,9 @@ QUIET_SECONDS = 10.0
 class MasterActor(Actor):
     """A real master, and what users can ask of it."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, brakes: bool) -> None:
+        self._brakes = brakes
+        """Whether repeated assignments back off. Where they do not, a contradiction shows at once."""
         self.master: Master | None = None
         self.service: ClusterService | None = None
         super().__init__(world, name, 2.0)
@@ -67,30 +80,41 @@ class MasterActor(Actor):
 
         info = MasterInfo(self.name, self.name, 1, self.world.now, "simulated")
         rules = Rules(node_grace=GRACE, failures=PATIENCE.failures)
+        if not self._brakes:
+            rules = replace(rules, free_repeats=1 << 30)
         self.master = Master(self.connect(), info, settings=MasterSettings(rules=rules), clock=clock)
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), clock)
 
 
 class Cluster:
-    """All of it. ``run`` raises InvariantError for the first thing that must not be."""
+    """All of it. ``run`` raises InvariantError for the first thing that must not be.
 
-    def __init__(self, seed: int, remembered: int | None = REMEMBERED) -> None:
+    In a scarce one nodes are small: jobs wait for room, and changes cannot be placed.
+    """
+
+    def __init__(self, seed: int, remembered: int | None = REMEMBERED, *, scarce: bool = False) -> None:
+        self.scarce = scarce
+        self._brakes = seed % 3 == 0
         self.world = world = World(seed, remembered)
         self.witness = Witness(world, self._believed)
         world.ensemble.tree = self.witness.tree
         self.storage: Storage[Worker] = Storage()
         self.machines = {
-            name: Machine(world, self.storage, name, CORES)
-            for name in (f"n{number + 1}" for number in range(NODES))
+            f"n{number + 1}": Machine(world, self.storage, f"n{number + 1}", *self._size(number))
+            for number in range(NODES)
         }
         self.storage.promised = self.witness.promised
         self.storage.up = lambda name: self.machines[name].up
-        self._masters = {name: MasterActor(world, name) for name in (f"m{one + 1}" for one in range(MASTERS))}
+        names = [f"m{number + 1}" for number in range(MASTERS)]
+        self._masters = {name: MasterActor(world, name, self._brakes) for name in names}
         self.clients = Clients(self)
         self.faults = Faults(self)
         self._returning: set[str] = set()
         self._lost: set[str] = set()
         world.after(1.0, self._repair)
+
+    def _size(self, number: int) -> tuple[int, int]:
+        return SCARCE[number % len(SCARCE)] if self.scarce else (CORES, 64 << 30)
 
     def run(self) -> None:
         """Break things for a while, then look whether all comes to rest as it should."""
@@ -121,17 +145,24 @@ class Cluster:
         """Whether all is as it should be, and stays so while nobody does anything about it."""
         try:
             self._check_settled()
-            before = self.witness.leader_writes
+            before = self._acts()
             self.world.run(self.world.now + QUIET_SECONDS)
             self._check_settled()
-            if self.witness.leader_writes != before:
-                raise UnsettledError(f"the leader has no rest: {self.witness.leader_writes - before} writes")
+            if self._acts() != before:
+                raise UnsettledError(f"the leader has no rest: {self._acts() - before} writes")
         except UnsettledError:
             if last_call:
                 raise
             self.world.run(self.world.now + QUIET_SECONDS)
             return False
         return True
+
+    def _acts(self) -> int:
+        """Return how much the leader has done. That a worker dies and starts is said and is no deed.
+
+        Where there is room, faulty code is given up in the end; where a change cannot be placed it is not.
+        """
+        return self.witness.leader_writes - (self.witness.statuses_said if self.scarce else 0)
 
     def masters(self) -> list[MasterActor]:
         """Return all masters, also those that are down."""
@@ -179,7 +210,7 @@ class Cluster:
         if name in self.machines:
             self.machines[name].boot()
         else:
-            self._masters[name] = MasterActor(self.world, name)
+            self._masters[name] = MasterActor(self.world, name, self._brakes)
 
     def _check_settled(self) -> None:
         leaders = [actor for actor in self.masters() if actor.alive and actor.master and actor.master.epoch]
@@ -189,18 +220,23 @@ class Cluster:
             self._check_job(self.witness.specs[name][-1])
         for name in sorted({name for name, _ in self.storage.folders}):
             self._check_scratch(name)
+        self._check_capacity()
 
     def _check_scratch(self, name: str) -> None:
         """See that a job that was to begin from scratch did so, and only once.
 
-        One that was lost with its node before it had begun leaves nothing, and the next begins again.
+        One that was lost with its node before it had begun leaves nothing, and the next begins again. One
+        that took an unused folder on another node, and left because newer data was elsewhere, did nothing.
         """
+        unused = self.storage.unused.get(name, set())
         begun = self.witness.begun.get(job_of(name), [])
         takeovers = self.storage.takeovers.get(name, [])
         due = again = False
         for (after, fresh), (until, _) in zip(begun, [*begun[1:], (1 << 30, False)], strict=True):
             due = due or fresh
             for revision, emptied in takeovers:
+                if revision in unused and (name, revision) not in self.storage.begun:
+                    continue
                 if after < revision <= until:
                     if emptied != due and not (emptied and again):
                         raise InvariantError(f"{name} from scratch: {begun}, {takeovers}")
@@ -219,11 +255,13 @@ class Cluster:
             if status.phase == "ENDED" and spec.wanted == "running" and spec.until is None:
                 raise UnsettledError(f"{name} has ended, and nobody has asked for it: {status}")
             return
+        if self._waits_rightly(spec, status, bool(assigned)):
+            return
         if spec.wanted == "ended":
             raise UnsettledError(f"{name} shall end and has not: {status}, {told}")
         up = [one for one in sorted(self.machines) if self.machines[one].up]
         able = [one for one in up if not spec.nodes or one in spec.nodes]
-        if not able or (status.phase == "PENDING" and self._lacks_data(name)):
+        if not able:
             return
         members = member_specs(spec)
         if not assigned <= {member.name for member in members}:
@@ -233,21 +271,80 @@ class Cluster:
                 self._check_member(member, able, status)
         self._check_safety(spec, status, group)
 
+    def _waits_rightly(self, spec: JobSpec, status: JobStatus, assigned: bool) -> bool:
+        """Whether a job waits for its data, or for room, and there is none."""
+        if status.phase != "PENDING":
+            return False
+        if self._lacks_data(spec.name) or self._may_not_use_data(spec):
+            return True
+        return self.scarce and (assigned or not self._fits(spec))
+
+    def _check_capacity(self) -> None:
+        for name, free in self._free().items():
+            if self.machines[name].up and min(free) < 0:
+                on = [one for one in self.witness.current.values() if name in nodes_used(one)]
+                raise UnsettledError(f"{name} has more than it can take: {free}, {on}")
+
+    def _free(self, without: str = "") -> dict[str, tuple[int, int]]:
+        """Return the cores and the memory of each node that nothing is assigned to, but for one job's."""
+        free = {name: (machine.cores, machine.memory) for name, machine in self.machines.items()}
+        for name, assignment in self.witness.current.items():
+            if name == without:
+                continue
+            for node, cores, memory in (
+                (assignment.node, assignment.cores, assignment.memory),
+                *((slot.node, slot.cores, slot.memory) for slot in assignment.executors),
+            ):
+                free[node] = (free[node][0] - cores, free[node][1] - memory)
+        return free
+
+    def _fits(self, spec: JobSpec, only: str = "") -> bool:
+        """Whether some node, or a certain one, could take a driver and one executor of a job together."""
+        asked = spec.resources
+        cores, memory = asked.cores, asked.memory
+        if asked.executors:
+            cores, memory = cores + asked.executor_cores, memory + asked.executor_memory
+        others = nodes_of_others(spec.name, self.witness.current)
+        return any(
+            self.machines[name].up
+            and name not in others
+            and only in ("", name)
+            and (not spec.nodes or name in spec.nodes)
+            and cores <= free[0]
+            and memory <= free[1]
+            for name, free in self._free(spec.name).items()
+        )
+
+    def _may_not_use_data(self, spec: JobSpec) -> bool:
+        """Whether the node with a job's data is there, and is none of those that the job is for."""
+        node = self.world.ensemble.tree.get(f"{paths.KEPT}/{spec.name}")
+        kept = decode(Kept, node.data) if node is not None else None
+        return (
+            spec.keep == "node"
+            and kept is not None
+            and bool(spec.nodes)
+            and kept.origin not in spec.nodes
+            and self.machines[kept.origin].up
+        )
+
     def _has_no_place(self, member: JobSpec, able: list[str]) -> bool:
         """Whether a replica is where it may not be, or nowhere, because there are too few nodes for all."""
         assignment = self.witness.current.get(member.name)
         if assignment is not None and assignment.node in able:
             return False
-        return len(able) < member_count(member)
+        # Where replicas keep off each other and share their nodes, room alone does not tell who fits.
+        return len(able) < member_count(member) or (self.scarce and is_replicated(member))
 
     def _check_safety(self, spec: JobSpec, status: JobStatus, workers: list[Worker]) -> None:
         if is_warm(spec):
             waiting = [worker.node for worker in workers if worker.phase == "ready"]
             wanted = f"standby ready on {waiting[0]}" if waiting else "no standby"
+            if self.scarce and (not workers or "no node can take it" in status.reason):
+                return  # It runs as before, or not at all, until there is room.
             if len(workers) - len(waiting) != 1:
                 raise UnsettledError(f"of {spec.name}, one should run: {waiting} of {workers} wait")
         elif spec.k:
-            wanted = "k-safe" if len(workers) == spec.k + 1 else f"degraded (k={len(workers) - 1})"
+            wanted = "k-safe" if len(workers) == spec.k + 1 else f"degraded (k={max(len(workers) - 1, 0)})"
         else:
             wanted = ""
         if status.safety != wanted:
@@ -267,6 +364,11 @@ class Cluster:
         worker = workers[0]
         if assignment is None or worker.assignment.revision != assignment.revision:
             raise UnsettledError(f"{name} has {told} for {assignment}")
+        is_told = self.scarce and "no node can take it" in status.reason
+        if is_told and not is_replicated(spec) and spec.keep != "node" and self._fits(spec, spec.driver):
+            raise UnsettledError(f"{name} could be as it is wanted, and is said not to: {status}, {spec}")
+        if is_told:
+            return
         if (worker.assignment.bundle, worker.assignment.cores) != (spec.bundle, spec.resources.cores):
             raise UnsettledError(f"{name} runs {worker.assignment}, and {spec} is wanted")
         wish = spec.driver in able and spec.driver not in nodes_of_others(name, self.witness.current)
@@ -281,11 +383,21 @@ class Cluster:
         return kept is not None and kept.origin in self._lost and kept.store in ("", *self._lost)
 
     def _check_executors(self, spec: JobSpec, assignment: Assignment, worker: Worker) -> None:
-        wanted = sorted((slot.node, slot_role(slot.ordinal)) for slot in assignment.executors)
+        # One whose node is lost keeps its place while there is no room elsewhere.
+        wanted = sorted(
+            (slot.node, slot_role(slot.ordinal))
+            for slot in assignment.executors
+            if not self.scarce or self.machines[slot.node].up
+        )
         running = sorted(
             (name, process.instance.role if process.worker is worker else "of another driver")
             for name, machine in self.machines.items()
             for process in machine.executors(spec.name)
         )
-        if len(wanted) != spec.resources.executors or running != wanted:
+        lacking = spec.resources.executors - len(wanted)
+        reason = self.witness.statuses[job_of(spec.name)].reason
+        told = f"{lacking} of {spec.resources.executors} executors have no node" in reason
+        if self.scarce and (told or worker.phase == "ready"):
+            lacking = 0  # Of one that stands by it is not said.
+        if lacking or running != wanted:
             raise UnsettledError(f"{spec.name}: executors {running} run, {wanted} are wanted by {spec}")

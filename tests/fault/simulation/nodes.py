@@ -61,11 +61,14 @@ class Process:
 class Machine:
     """A node: its processes, and one supervisor at a time."""
 
-    def __init__(self, world: World, storage: Storage[Worker], name: str, cores: int) -> None:
+    def __init__(
+        self, world: World, storage: Storage[Worker], name: str, cores: int, memory: int = 64 << 30
+    ) -> None:
         self.world = world
         self.storage = storage
         self.name = name
         self.cores = cores
+        self.memory = memory
         self.up = True
         self.processes: dict[Place, Process] = {}
         self.supervisor: SupervisorActor | None = None
@@ -225,7 +228,7 @@ class SupervisorActor(Actor):
 
     def _open(self) -> Supervisor:
         machine = self.machine
-        info = NodeInfo(machine.name, machine.name, machine.cores, 64 << 30, pid=self.pid)
+        info = NodeInfo(machine.name, machine.name, machine.cores, machine.memory, pid=self.pid)
         return Supervisor(
             self.connect(),
             info,

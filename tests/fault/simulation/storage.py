@@ -37,6 +37,8 @@ class JobFolder:
     """Who committed each batch, from the first."""
     takeovers: list[tuple[int, bool]] = field(default_factory=list)
     """The revisions that had it, in their order, and whether they began from scratch."""
+    unused: set[int] = field(default_factory=set)
+    """Those that found a folder in which nobody had been before."""
 
     def take_over(self, claim: Claim, *, forget: int) -> int:
         """Have the folder from now on, and return the number of the next batch."""
@@ -44,6 +46,8 @@ class JobFolder:
             raise TakenError(f"{self.job}: {self.holder} has the folder, {claim} comes too late")
         if self.holder == claim:
             raise InUseError(f"{self.job}: {claim} has been started before")
+        if self.holder == (0, 0):
+            self.unused.add(claim[0])
         empties = self.holder[0] <= forget
         if empties:
             self.ledger.clear()
@@ -89,6 +93,8 @@ class Storage(Generic[T]):
     copies: dict[tuple[str, str], Copy] = field(default_factory=dict)
     """By job and store, the newest."""
     takeovers: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
+    unused: dict[str, set[int]] = field(default_factory=dict)
+    """By job, the revisions that found a folder in which nobody had been before."""
     begun: set[tuple[str, int]] = field(default_factory=set)
     """The jobs and revisions that have begun to work on their data."""
     heads: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -101,7 +107,8 @@ class Storage(Generic[T]):
     def of(self, job: str, node: str = "") -> JobFolder:
         """Return the folder of a job; that on a node, if its data is with it."""
         takeovers = self.takeovers.setdefault(job, [])
-        return self.folders.setdefault((job, node), JobFolder(job, takeovers=takeovers))
+        unused = self.unused.setdefault(job, set())
+        return self.folders.setdefault((job, node), JobFolder(job, takeovers=takeovers, unused=unused))
 
     def check_promise(self, folder: JobFolder) -> None:
         """See that a job that begins on a node has all that a copy of it was said to have."""

@@ -58,6 +58,8 @@ class Witness:
         self.tree = WatchedTree(self._saw)
         self.epoch = 0
         self.leader_writes = 0
+        self.statuses_said = 0
+        """How many of them only say how a job stands."""
         self.specs: dict[str, list[JobSpec]] = {}
         self.statuses: dict[str, JobStatus] = {}
         self.assigned: dict[str, Assignment] = {}
@@ -127,6 +129,7 @@ class Witness:
 
     def _leads(self, operation: Operation, owner: int) -> None:
         self.leader_writes += 1
+        self.statuses_said += operation.path.startswith(f"{paths.STATUS}/")
         believed = self._believed(owner)
         if believed != self.epoch:
             raise InvariantError(
@@ -183,7 +186,16 @@ class Witness:
         if before is not None and assignment.revision < before.revision:
             raise InvariantError(f"{name}: revision {assignment.revision} follows {before.revision}")
         if before is not None and assignment.revision == before.revision:
-            same = replace(assignment, executors=before.executors, until=before.until, epoch=before.epoch)
+            same = replace(
+                assignment,
+                executors=before.executors,
+                until=before.until,
+                epoch=before.epoch,
+                asked=before.asked,
+                executors_asked=before.executors_asked,
+                repeats=before.repeats,
+                changed=before.changed,
+            )
             if assignment.membership is not None and assignment.membership.runs:
                 same = replace(same, membership=before.membership)
             if same != before:

@@ -653,3 +653,35 @@ def test_a_wish_for_a_node_where_the_worker_keeps_dying_is_given_up_for_the_job(
     assert (respec.name, respec.driver) == ("job", "")
     assert respec.before == spec.before, "its new code does not run yet"
     assert (_only(Assign, actions).job, _only(Assign, actions).assignment.node) == ("job", "n3")
+
+
+def test_a_job_is_given_up_when_the_other_replica_finds_no_room_either() -> None:
+    """Replica 0 was refused, and replica 1 has lost its node: the only node left is full."""
+    full = replace(_assignment("full", "n3", 1), cores=4, membership=None)
+    actual = _actual(
+        nodes=_nodes("n1", "n3"),
+        assignments={**_actual().assignments, "full": full},
+        workers={},
+        results={"job": _refused("job", 1)},
+        absent_since={"n2": NOW - 60},
+    )
+    desired = {"job": _spec(), "full": replace(_spec(), name="full", k=0, agreed=False)}
+    decided = reconcile(desired, actual, NOW, epoch=7, placer=JobPlacer())
+    assert [one.status.phase for one in _all(SetStatus, decided) if one.job == "job"] == ["FAILED"]
+
+
+def test_a_standby_takes_over_from_one_that_dies_with_code_that_is_not_wanted_any_more() -> None:
+    """The new code finds no node there: what it may use is full or has the standby."""
+    spec = _spec(**WARM, generation=2, bundle="b" * 64, nodes=("n2",))
+    old = _assignment("job", "n1", 1, _spec(**WARM))
+    new = _assignment("job~1", "n2", 2, spec, runs=False)
+    actual = _warm(
+        nodes=_nodes("n1", "n2"),
+        assignments={"job": old, "job~1": new},
+        workers={
+            "job": (_worker("job", "n1", 1, None, "starting"),),
+            "job~1": (_worker("job~1", "n2", 2, None, "ready"),),
+        },
+        statuses={"job": JobStatus("STARTING", "", NOW - 100, 2)},
+    )
+    assert _runs(_decide(spec, actual)) == {"job~1": (2, True)}

@@ -143,3 +143,17 @@ def test_what_is_to_be_forgotten_holds_nobody() -> None:
 
 def test_jobs_whose_data_is_everywhere_go_anywhere() -> None:
     assert home_of(replace(SPEC, keep="shared"), ASSIGNED, _actual("n1", "n2")) == Home()
+
+
+def test_a_job_goes_back_to_its_data_when_the_copy_that_it_restores_is_gone() -> None:
+    """It would wait for the copy for ever, though the node with the data itself is there again."""
+    restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
+    back = _actual("n1", "n2", assignments={"job": restoring})
+    assert home_of(SPEC, restoring, back) == Home(only="n1")
+    found = _assigned(back)
+    assert found is not None
+    assert (found.node, found.restore, found.revision) == ("n1", None, 5)
+    moved = _actual("n1", "n2", assignments={"job": restoring}, kept={"job": replace(KEPT, store="n2")})
+    assert _assigned(moved) is None, "it was copied elsewhere in the end, and that node is there"
+    gone = _actual("n2", assignments={"job": restoring})
+    assert _assigned(gone) is None, "there is nowhere else to go"

@@ -163,6 +163,22 @@ def test_a_job_keeps_the_node_with_its_data_among_those_it_may_use() -> None:
     assert leader.service.scale("job", {}, (assigned.node,))["name"] == "job"
 
 
+def test_a_job_is_not_submitted_again_without_the_node_that_has_its_data() -> None:
+    leader = Leader("n1", "n2")
+    leader.submit("job", keep="node")
+    leader.look(2.0)
+    assigned = leader.assignment("job")
+    assert assigned is not None
+    kept = Kept("job", assigned.node, assigned.revision, 1)
+    leader.others.create(f"{paths.KEPT}/job", encode(kept))
+    leader.service.kill("job", drain=False)
+    leader.look(3.0)
+    [other] = {"n1", "n2"} - {assigned.node}
+    with pytest.raises(RefusedError, match=f"keeps its data on {assigned.node}: leave it that node"):
+        leader.submit("job", keep="node", nodes=(other,))
+    leader.submit("job", keep="node", nodes=(other,), fresh=True)
+
+
 def test_a_job_that_is_over_has_no_tasks_to_explain() -> None:
     leader = Leader("n1")
     leader.submit("job")
