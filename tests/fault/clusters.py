@@ -134,12 +134,10 @@ class Cluster:
         self.engine = engine
         self.lab: dict[str, Any] = {}
         """What its supervisors are told that no user could tell them."""
-        if idle or heartbeat is not None or engine != SPARK:
-            self.lab = {"idle": idle, "engine": engine}
+        if idle or heartbeat is not None or lab or engine != SPARK:
+            self.lab = {"idle": idle, "engine": engine, **(lab or {})}
         if heartbeat is not None:
             self.lab["heartbeat"] = heartbeat
-        if self.lab:
-            self.lab |= lab or {}
         self._masters, self._nodes = masters, nodes
         self.masters: list[Daemon] = []
         self.supervisors: dict[str, Daemon] = {}
