@@ -101,8 +101,15 @@ class JobDeciding:
         # A worker of an earlier revision that runs on is no reason to end the job.
         if not policy.gives_up(failures) or self._older_runs(name, failures.revision):
             return []
-        alarm = job_failed(name, told(failures), self.now, failures.revision, failures)
-        return [*self._over(spec, assignment, FAILED, told(failures)), *self._raised(alarm)]
+        reason = self._until_tried_again(name, told(failures))
+        alarm = job_failed(name, reason, self.now, failures.revision, failures)
+        return [*self._over(spec, assignment, FAILED, reason), *self._raised(alarm)]
+
+    def _until_tried_again(self, job: str, reason: str) -> str:
+        """Add to the reason for which a job has failed when it is tried again."""
+        status = self.actual.statuses.get(job)
+        seconds = self.rules.failures.second_chance(status.chances if status is not None else 0)
+        return f"{reason}; it is tried again after {seconds / 60:g} minutes"
 
     def _raised(self, alarm: Alarm) -> list[Action]:
         """Raise an alarm, unless there is one about the same revision."""

@@ -148,6 +148,7 @@ class GroupDeciding(JobDeciding):
             return self._refused(self._spec, None, replica.result.reason, self._given)
         if self._spec.before is not None and not self._is_proven_anywhere():
             return self._refused(self._spec, None, reason, self._given)
+        reason = self._until_tried_again(self._spec.name, reason)
         alarm = job_failed(self._spec.name, reason, self.now, self._given, replica.failures)
         return [*self._over(self._spec, None, FAILED, reason), *self._raised(alarm)]
 

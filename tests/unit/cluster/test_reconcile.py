@@ -246,6 +246,7 @@ def test_a_worker_that_dies_too_often_is_excluded_until_somebody_clears_it() -> 
     assert _only(SetStatus, actions).status.phase == "FAILED"
     alarm = _only(Raise, actions).alarm
     assert alarm.evidence["count"] == 8
+    assert alarm.reason.endswith("it was killed by SIGSEGV; it is tried again after 10 minutes")
     failed = replace(dying, assignments={}, alarms={alarm.id: alarm})
     assert not [action for action in _decide(_spec(), failed) if isinstance(action, Assign)]
     cleared = _decide(_spec(after=1), failed)
