@@ -37,6 +37,10 @@ class Changes:
         """Note that a copy has changed. Called by the mirror."""
         self._paths.add(path)
 
+    def __bool__(self) -> bool:
+        """Whether something has changed."""
+        return bool(self._paths)
+
     def take(self) -> set[str]:
         """Return what has changed. A change that comes meanwhile is there the next time."""
         taken = set()

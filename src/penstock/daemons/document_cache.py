@@ -31,7 +31,9 @@ class DocumentCache:
         """Told of each path whose node is gone."""
         self._quiet = frozenset(quiet)
         self._changes = mirror.subscribe()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._turn = 0
+        """Odd while a thread updates something."""
         self._folders: dict[str, dict[str, Any]] = {}
         self._stale: dict[str, set[str]] = {}
         """By folder that is known, the names below it that must be read again."""
@@ -66,15 +68,27 @@ class DocumentCache:
     def _updated(
         self, root: str, read: Read, is_same: Callable[[Any, Any], bool] | None = None
     ) -> dict[str, Any]:
+        # Nobody waits if nothing has changed: a list of all jobs asks thousands of times. What another thread
+        # has begun to update, or updates meanwhile, is waited for.
+        turn, known = self._turn, self._folders.get(root)
+        settled = turn % 2 == 0 and known is not None and not self._stale[root] and not self._changes
+        if settled and known is not None and self._turn == turn:
+            return known
         with self._lock:
-            known = self._folders.get(root)
-            if known is None:
-                self._folders[root], self._stale[root] = {}, set(self._mirror.children(root))
-            self._find_stale()
-            if self._stale[root]:
-                names, self._stale[root] = sorted(self._stale[root]), set()
-                self._folders[root] = self._with(root, names, read, is_same)
-            return self._folders[root]
+            self._turn += 1
+            try:
+                return self._update(root, read, is_same)
+            finally:
+                self._turn += 1
+
+    def _update(self, root: str, read: Read, is_same: Callable[[Any, Any], bool] | None) -> dict[str, Any]:
+        if root not in self._folders:
+            self._stale[root], self._folders[root] = set(self._mirror.children(root)), {}
+        self._find_stale()
+        if self._stale[root]:
+            names, self._stale[root] = sorted(self._stale[root]), set()
+            self._folders[root] = self._with(root, names, read, is_same)
+        return self._folders[root]
 
     def _find_stale(self) -> None:
         for path in self._changes.take():

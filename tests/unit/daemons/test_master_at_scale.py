@@ -21,9 +21,9 @@ from penstock.cluster.documents import (
     WorkerFigures,
     WorkerInfo,
 )
+from penstock.cluster.reconcile import reconcile
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons import master as master_module
 from penstock.daemons.master import Master
 from support.counting_work import work_of
 
@@ -69,13 +69,12 @@ class _Lab:
         self.other = MemoryStore(self.ensemble)
         self.master = Master(MemoryStore(self.ensemble), MasterInfo("m1", "", 1, 0.0, ""))
         self.decided = 0
-        reconcile = vars(master_module)["reconcile"]
 
         def counted(*args: object, **kwargs: object) -> object:
             self.decided += 1
-            return reconcile(*args, **kwargs)
+            return reconcile(*args, **kwargs)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(master_module, "reconcile", counted)
+        monkeypatch.setattr("penstock.daemons.master.reconcile", counted)
         self.master.step(0.0)
         for name in ("n1", "n2"):
             self.other.create(f"{paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
