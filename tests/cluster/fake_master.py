@@ -276,6 +276,7 @@ class FakeMaster:
 
     def forget(self, name: str, data: bool) -> dict[str, Any]:
         self._lead()
+        self._spec(name)
         return self._changed(name)
 
     def placement(self, name: str) -> dict[str, Any]:
