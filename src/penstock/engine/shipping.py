@@ -133,9 +133,13 @@ def program_of(data: bytes) -> Program:
 
 
 def _print_whole_lines() -> None:
-    """Have each line that user code prints written at once: all of Spark's processes share one pipe."""
+    """Have each line that user code prints written at once, and as a whole.
+
+    All of Spark's processes share one pipe. Spark starts them without buffers, so that ``print`` with two
+    values makes four writes, between which others have theirs.
+    """
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
 
 
 def _make_room(coming: Blueprint) -> None:

@@ -6,6 +6,7 @@ import gc
 import io
 import sys
 from pathlib import Path
+from typing import IO, Any, cast
 
 import pytest
 
@@ -13,6 +14,20 @@ import penstock as ps
 from penstock.engine import shipping
 from penstock.engine.blueprint import draw
 from penstock.engine.shipping import pack_blueprint, program_of
+
+
+class _Pipe(io.RawIOBase):
+    """Notes each write."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.writes.append(bytes(data))
+        return len(data)
 
 
 def test_lines_that_user_code_prints_in_a_process_of_spark_are_written_one_by_one(
@@ -24,8 +39,11 @@ def test_lines_that_user_code_prints_in_a_process_of_spark_are_written_one_by_on
     packed = pack_blueprint(draw(job, folder=tmp_path, buckets=1, sides={}).for_workers())
     monkeypatch.setattr(shipping, "_programs", {})
     monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
-    pipe = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="utf-8"))
+    pipe = _Pipe()
+    # As with PYTHONUNBUFFERED, which Spark sets.
+    unbuffered = io.TextIOWrapper(cast("IO[bytes]", pipe), encoding="utf-8", write_through=True)
+    monkeypatch.setattr(sys, "stdout", unbuffered)
     program_of(packed)
-    print("first")
-    assert pipe.getvalue() == b"first\n"
+    print("first", 1)
+    print("second")
+    assert pipe.writes == [b"first 1\n", b"second\n"]
