@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(home, nodes=2, masters=1, servers=1, cores=2, idle=True, engine=LOCAL) as running:
         for name in ("left", "right"):
             _submit(running, name)
-            eventually(f"{name} runs", lambda name=name: running.worker(name))
+            eventually(f"{name} runs", partial(running.worker, name))
         yield running
 
 
@@ -92,7 +93,7 @@ def test_two_jobs_on_full_nodes_change_places(cluster: Cluster) -> None:
     _told(cluster, "left", f"it was moved to {right}, and no node can take it")
     cluster.cli("migrate", "right", "--to", left)
     for name, node in (("left", right), ("right", left)):
-        eventually(f"{name} runs on {node}", lambda name=name, node=node: _runs(cluster, name, 0, node))
+        eventually(f"{name} runs on {node}", partial(_runs, cluster, name, 0, node))
         assert _revision(cluster, name) == before[name] + 1
 
 

@@ -34,7 +34,7 @@ class Clients:
         self._cluster = cluster
         self._world = cluster.world
         self._bundles = 0
-        self._wishes = (
+        self._wishes: tuple[Callable[[str], None], ...] = (
             self._submit,
             self._update,
             self._update,

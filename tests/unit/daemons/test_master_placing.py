@@ -42,7 +42,7 @@ class Leader:
         for _ in range(4):
             self.master.step(now)
 
-    def submit(self, name: str, **more: str) -> None:
+    def submit(self, name: str, **more: object) -> None:
         self.service.submit(Submission("job.py", {"name": name, "vertices": []}, **more), "b" * 64)  # type: ignore[arg-type]
 
     def assignment(self, name: str) -> Assignment | None:
