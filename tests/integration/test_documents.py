@@ -104,7 +104,7 @@ def test_every_tutorial_is_among_them() -> None:
     assert {*PAGES, CLUSTER} == {"README.md", *found}
 
 
-@pytest.mark.parametrize("page", ["README.md", *os.listdir(ROOT / "docs" / "tutorial")])
+@pytest.mark.parametrize("page", ["README.md", *sorted(os.listdir(ROOT / "docs" / "tutorial"))])
 def test_what_is_not_typed_has_a_reason_that_is_known_here(page: str) -> None:
     path = ROOT / page if page == "README.md" else ROOT / "docs" / "tutorial" / page
     skipped = [step for step in steps_of(path.read_text()) if isinstance(step, NotTyped)]
