@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.cli.exit_codes import INTERRUPTED
 from support.documents import Change, Command, NotTyped, SavedFile, Step
 from support.waiting import DEADLINE, eventually
 
@@ -160,7 +161,8 @@ class Session:
             process.communicate(timeout=DEADLINE)
         finally:
             process.kill()
-        assert process.returncode == 0
+        # Pressed while the first table is printed, it is an interruption as any other.
+        assert process.returncode in (0, INTERRUPTED)
 
     def _command(self, words: list[str]) -> list[str]:
         makers: Mapping[str, Run] = {"penstock": self.penstock, "python": self.python}
