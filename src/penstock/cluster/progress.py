@@ -63,18 +63,29 @@ class ReportedProgress:
             there = {_key(worker) for group in workers.values() for worker in group}
             self._figures = {key: figures for key, figures in self._figures.items() if key in there}
 
+    def of(self, worker: WorkerInfo) -> Progress:
+        """Return the progress of a worker as it was told last, by itself or by the report of its node."""
+        figures = self._newer(worker)
+        return worker.progress if figures is None or figures.progress is None else figures.progress
+
     def added_to(self, worker: WorkerInfo) -> WorkerInfo:
         """Return what a worker says of itself, with the progress that its node has reported if that is newer.
 
         Of how a replica stands among the others its own word counts, which is told at once.
         """
-        figures = self._figures.get(_key(worker))
-        if figures is None or figures.progress is None or figures.progress.at < worker.progress.at:
+        figures = self._newer(worker)
+        if figures is None or figures.progress is None:
             return worker
         joined = worker.joined
         if figures.joined is not None and _standing(figures.joined) == _standing(joined):
             joined = figures.joined
         return replace(worker, progress=figures.progress, joined=joined)
+
+    def _newer(self, worker: WorkerInfo) -> WorkerFigures | None:
+        figures = self._figures.get(_key(worker))
+        if figures is None or figures.progress is None or figures.progress.at < worker.progress.at:
+            return None
+        return figures
 
 
 def _key(worker: WorkerInfo) -> Worker:

@@ -24,8 +24,7 @@ def leading(documents: Documents, job: str) -> WorkerInfo | None:
     workers = documents.workers()
     members = documents.members(paths.WORKERS, workers, job)
     found = [worker for member in members if (worker := newest(workers[member]))]
-    best = max(found, key=_rank, default=None)
-    return documents.shown(best) if best is not None else None
+    return max(found, key=_rank, default=None)
 
 
 def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:

@@ -166,10 +166,11 @@ def _is_as_wanted(spec: JobSpec, replica: Mapping[str, Any]) -> bool:
 
 def _progress(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
     jobs = sorted({job_of(member) for member in documents.workers()})
-    up = {job: worker for job in jobs if (worker := leading(documents, job)) is not None}
+    leaders = {job: leading(documents, job) for job in jobs}
+    up = {job: documents.progress_of(worker) for job, worker in leaders.items() if worker is not None}
 
     def each(field: str) -> list[Sample]:
-        found = [(job, getattr(worker.progress, field)) for job, worker in up.items()]
+        found = [(job, getattr(progress, field)) for job, progress in up.items()]
         return [({"job": job}, float(value)) for job, value in found if value is not None]
 
     def family(name: str, kind: str, text: str, field: str) -> tuple[str, str, str, list[Sample]]:

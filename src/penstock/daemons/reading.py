@@ -25,6 +25,7 @@ from penstock.cluster.documents import (
     NodeInfo,
     NodeJobs,
     NodeReport,
+    Progress,
     Result,
     Revisions,
     Tombstone,
@@ -149,10 +150,17 @@ class Documents:
 
     def shown(self, worker: WorkerInfo) -> WorkerInfo:
         """Return a worker with its progress as it was told last, by itself or by the report of its node."""
-        reports, workers = self.all(NodeReport, paths.REPORTS), self.workers()
         with self._reporting:
-            self._reported.update(reports, workers)
-            return self._reported.added_to(worker)
+            return self._newest_reports().added_to(worker)
+
+    def progress_of(self, worker: WorkerInfo) -> Progress:
+        """Return the progress of a worker as it was told last, likewise."""
+        with self._reporting:
+            return self._newest_reports().of(worker)
+
+    def _newest_reports(self) -> ReportedProgress:
+        self._reported.update(self.all(NodeReport, paths.REPORTS), self.workers())
+        return self._reported
 
     def members(self, root: str, documents: Mapping[str, object], job: str) -> tuple[str, ...]:
         """Return the names of the replicas of a job that documents below a root are about, sorted."""

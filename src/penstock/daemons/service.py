@@ -198,9 +198,9 @@ class ClusterService:
         assignment = self._documents.assignments().get(spec.name)
         worker = leading(self._documents, spec.name)
         result = result_of(self._documents, spec, status)
-        progress = (
-            worker.progress if worker else result.progress if result and status.phase == ENDED else None
-        )
+        progress = result.progress if result and status.phase == ENDED else None
+        if worker is not None:
+            progress = self._documents.progress_of(worker)
         over = status.phase in OVER  # A worker of it may not have left yet, and does nothing for it.
         return {
             "name": spec.name,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from replicated_cluster import Cluster
+from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import (
@@ -25,6 +26,7 @@ from penstock.cluster.reconcile import reconcile
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons.master import Master
+from penstock.daemons.service import ClusterService
 from support.counting_work import work_of
 
 MOST = 1.2 * 4
@@ -187,3 +189,15 @@ def test_how_far_a_replica_has_caught_up_is_decided_on_its_nodes_report() -> Non
     assert worker.joined == further
     [_, replica] = cluster.service.job("job")["replicas"]
     assert (replica["batch"], replica["behind"]) == (50, 50)
+
+
+def test_list_status_and_figures_show_the_progress_that_a_node_has_reported(lab: _Lab) -> None:
+    service = ClusterService(lab.master, AnyBundle(), NoLogs())
+    lab.other.set(f"{paths.REPORTS}/n1", encode(_report(50)))
+    lab.master.step(12.0)
+    assert service.jobs()[0]["progress"]["batches"] == 50
+    assert service.job("job")["workers"][0]["progress"]["batches"] == 50
+    assert 'penstock_job_batches_total{job="job"} 50' in service.metrics()
+    lab.other.delete(f"{paths.REPORTS}/n1")
+    lab.master.step(14.0)
+    assert service.jobs()[0]["progress"]["batches"] == 50, "its supervisor is away, and it runs on"
