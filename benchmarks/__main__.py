@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     agreement_cost,
     backup_location,
+    control_plane,
     driver_memory,
     durability,
     failover,
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "windowed_count": windowed_count.run,
     "start": start.run,
     "idle_cluster": idle_cluster.run,
+    "control_plane": control_plane.run,
     "failover": failover.run,
     "placement": placement.run,
     "backup_location": backup_location.run,
