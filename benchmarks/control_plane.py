@@ -2,7 +2,7 @@
 
 Each size is measured in a process of its own (:mod:`benchmarks.control_plane_case`). The figures of the
 revision before are in ``results/control_plane_before.json``, measured by the same program; at the larger
-size over three virtual seconds instead of six, and without the list of jobs, which took minutes.
+size by a shorter run (three virtual seconds instead of six, one timing each), without list and metrics.
 """
 
 from __future__ import annotations
