@@ -50,6 +50,8 @@ class FakeMaster:
         self.specs: dict[str, JobSpec] = {}
         self.phases: dict[str, JobStatus] = {}
         self.places: dict[str, str] = {}
+        self.forgotten: dict[str, bool] = {}
+        """By job, whether its data was to be removed."""
         self.alarm_list = [
             Alarm("job-failed.old", "job-failed", "old", "it failed 5 times", NOW, {"count": 5})
         ]
@@ -277,6 +279,9 @@ class FakeMaster:
     def forget(self, name: str, data: bool) -> dict[str, Any]:
         self._lead()
         self._spec(name)
+        if self.phases[name].phase != "ENDED":
+            raise RefusedError(f"job {name!r} is {self.phases[name].phase}: kill it first")
+        self.forgotten[name] = data
         return self._changed(name)
 
     def placement(self, name: str) -> dict[str, Any]:

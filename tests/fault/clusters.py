@@ -198,6 +198,10 @@ class Cluster:
     def _instance_folders(self, node: str = "*") -> list[Path]:
         return sorted(self.folder.glob(f"nodes/{node}/instances/*"))
 
+    def instances(self, job: str) -> list[Path]:
+        """Return the folders of a job's processes, living and dead, on all nodes."""
+        return [folder for folder in self._instance_folders() if folder.name.startswith(f"{job}-")]
+
     def cli(self, *arguments: str, expect: int = 0) -> str:
         """Run ``penstock`` and return what it printed; what went wrong, where that was expected."""
         done = subprocess.run(

@@ -208,6 +208,26 @@ def test_a_drained_job_has_processed_all_there_was_exactly_once(cluster: Cluster
     check_exact(cluster.home, NAME, feeder.count)
 
 
+def test_a_forgotten_job_goes_on_if_its_data_stayed_and_leaves_nothing_if_not(
+    cluster: Cluster, feeder: Feeder
+) -> None:
+    def forget(*options: str) -> None:
+        eventually("it has ended", lambda: cluster.job(NAME)["phase"] == "ENDED")
+        eventually("no worker of it is left", lambda: not cluster.job(NAME)["workers"])
+        cluster.cli("forget", NAME, *options)
+        eventually("the folders of its processes are gone", lambda: not cluster.instances(NAME))
+
+    forget()
+    assert NAME not in [job["name"] for job in cluster.get("/jobs")]
+    assert (cluster.home / "cluster-jobs" / NAME).is_dir()
+    file = cluster.home / "again.py"
+    file.write_text(JOB.format(name=NAME))
+    cluster.cli("submit", str(file), "--memory", "1g", "--until", "drained")
+    forget("--data")
+    check_exact(cluster.home, NAME, feeder.count)
+    eventually("its data is gone", lambda: not (cluster.home / "cluster-jobs" / NAME).exists())
+
+
 @pytest.mark.timeout(1200)
 def test_a_worker_that_keeps_dying_is_excluded_until_somebody_clears_it(cluster: Cluster) -> None:
     with Feeder(cluster.home, "dying", rate=100):

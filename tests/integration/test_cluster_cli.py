@@ -197,6 +197,17 @@ def test_kill_migrate_scale_resubmit(shell: Shell) -> None:
     assert shell.json("resubmit", "counting", "--wait")["workers"][0]["revision"] == 6
 
 
+def test_forget(shell: Shell) -> None:
+    shell.submit()
+    assert "kill it first" in shell.run("forget", "counting", code=1).stderr
+    shell.run("kill", "counting")
+    assert shell.json("forget", "counting")["name"] == "counting"
+    assert shell.master.forgotten == {"counting": False}
+    assert "counting: " in shell.run("forget", "counting", "--data").stderr
+    assert shell.master.forgotten == {"counting": True}
+    shell.run("forget", "nothing", code=4)
+
+
 def test_update(shell: Shell) -> None:
     shell.submit()
     before = shell.master.specs["counting"].bundle

@@ -111,8 +111,15 @@ def run(
                 snapshots = SnapshotStore(folder / "snapshots")
                 snapshots.tidy()
                 blobs = BlobFolder(folder / "blobs")
+                told = threading.Event()
                 cleaning = Housekeeping(
-                    store, folder, storage, instances=instances, blobs=blobs, snapshots=snapshots
+                    store,
+                    folder,
+                    storage,
+                    instances=instances,
+                    blobs=blobs,
+                    snapshots=snapshots,
+                    wake=told.set,
                 )
                 agent = make_agent(
                     blobs,
@@ -123,19 +130,19 @@ def run(
                     snapshots=snapshots,
                 )
                 stop = stop_on_signals()
-                with serve(agent, info.host, options.port), _keeping_clean(cleaning.step):
+                with serve(agent, info.host, options.port), _keeping_clean(cleaning.step, told):
                     daemon.run(stop)
         finally:
             store.close()
 
 
 @contextmanager
-def _keeping_clean(step: Callable[[float], None]) -> Iterator[None]:
-    """Have files of forgotten jobs removed now and then, in a thread: large folders take their time."""
+def _keeping_clean(step: Callable[[float], None], wake: threading.Event) -> Iterator[None]:
+    """Have files of forgotten jobs removed, in a thread: large folders take their time."""
     from penstock.daemons.housekeeping import EVERY
     from penstock.daemons.stepping import keep_stepping
 
-    wake, stop = threading.Event(), threading.Event()
+    stop = threading.Event()
     thread = threading.Thread(
         target=keep_stepping,
         args=(step,),
