@@ -11,7 +11,6 @@ from penstock.cluster.documents import Assignment, JobSpec
 from penstock.cluster.members import job_of
 from penstock.cluster.placing import Placed, Request
 from penstock.cluster.view import Actual
-from penstock.graph.qos import QoS, read_qos
 from penstock.schedule.constraints import Usage, obstacle
 from penstock.schedule.custom import NotYetError, is_custom
 from penstock.schedule.deciding import Placement, decide
@@ -22,6 +21,8 @@ from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 
 DEFAULT = "balanced"
+ORDINARY = 5
+"""The priority of a job that does not say one: the default of ``QoS``."""
 
 ChooseStrategy = Callable[[JobSpec], tuple[str, Strategy]]
 """Returns the strategy that decides about a job, and its name."""
@@ -133,8 +134,10 @@ def ranks_of(specs: Iterable[JobSpec]) -> dict[str, int]:
 
 
 def _priority(spec: JobSpec) -> int:
-    qos = read_qos(spec.structure.get("qos"))
-    return qos.priority if isinstance(qos, QoS) else QoS.priority
+    """Return the priority of a job, from its structure; one that says nothing sensible is ordinary."""
+    qos = spec.structure.get("qos")
+    given = qos.get("priority") if isinstance(qos, Mapping) else None
+    return given if isinstance(given, int) else ORDINARY
 
 
 def what_remains(request: Request, answer: Placed, actual: Actual) -> Request | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from without_code import AnyBundle, NoLogs
@@ -42,8 +43,8 @@ class Leader:
         for _ in range(4):
             self.master.step(now)
 
-    def submit(self, name: str, **more: object) -> None:
-        self.service.submit(Submission("job.py", {"name": name, "vertices": []}, **more), "b" * 64)  # type: ignore[arg-type]
+    def submit(self, name: str, **more: Any) -> None:
+        self.service.submit(Submission("job.py", {"name": name, "vertices": []}, **more), "b" * 64)
 
     def assignment(self, name: str) -> Assignment | None:
         node = self.others.get(f"{paths.ASSIGNMENTS}/{name}")

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, NodeReport, Resources
 from penstock.cluster.placing import Placed, Request
 from penstock.cluster.view import Actual
+from penstock.graph.qos import QoS
 from penstock.schedule.custom import NotYetError
-from penstock.schedule.job_placer import JobPlacer
+from penstock.schedule.job_placer import ORDINARY, JobPlacer
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Snapshot, Task
 from penstock.schedule.strategies import Strategy
@@ -262,6 +263,10 @@ def test_where_there_is_not_room_for_all_priority_counts_and_then_age() -> None:
     broken = _spec("b", structure={"qos": {"priority": "high"}}, submitted=0.5)
     found = _place(Actual(nodes=_nodes(n1=1)), *requests[:2], Request(broken))
     assert [name for name, placed in found.items() if placed.node] == ["b"], "it counts as ordinary"
+
+
+def test_a_job_without_a_priority_has_that_of_the_default() -> None:
+    assert QoS().priority == ORDINARY
 
 
 def test_priority_counts_more_than_how_hard_a_job_is_to_place() -> None:
