@@ -359,12 +359,14 @@ class Cluster:
         node = self.world.ensemble.tree.get(f"{paths.ASSIGNMENTS}/{name}")
         assignment = decode(Assignment, node.data) if node is not None else None
         phases = ("running", "ready") if is_warm(spec) else ("running",)
+        is_told = self.scarce and "no node can take it" in status.reason
+        if is_told and is_replicated(spec) and status.phase == "RUNNING":
+            return  # A successor whose code was given up is tried on until there is room for another one.
         if len(workers) != 1 or workers[0].phase not in phases or status.phase != "RUNNING":
             raise UnsettledError(f"{name} shall run, is {status}, and has {told} for {assignment}")
         worker = workers[0]
         if assignment is None or worker.assignment.revision != assignment.revision:
             raise UnsettledError(f"{name} has {told} for {assignment}")
-        is_told = self.scarce and "no node can take it" in status.reason
         if is_told and not is_replicated(spec) and spec.keep != "node" and self._fits(spec, spec.driver):
             raise UnsettledError(f"{name} could be as it is wanted, and is said not to: {status}, {spec}")
         if is_told:
