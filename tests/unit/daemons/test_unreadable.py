@@ -20,6 +20,7 @@ from penstock.cluster.documents import (
     MasterInfo,
     NodeInfo,
     NodeReport,
+    Progress,
     Result,
     WorkerInfo,
 )
@@ -53,7 +54,8 @@ class _Cluster:
         self.store.create(f"{paths.JOBS}/job", encode(JOB))
         self.step()
         self.node = self.read(Assignment, f"{paths.ASSIGNMENTS}/job").node
-        worker = WorkerInfo("job", 1, 1, self.node, 1, "running", 1.0)
+        done = Progress(batches=2, records_in=10)
+        worker = WorkerInfo("job", 1, 1, self.node, 1, "running", 1.0, progress=done)
         self.store.create(paths.worker("job", 1, 1), encode(worker))
         self.step()
 
@@ -138,7 +140,7 @@ def test_a_node_that_cannot_be_read_is_not_gone() -> None:
 def test_an_alarm_that_cannot_be_read_is_neither_written_again_nor_cleared() -> None:
     cluster = _Cluster()
     cluster.put(f"{paths.ALARMS}/job-failed.job", LATER)
-    cluster.put(f"{paths.FAILURES}/job", encode(Failures("job", 1, 5, "it died", "n1", 1.0)))
+    cluster.put(f"{paths.FAILURES}/job", encode(Failures("job", 1, 8, "it died", "n1", 1.0)))
     cluster.step()
     assert cluster.read(JobStatus, f"{paths.STATUS}/job").phase == "FAILED"
     node = cluster.store.get(f"{paths.ALARMS}/job-failed.job")

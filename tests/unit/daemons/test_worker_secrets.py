@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import logs
+from penstock import redaction
 from penstock.cluster.documents import Assignment
 from penstock.daemons.instance import Instance
 from penstock.daemons.worker import one_line, register_secrets
@@ -12,7 +12,7 @@ from penstock.keyring import Keyring
 
 
 def test_secrets_among_parameters_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_secrets", set())
+    monkeypatch.setattr(redaction, "_secrets", set())
     monkeypatch.setenv("DB_PASSWORD", "of-this-node")
     assignment = Assignment(
         *("job", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30),
@@ -24,6 +24,6 @@ def test_secrets_among_parameters_are_replaced(monkeypatch: pytest.MonkeyPatch) 
     ring = Keyring(bytes(32))
     register_secrets(instance, ring)
     said = one_line(ValueError("abcdefgh, of-this-node, given-to-it: not since 2026-01-01 in 1234 somewhere"))
-    hidden = ", ".join([logs.REDACTED] * 3)
+    hidden = ", ".join([redaction.REDACTED] * 3)
     assert said == f"ValueError: {hidden}: not since 2026-01-01 in 1234 somewhere"
-    assert one_line(ValueError(ring.token)) == f"ValueError: {logs.REDACTED}"
+    assert one_line(ValueError(ring.token)) == f"ValueError: {redaction.REDACTED}"
