@@ -24,7 +24,7 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,
-    # On a machine that is busy a Python process may take longer than the 15 seconds of the default.
+    # The default of 15 seconds is short on a busy machine. Java's wait for a worker process has no setting.
     "spark.python.authenticate.socketTimeout": "60s",
     # 40 ms a batch less than loopback sockets.
     "spark.python.unix.domain.socket.enabled": "true",
