@@ -6,16 +6,15 @@ import threading
 from dataclasses import replace
 
 import pytest
+from noting_machine import NotingMachine
 from without_code import AnyBundle, NoLogs
 
 from penstock.cli.daemon import daemon_errors
 from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, MasterInfo, NodeInfo
-from penstock.cluster.supervising import Instance, Start
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons.keeper import REFUSED
-from penstock.daemons.machine import Sample
 from penstock.daemons.master import Master
 from penstock.daemons.service import ClusterService
 from penstock.daemons.supervisor import NameTakenError, Supervisor
@@ -25,40 +24,12 @@ OTHER = replace(NODE, host="10.0.0.2", url="http://10.0.0.2:7720", pid=8)
 ASSIGNED = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
 
 
-class _Machine:
-    """A node that notes what is started on it."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-
-    def look(self, now: float) -> list[Instance]:
-        return []
-
-    def start(self, start: Start, now: float) -> None:
-        self.started.append(start.assignment.job)
-
-    def ask_to_end(self, instance: Instance, now: float) -> None:
-        return
-
-    def kill(self, instance: Instance, reason: str = "") -> None:
-        return
-
-    def count(self, instance: Instance) -> None:
-        return
-
-    def figures(self, instance: Instance) -> tuple[float, int, int]:
-        return (0.0, 0, 0)
-
-    def sample(self, now: float) -> Sample:
-        return Sample(0.0, 0, 0, 0.0, 0.0)
-
-
 class _Node:
     """A supervisor with a machine and a session of its own."""
 
     def __init__(self, ensemble: MemoryEnsemble, info: NodeInfo) -> None:
         self.store = MemoryStore(ensemble)
-        self.machine = _Machine()
+        self.machine = NotingMachine()
         self.supervisor = Supervisor(self.store, info, self.machine, self.machine)
 
 
@@ -95,7 +66,7 @@ def test_the_command_ends_with_an_error_that_is_not_tried_again(
     first = _Node(ensemble, NODE)
     first.supervisor.step(0.0)
     moments = iter(range(0, 1000, 30))
-    machine = _Machine()
+    machine = NotingMachine()
     second = Supervisor(MemoryStore(ensemble), OTHER, machine, machine, clock=lambda: float(next(moments)))
     second._wake.wait = lambda timeout=None: True  # type: ignore[method-assign]
 

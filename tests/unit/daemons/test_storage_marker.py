@@ -5,44 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from noting_machine import NotingMachine
 
 from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, ClusterInfo, MasterInfo, NodeInfo
-from penstock.cluster.supervising import Instance, Start
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.machine import Sample
 from penstock.daemons.master import Master
 from penstock.daemons.storage_marker import MARKER, ForeignStorageError, claim_storage
 from penstock.daemons.supervisor import Supervisor
-
-
-class _Machine:
-    """A node that notes what is started on it."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-
-    def look(self, now: float) -> list[Instance]:
-        return []
-
-    def start(self, start: Start, now: float) -> None:
-        self.started.append(start.assignment.job)
-
-    def ask_to_end(self, instance: Instance, now: float) -> None:
-        return
-
-    def kill(self, instance: Instance, reason: str = "") -> None:
-        return
-
-    def count(self, instance: Instance) -> None:
-        return
-
-    def figures(self, instance: Instance) -> tuple[float, int, int]:
-        return (0.0, 0, 0)
-
-    def sample(self, now: float) -> Sample:
-        return Sample(0.0, 0, 0, 0.0, 0.0)
 
 
 def test_a_storage_belongs_to_the_first_cluster_that_claims_it(tmp_path: Path) -> None:
@@ -105,7 +76,7 @@ def test_a_supervisor_with_the_storage_of_another_cluster_is_refused(tmp_path: P
     store = MemoryStore(MemoryEnsemble())
     assigned = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
     store.create(f"{paths.ASSIGNMENTS}/job", encode(assigned))
-    machine = _Machine()
+    machine = NotingMachine()
     supervisor = Supervisor(
         store,
         NodeInfo("n1", "", 1, 1),
