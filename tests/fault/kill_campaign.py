@@ -31,6 +31,7 @@ from doomed_worker import (
 )
 from kill_expectation import ROUNDS, Expectation
 from killing import read
+from unpacked_code import unpack_code
 
 from penstock.cluster.documents import Assignment, Membership
 from penstock.cluster.members import member_name
@@ -148,6 +149,8 @@ class Campaign:
         self.storage.mkdir(parents=True)
         self.keys = self.folder / "keys"
         open_keyring(self.keys, create=True)
+        self.bundle = self.folder / "bundle"
+        unpack_code(self.bundle, "kill_job.py")
         # At most once it is asked which numbers a batch has read: in one partition they are in order.
         partitions = 1 if self.guarantee == "at-most-once" else 2
         self._input = Log.create(log_folder("input", self.storage), partitions=partitions)
@@ -185,7 +188,7 @@ class Campaign:
             "/",
             str(self.keys),
             str(self.storage),
-            str(HERE),
+            str(self.bundle),
             assignment,
         )
         write_instance(folder, instance)

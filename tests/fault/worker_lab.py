@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,10 +18,9 @@ from uuid import uuid4
 import psutil
 import pytest
 from killing import read
+from unpacked_code import unpack_code
 
 import penstock
-from penstock.bundles.packing import pack
-from penstock.bundles.unpacking import unpack
 from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, ExecutorSlot, Result, WorkerInfo
 from penstock.coord import paths
@@ -37,7 +35,6 @@ from penstock.record import Record
 from support.engines import LOCAL
 from support.waiting import DEADLINE, eventually
 
-HERE = Path(__file__).parent
 JOB = "counted"
 SOURCES = str(Path(penstock.__file__).parents[1])
 
@@ -77,12 +74,7 @@ class Lab:
 
     def unpack_code(self, *names: str) -> None:
         """Unpack a bundle with these files of this folder, the first of which defines the job."""
-        code = self.folder / f"code-{uuid4().hex}"
-        code.mkdir()
-        for name in names:
-            shutil.copy(HERE / name, code / name)
-        shutil.rmtree(self.bundle, ignore_errors=True)
-        unpack(pack(code, entry=names[0]), self.bundle)
+        unpack_code(self.bundle, *names)
 
     def __enter__(self) -> Lab:
         self.store = ZooKeeperStore.connect(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cluster.alarms import UPDATE_REFUSED, alarm_id
 from penstock.errors import JobFailedError, PenstockError
 from penstock.web.errors import ClientError
 
@@ -85,12 +86,18 @@ def await_phase(
             return job
         if generation and job["spec"]["generation"] < generation:
             raise JobFailedError(
-                f"job {name!r} went back to the code before the update: see update-refused.{name} in "
-                "penstock alarms"
+                f"the update of job {name!r} was refused, and it went back to the code before: "
+                f"{_why_refused(client, name)}"
             )
         if clock() - began >= limit:
             raise WaitTimeoutError(_still(name, job, limit))
         sleep(EVERY)
+
+
+def _why_refused(client: Client, name: str) -> str:
+    id = alarm_id(UPDATE_REFUSED, name)
+    reasons = [str(alarm["reason"]) for alarm in client.alarms() if alarm["id"] == id]
+    return reasons[0] if reasons else f"penstock logs {name} tells why"
 
 
 def _still(name: str, job: Mapping[str, Any], limit: float) -> str:

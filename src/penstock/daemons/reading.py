@@ -197,7 +197,7 @@ class Documents:
             nodes=self.all(NodeInfo, paths.NODES),
             reports=self.all(NodeReport, paths.REPORTS),
             assignments=self.assignments(),
-            workers=self._with_recovery(self.workers()),
+            workers=self._with_progress(self.workers()),
             results=self.all(Result, paths.RESULTS),
             failures=self.failures(),
             statuses=self.all(JobStatus, paths.STATUS),
@@ -232,16 +232,19 @@ class Documents:
         node = self._mirror.get(path)
         return node.data if node is not None else b""
 
-    def _with_recovery(self, workers: dict[str, tuple[WorkerInfo, ...]]) -> dict[str, tuple[WorkerInfo, ...]]:
-        """Add to replicas that catch up how far they are. Nothing else is decided by progress."""
-        behind = [
+    def _with_progress(self, workers: dict[str, tuple[WorkerInfo, ...]]) -> dict[str, tuple[WorkerInfo, ...]]:
+        """Add how far workers are where something is decided by it: about replicas that catch up, and about
+        jobs of which nobody knows yet whether their new code runs well."""
+        updated = {name for name, spec in self.jobs().items() if spec.before is not None}
+        asked = [
             name
             for name, group in workers.items()
-            if any(worker.joined is not None and not worker.joined.in_step for worker in group)
+            if job_of(name) in updated
+            or any(worker.joined is not None and not worker.joined.in_step for worker in group)
         ]
-        if not behind:
+        if not asked:
             return workers
-        return {**workers, **{name: tuple(map(self.shown, workers[name])) for name in behind}}
+        return {**workers, **{name: tuple(map(self.shown, workers[name])) for name in asked}}
 
     def _forget(self, path: str) -> None:
         """Drop what was kept of a node that is gone: a cluster runs for years."""

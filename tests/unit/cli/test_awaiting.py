@@ -39,6 +39,9 @@ class _Answers:
     def job(self, name: str) -> dict[str, Any]:
         return next(self._jobs)
 
+    def alarms(self) -> list[dict[str, Any]]:
+        return [{"id": "update-refused.counting", "reason": "it died of its first record"}]
+
 
 def _awaited(
     *jobs: dict[str, Any], phases: tuple[str, ...] = ("RUNNING", "ENDED"), **more: Any
@@ -67,7 +70,7 @@ def test_an_update_is_done_when_only_the_new_code_runs() -> None:
 
 def test_an_update_that_was_taken_back_is_not_waited_for() -> None:
     updated = _job("RUNNING", 1.0, 1) | {"spec": {"generation": 2}}
-    with pytest.raises(JobFailedError, match="went back to the code before"):
+    with pytest.raises(JobFailedError, match="went back to the code before: it died of its first"):
         _awaited(updated, _job("RUNNING", 1.0, 1), generation=2)
 
 

@@ -11,6 +11,7 @@ from without_code import AnyBundle, NoLogs
 from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import (
     Assignment,
+    Code,
     Epoch,
     JobSpec,
     Joined,
@@ -95,6 +96,11 @@ class _Lab:
         woken = self.master._wake.is_set()
         self.master._wake.clear()
         return woken
+
+    def spec(self) -> JobSpec:
+        node = self.other.get(f"{paths.JOBS}/job")
+        assert node is not None
+        return decode(JobSpec, node.data)
 
     def listed(self) -> dict[str, tuple[str, ...]]:
         found = {}
@@ -189,6 +195,17 @@ def test_how_far_a_replica_has_caught_up_is_decided_on_its_nodes_report() -> Non
     assert worker.joined == further
     [_, replica] = cluster.service.job("job")["replicas"]
     assert (replica["batch"], replica["behind"]) == (50, 50)
+
+
+def test_that_an_update_runs_well_is_decided_on_its_nodes_report(lab: _Lab) -> None:
+    path = f"{paths.JOBS}/job"
+    spec = replace(lab.spec(), before=Code("0" * 64, "job.py", {}, 0))
+    lab.other.set(path, encode(spec))
+    lab.settle(12.0)
+    assert lab.spec().before is not None, "nobody knows yet that it has done anything"
+    lab.other.set(f"{paths.REPORTS}/n1", encode(_report(50)))
+    lab.settle(20.0)
+    assert lab.spec().before is None
 
 
 def test_list_status_and_figures_show_the_progress_that_a_node_has_reported(lab: _Lab) -> None:
