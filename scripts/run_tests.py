@@ -32,7 +32,11 @@ LONGEST = [
         ("fault", "cluster_executors"),
         ("fault", "k_safety"),
         ("fault", "local_kills"),
+        ("fault", "cluster_changes"),
+        ("integration", "documents"),
+        ("fault", "cluster_failures"),
         ("fault", "kill"),
+        ("fault", "livelocks"),
     )
 ]
 """These begin first, so that no processor is left alone with one of them in the end."""

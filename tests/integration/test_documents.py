@@ -26,8 +26,9 @@ from support.running import MASTER
 from support.typing_session import Session, penstock_command
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", *(f"docs/tutorial/{name}.md" for name in ("first-job", "loops", "windows")))
-CLUSTER = "docs/tutorial/first-cluster.md"
+PAGES = ("README.md", "docs/tutorial/first-job.md")
+LONGER = tuple(f"docs/tutorial/{name}.md" for name in ("first-cluster", "loops", "windows"))
+"""Pages that are typed in ``make test-full`` only."""
 LAB = json.dumps({"idle": True, "engine": LOCAL})
 HOSTS = [f"127.0.0.{number}" for number in range(1, 5)]
 LATER = {
@@ -93,7 +94,7 @@ def _type(page: str, session: Session, engine: str) -> None:
     print("not typed:", *session.not_typed, sep="\n  ")
 
 
-@pytest.mark.parametrize("page", [*PAGES, pytest.param(CLUSTER, marks=pytest.mark.full)])
+@pytest.mark.parametrize("page", [*PAGES, *(pytest.param(page, marks=pytest.mark.full) for page in LONGER)])
 def test_a_page_is_typed_from_top_to_bottom(page: str, session: Session, engine_name: str) -> None:
     _type(page, session, engine_name)
     assert OsProcesses().below(session.home) == [], "a reader is left without processes"
@@ -101,7 +102,7 @@ def test_a_page_is_typed_from_top_to_bottom(page: str, session: Session, engine_
 
 def test_every_tutorial_is_among_them() -> None:
     found = {str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "tutorial").glob("*.md")}
-    assert {*PAGES, CLUSTER} == {"README.md", *found}
+    assert {*PAGES, *LONGER} == {"README.md", *found}
 
 
 @pytest.mark.parametrize("page", ["README.md", *sorted(os.listdir(ROOT / "docs" / "tutorial"))])

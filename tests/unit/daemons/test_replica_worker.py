@@ -15,7 +15,7 @@ from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, Membership, WorkerInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons import membership, worker_run
+from penstock.daemons import membership, worker_link, worker_run
 from penstock.daemons.following import Decision
 from penstock.daemons.giving_way import GivingWay
 from penstock.daemons.instance import Instance
@@ -33,6 +33,12 @@ from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job~1", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30, membership=Membership(1))
 PLACE = f"{paths.ASSIGNMENTS}/job~1"
+
+
+@pytest.fixture(autouse=True)
+def _telling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have workers tell the store of their progress at once, where they would wait a minute."""
+    monkeypatch.setattr(worker_link, "_PROGRESS_SECONDS", 0.0)
 
 
 class Pretended:
