@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -184,13 +184,13 @@ def test_sending_goes_on_where_the_connection_broke(node: Node, relay: Relay) ->
                 sent = client.send(manifest_of(home, 0), Files(home))
                 break
             except TransferError as error:
-                if not error.again or tries > 5:
+                if not error.again or tries > 8:
                     raise
                 tries += 1
                 relay.up = 1_000_000
                 eventually("nothing is on its way", lambda: not node.store._job(JOB).objects._coming)
-    assert tries in (2, 3, 4)
     # What a broken connection had still in the buffers is lost, all else is sent once.
+    assert 2 <= tries <= LARGE // (1_000_000 - 400_000)
     assert sent.bytes_sent < LARGE - 1_000_000
     assert relay.carried_up < LARGE + tries * 400_000
     assert node.store.manifests(JOB).manifests[0].total_bytes == manifest_of(home, 0).total_bytes
@@ -529,14 +529,17 @@ def _read_request(connection: socket.socket) -> None:
 )
 def test_the_client_trusts_no_answer(answer: bytes, reason: str, again: bool) -> None:
     home = home_at(0)
-    with Liar(answer) as url, SnapshotClient(url, TOKEN, timeout=60) as client:
-        for call in (
-            lambda: client.manifests(JOB),
-            lambda: client.send(manifest_of(home, 0), Files(home)),
-        ):
-            with pytest.raises(TransferError, match=reason) as raised:
-                call()
-            assert raised.value.again == again
+    calls: tuple[Callable[[SnapshotClient], object], ...] = (
+        lambda client: client.manifests(JOB),
+        lambda client: client.send(manifest_of(home, 0), Files(home)),
+    )
+    with Liar(answer) as url:
+        for call in calls:
+            # A client of its own: that the liar has hung up may not have been heard when another call begins.
+            with SnapshotClient(url, TOKEN, timeout=60) as client:
+                with pytest.raises(TransferError, match=reason) as raised:
+                    call(client)
+                assert raised.value.again == again
 
 
 def test_the_client_says_who_does_not_answer() -> None:
