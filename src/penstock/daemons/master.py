@@ -48,7 +48,13 @@ from penstock.coord.store import (
     Store,
 )
 from penstock.daemons.forgetting import forget_operations, keep_revision
-from penstock.daemons.reading import MASTER_DEPTHS, MASTER_ROOTS, QUIET_ROOTS, Documents
+from penstock.daemons.reading import (
+    MASTER_DEPTHS,
+    MASTER_ROOTS,
+    QUIET_ROOTS,
+    SINGLE_DOCUMENTS,
+    Documents,
+)
 from penstock.daemons.stepping import keep_stepping
 from penstock.daemons.strategies import Strategies
 from penstock.logs import get_logger
@@ -398,7 +404,7 @@ class Master:
         if self._prepared:
             return
         for root in (*MASTER_ROOTS, paths.BUNDLES):
-            if root not in (paths.EPOCH, paths.CLUSTER, paths.REVISIONS):
+            if root not in SINGLE_DOCUMENTS:
                 with suppress(ExistsError):
                     self._store.create(root)
         self._prepared = True

@@ -76,8 +76,9 @@ _ABOUT_JOBS = (
 )
 """Where names are those of jobs and their replicas."""
 
-_LEAVES = (paths.EPOCH, paths.CLUSTER, paths.REVISIONS)
-MASTER_DEPTHS = {**dict.fromkeys(MASTER_ROOTS, 1), **dict.fromkeys(_LEAVES, 0), paths.WORKERS: 2}
+SINGLE_DOCUMENTS = (paths.EPOCH, paths.CLUSTER, paths.REVISIONS)
+"""Those that hold a document themselves, and nothing below it."""
+MASTER_DEPTHS = {**dict.fromkeys(MASTER_ROOTS, 1), **dict.fromkeys(SINGLE_DOCUMENTS, 0), paths.WORKERS: 2}
 """How many levels there are below each: what has nothing below it is not asked for that."""
 QUIET_ROOTS = (paths.REPORTS,)
 """What changes all the time, and is no reason to decide anything at once."""
@@ -233,13 +234,15 @@ class Documents:
         return node.data if node is not None else b""
 
     def _with_progress(self, workers: dict[str, tuple[WorkerInfo, ...]]) -> dict[str, tuple[WorkerInfo, ...]]:
-        """Add how far workers are where something is decided by it: about replicas that catch up, and about
-        jobs of which nobody knows yet whether their new code runs well."""
+        """Add the reported progress of workers where a decision needs it.
+
+        That is of replicas that catch up, and of jobs whose new code has not run well yet.
+        """
         updated = {name for name, spec in self.jobs().items() if spec.before is not None}
         asked = [
             name
             for name, group in workers.items()
-            if job_of(name) in updated
+            if (updated and job_of(name) in updated)
             or any(worker.joined is not None and not worker.joined.in_step for worker in group)
         ]
         if not asked:
