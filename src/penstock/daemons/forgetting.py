@@ -7,8 +7,8 @@ from penstock.cluster.documents import Alarm, Revisions, Tombstone
 from penstock.cluster.members import job_of
 from penstock.cluster.retention import last_known_revision
 from penstock.coord import paths
-from penstock.coord.store import Create, Delete, Operation, Put
-from penstock.daemons.reading import Documents
+from penstock.coord.store import Delete, Operation
+from penstock.daemons.reading import Documents, put
 
 _OF_REPLICAS = (paths.RESULTS, paths.FAILURES, paths.WORKERS, paths.LOCATIONS, paths.KEPT)
 
@@ -37,9 +37,3 @@ def keep_revision(documents: Documents, largest: int) -> list[Operation]:
     if largest <= documents.revisions():
         return []
     return [put(documents, paths.REVISIONS, encode(Revisions(largest)))]
-
-
-def put(documents: Documents, path: str, data: bytes) -> Operation:
-    """Return what writes a node that is as it was last read, or makes it."""
-    version = documents.version(path)
-    return Create(path, data) if version is None else Put(path, data, version)

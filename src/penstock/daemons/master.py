@@ -43,7 +43,6 @@ from penstock.coord.store import (
     Delete,
     ExistsError,
     Operation,
-    Put,
     Session,
     Store,
 )
@@ -54,6 +53,7 @@ from penstock.daemons.reading import (
     QUIET_ROOTS,
     SINGLE_DOCUMENTS,
     Documents,
+    put,
 )
 from penstock.daemons.stepping import keep_stepping
 from penstock.daemons.strategies import Strategies
@@ -303,7 +303,9 @@ class Master:
         operations: list[Operation] = []
         for node, jobs in listing_changes(assignments, listed):
             path = f"{paths.NODE_JOBS}/{node}"
-            operations += [self._put(path, encode(jobs))] if jobs is not None else self._remove(path)
+            operations += (
+                [put(self.documents, path, encode(jobs))] if jobs is not None else self._remove(path)
+            )
         try:
             for start in range(0, len(operations), _TOGETHER):
                 self._write(operations[start : start + _TOGETHER])
@@ -363,16 +365,16 @@ class Master:
             case Unassign(job):
                 return self._remove(f"{paths.ASSIGNMENTS}/{job}")
             case SetStatus(job, status):
-                return [self._put(f"{paths.STATUS}/{job}", encode(status))]
+                return [put(self.documents, f"{paths.STATUS}/{job}", encode(status))]
             case Respec(spec):
                 path = f"{paths.JOBS}/{spec.name}"
-                return [self._put(path, encode(spec, over=self.documents.raw(path)))]
+                return [put(self.documents, path, encode(spec, over=self.documents.raw(path)))]
             case Raise(alarm):
-                return [self._put(f"{paths.ALARMS}/{alarm.id}", encode(alarm))]
+                return [put(self.documents, f"{paths.ALARMS}/{alarm.id}", encode(alarm))]
             case Clear(id):
                 return self._remove(f"{paths.ALARMS}/{id}")
             case Locate(location):
-                return [self._put(f"{paths.LOCATIONS}/{location.job}", encode(location))]
+                return [put(self.documents, f"{paths.LOCATIONS}/{location.job}", encode(location))]
             case Unlocate(job):
                 return self._remove(f"{paths.LOCATIONS}/{job}")
             case Forget(job):
@@ -389,11 +391,7 @@ class Master:
         before = self.documents.one(Assignment, path)
         # Of a new revision, what this version does not know is not what was meant for the one before.
         same = before is not None and before.revision == assignment.revision
-        return self._put(path, encode(assignment, over=self.documents.raw(path) if same else b""))
-
-    def _put(self, path: str, data: bytes) -> Operation:
-        version = self.documents.version(path)
-        return Create(path, data) if version is None else Put(path, data, version)
+        return put(self.documents, path, encode(assignment, over=self.documents.raw(path) if same else b""))
 
     def _remove(self, path: str) -> list[Operation]:
         version = self.documents.version(path)

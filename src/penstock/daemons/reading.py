@@ -36,6 +36,7 @@ from penstock.cluster.progress import ReportedProgress, same_but_progress
 from penstock.cluster.view import Actual
 from penstock.coord import paths
 from penstock.coord.mirror import Mirror
+from penstock.coord.store import Create, Operation, Put
 from penstock.daemons.document_cache import DocumentCache
 from penstock.logs import get_logger
 
@@ -258,3 +259,9 @@ class Documents:
         """Return the version that a node had when it was read; None when it was not there."""
         node = self._mirror.get(path)
         return node.version if node is not None else None
+
+
+def put(documents: Documents, path: str, data: bytes) -> Operation:
+    """Return what writes a node that is as it was last read, or makes it."""
+    version = documents.version(path)
+    return Create(path, data) if version is None else Put(path, data, version)

@@ -29,7 +29,7 @@ from penstock.cluster.replicas import is_replicated, member_count, shortage
 from penstock.cluster.retention import is_idle, last_known_revision
 from penstock.cluster.unreadable import ADVICE
 from penstock.coord import paths
-from penstock.coord.store import Check, ConflictError, Create, Delete, Operation, Put, StoreError
+from penstock.coord.store import Check, ConflictError, Delete, Operation, StoreError
 from penstock.daemons.forgetting import forget_operations, keep_revision
 from penstock.daemons.groups import (
     all_failures_of,
@@ -48,6 +48,7 @@ from penstock.daemons.interface import (
 )
 from penstock.daemons.master import Master
 from penstock.daemons.metrics import render
+from penstock.daemons.reading import put
 from penstock.daemons.replication import (
     after_update,
     changed,
@@ -609,7 +610,9 @@ class ClusterService:
         Unless it is submitted ``anew``, fields stay that a later version has written.
         """
         path = f"{paths.JOBS}/{spec.name}"
-        operations = [self._put(path, encode(spec, over=b"" if anew else self._documents.raw(path)))]
+        operations = [
+            put(self._documents, path, encode(spec, over=b"" if anew else self._documents.raw(path)))
+        ]
         known = self._documents.version(f"{paths.STATUS}/{spec.name}")
         if not again and known is not None:
             # It is granted because of how the job stands, which may just have changed.
@@ -625,7 +628,7 @@ class ClusterService:
                 unsafe_since=0.0,
                 chances=0,
             )
-            operations.append(self._put(f"{paths.STATUS}/{spec.name}", encode(status)))
+            operations.append(put(self._documents, f"{paths.STATUS}/{spec.name}", encode(status)))
             failed = f"{paths.ALARMS}/{alarm_id(JOB_FAILED, spec.name)}"
             if self._documents.version(failed) is not None:
                 operations.append(Delete(failed))
@@ -643,10 +646,6 @@ class ClusterService:
         """Return the bundles that some job runs, or would go back to."""
         specs = [*self._documents.jobs().values(), *changed]
         return {spec.bundle for spec in specs} | {spec.before.bundle for spec in specs if spec.before}
-
-    def _put(self, path: str, data: bytes) -> Operation:
-        version = self._documents.version(path)
-        return Create(path, data) if version is None else Put(path, data, version)
 
     def _write(self, operations: list[Operation]) -> None:
         try:
