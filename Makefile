@@ -64,7 +64,7 @@ prepare: setup ## make the archive of classes from which Spark starts sooner, un
 	@"$(BIN)/penstock" prepare
 
 .PHONY: test
-test: setup prepare ## lint, then every test but the long ones, in some twelve minutes on two idle processors
+test: setup prepare ## lint, then every test but the long ones
 	@MAKE="$(MAKE)" "$(BIN)/python" scripts/run_tests.py
 
 .PHONY: test-full

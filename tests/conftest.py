@@ -19,7 +19,7 @@ from support.starting_nothing import refuse_to_start
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile(
-    "penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+    "penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30
 )
 # Tests whose examples take longer, or less long, draw a part of that number, or a multiple of it.
 settings.register_profile("penstock-full", settings.get_profile("penstock"), max_examples=200)

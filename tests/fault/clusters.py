@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ source >> job.task("by_key", lambda r: (r.value % 50, r.value)) >> job.task("tal
     >> job.sink("out", ps.LogSink("{name}-out"))
 '''
 
-UNHURRIED = JOB.replace("parallelism=2", 'parallelism=2, interval="500ms"')
+UNHURRIED = JOB.replace("parallelism=2", 'parallelism=2, interval="1s"')
 """The same job for Spark, which would run batch upon batch: who starts then needs the processors, too."""
 
 
@@ -363,7 +363,7 @@ def _entries(folder: Path) -> list[str]:
 class Feeder:
     """Appends numbers to a job's log without a pause, and knows which."""
 
-    def __init__(self, home: Path, job: str, rate: int = 2000) -> None:
+    def __init__(self, home: Path, job: str, rate: int = 500) -> None:
         self.count = 0
         self._log = Log.create(log_folder(f"{job}-in", home), partitions=2, exist_ok=True)
         self._rate = rate
@@ -422,9 +422,16 @@ def check_exact(home: Path, job: str, count: int) -> None:
     assert not doubled, f"{len(doubled)} doubled, for instance {sorted(doubled.items())[:5]}"
     assert not missing, f"{len(missing)} missing, for instance {missing[:5]}"
     assert len(numbers) == count
-    for key in range(50):
-        visits = sorted(record.value[0] for record in records if record.key == key)
-        assert visits == list(range(1, len(visits) + 1)), f"key {key} was not numbered without gap"
+    check_numbering(records)
+
+
+def check_numbering(records: Iterable[Record]) -> None:
+    """See that the records of each key are numbered without gap or double."""
+    visits: dict[int, list[int]] = {}
+    for record in records:
+        visits.setdefault(record.key, []).append(record.value[0])
+    for key, found in visits.items():
+        assert sorted(found) == list(range(1, len(found) + 1)), f"key {key} was not numbered without gap"
 
 
 def wait_for_outputs(home: Path, job: str, count: int) -> None:
@@ -434,10 +441,27 @@ def wait_for_outputs(home: Path, job: str, count: int) -> None:
 
 def written(home: Path, job: str) -> int:
     """Return how many records a job has written, without reading them."""
+    return length(home, f"{job}-out")
+
+
+def length(home: Path, name: str) -> int:
+    """Return how many records were ever appended to a log."""
     try:
-        return sum(Log.open(log_folder(f"{job}-out", home)).ends())
+        return sum(Log.open(log_folder(name, home)).ends())
     except LogNotFoundError:
         return 0
+
+
+def newest(home: Path, job: str) -> list[Record]:
+    """Return the last records that a job has written, some of each partition."""
+    log = Log.open(log_folder(f"{job}-out", home))
+    starts = {partition: max(end - 50, log.begin(partition)) for partition, end in enumerate(log.ends())}
+    return [
+        record
+        for partition, start in starts.items()
+        for records in log.read(partition, start)
+        for record in records
+    ]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from clusters import JOB, Cluster, committed, records_in
+from clusters import JOB, Cluster, check_numbering, committed, length, records_in, written
 
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
@@ -155,7 +155,8 @@ class KeptLab(KeptDocuments):
 
     def wait_covered(self, node: str) -> Kept:
         """Wait until all that has come so far is in a snapshot, and processed in it."""
-        eventually("all is processed", lambda: outputs(self.home(node)) == inputs(self.home(node)), every=0.2)
+        home = self.home(node)
+        eventually("all is processed", lambda: written(home, NAME) == length(home, f"{NAME}-in"))
         batch = committed(self.home(node), NAME) - 1
         return self.wait_kept(lambda kept: kept.batch >= batch, "a snapshot of all")
 
@@ -231,11 +232,7 @@ def outputs(home: Path) -> Counter[int]:
 
 def check_exact(home: Path) -> None:
     """See that all input comes out once, numbered by key without gap or double."""
-    eventually("all is processed", lambda: outputs(home).total() >= inputs(home).total(), every=0.2)
+    eventually("all is processed", lambda: written(home, NAME) >= length(home, f"{NAME}-in"))
     assert outputs(home) == inputs(home)
     assert set(inputs(home).values()) == {1}
-    visits: dict[int, list[int]] = {}
-    for record in records_in(home, f"{NAME}-out"):
-        visits.setdefault(record.key, []).append(record.value[0])
-    for key, found in visits.items():
-        assert sorted(found) == list(range(1, len(found) + 1)), f"key {key} was not numbered without gap"
+    check_numbering(records_in(home, f"{NAME}-out"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clusters import JOB, Cluster, Feeder, check_exact, outputs, running_cluster, wait_for_outputs
+from clusters import JOB, Cluster, Feeder, check_exact, newest, outputs, running_cluster, wait_for_outputs
 
 from penstock.log import Log, log_folder
 from penstock.record import Record
@@ -113,7 +113,7 @@ def test_new_code_goes_on_from_the_same_checkpoint(cluster: Cluster, feeder: Fee
     eventually("a worker with the new code", lambda: _generation(cluster, before))
     eventually(
         "output of the new code",
-        lambda: any(len(record.value) == 3 for record in outputs(cluster.home, NAME)),
+        lambda: any(len(record.value) == 3 for record in newest(cluster.home, NAME)),
     )
     assert cluster.job(NAME)["spec"]["generation"] == 2
     eventually("the old worker has left", lambda: len(cluster.drivers(NAME)) == 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,23 @@ def test_an_executor_is_drained_and_removed(cluster: Cluster, feeder: Feeder) ->
     eventually("one has left by itself", lambda: _count(cluster) == wanted - 1)
     after = {process.pid for processes in _executors(cluster).values() for process in processes}
     assert after < before
+    eventually("a batch", cluster.batches_advance(NAME))
+
+
+def _heaps(cluster: Cluster) -> list[str]:
+    """How much memory the Javas of the executors that live may use."""
+    found = []
+    for process in [process for processes in _executors(cluster).values() for process in processes]:
+        with suppress(psutil.NoSuchProcess):
+            found += [option for option in process.cmdline() if option.startswith("-Xmx")]
+    return found
+
+
+@pytest.mark.full
+def test_executors_get_the_size_that_is_asked_for(cluster: Cluster, feeder: Feeder) -> None:
+    wanted = len(_slots(cluster))
+    cluster.cli("scale", NAME, "--executor-memory", "640m")
+    eventually("executors of that size", lambda: _heaps(cluster) == ["-Xmx640m"] * wanted)
     eventually("a batch", cluster.batches_advance(NAME))
 
 

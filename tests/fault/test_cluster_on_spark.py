@@ -16,7 +16,7 @@ from clusters import (
     Feeder,
     check_exact,
     is_gone,
-    outputs,
+    newest,
     running_cluster,
     wait_for_outputs,
 )
@@ -58,8 +58,7 @@ def test_new_code_goes_on_from_the_same_checkpoint(cluster: Cluster) -> None:
     cluster.cli("update", NAME, str(file))
     eventually(
         "output of the new code",
-        lambda: any(len(record.value) == 3 for record in outputs(cluster.home, NAME)),
-        every=0.5,
+        lambda: any(len(record.value) == 3 for record in newest(cluster.home, NAME)),
     )
     eventually("the old worker has left", lambda: is_gone(driver))
     _goes_on(cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from clusters import Cluster, Feeder, running_cluster
+from clusters import Cluster, Feeder, newest, running_cluster
 from k_safety_lab import JOB, Replicas, alarms_of
 
 from support.engines import EITHER
@@ -75,7 +75,7 @@ def test_code_is_updated_without_a_record_lost_or_doubled(cluster: Cluster) -> N
         replicas.wait_safe()
         eventually(
             "output of the new code",
-            lambda: any(len(record.value) == 3 for record in replicas.outputs()),
+            lambda: any(len(record.value) == 3 for record in newest(cluster.home, "updated")),
         )
         feeder.stop()
         replicas.check_exact(feeder)

@@ -41,7 +41,7 @@ def _kill(campaigns: list[Campaign], kills: int, times: int) -> None:
 
     began = time.monotonic()
     for number in range(1, times + 1):
-        eventually(f"{kills} more kills", partial(enough, kills * number), every=0.003)
+        eventually(f"{kills} more kills", partial(enough, kills * number), every=0.01)
     for campaign in campaigns:
         campaign.finish()
     for campaign in campaigns:

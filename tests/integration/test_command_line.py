@@ -232,9 +232,10 @@ def test_a_closed_pipe_is_no_error(shell: Shell, engine_name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        (
+        pytest.param(
             "planner",
             "error: job 'counting' failed: the process that plans its batches has died: it was killed",
+            marks=pytest.mark.full,
         ),
         ("java", "error: job 'counting' failed: Spark's Java process does not answer any more"),
     ],

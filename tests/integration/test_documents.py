@@ -26,8 +26,8 @@ from support.running import MASTER
 from support.typing_session import Session, penstock_command
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/tutorial/first-job.md")
-LONGER = tuple(f"docs/tutorial/{name}.md" for name in ("first-cluster", "loops", "windows"))
+PAGES = ("README.md",)
+LONGER = tuple(f"docs/tutorial/{name}.md" for name in ("first-job", "first-cluster", "loops", "windows"))
 """Pages that are typed in ``make test-full`` only."""
 LAB = json.dumps({"idle": True, "engine": LOCAL})
 HOSTS = [f"127.0.0.{number}" for number in range(1, 5)]

@@ -154,7 +154,7 @@ def test_nothing_is_lost_wherever_a_result_is_cut(
     assert cutter.largest > 8192 or not large
 
 
-@pytest.mark.parametrize("kind", ["keyed", "native-keyed"])
+@pytest.mark.parametrize("kind", ["keyed", pytest.param("native-keyed", marks=FULL)])
 def test_no_replica_offers_a_cut_result(home: Path, cutter: ResultCutter, kind: str) -> None:
     Agreement(home / "agreement").found(Charter(0, {}))
     cutter.cut = EachPosition()

@@ -61,6 +61,7 @@ def test_spark_starts_from_the_archive(archive: Path, spark_says: Path) -> None:
     assert str(archive) in {mapped.path for mapped in java.memory_maps()}
 
 
+@pytest.mark.full
 def test_a_damaged_archive_keeps_nothing_from_starting(archive: Path, tmp_path: Path) -> None:
     content = bytearray(archive.read_bytes())
     for place in range(len(content) // 5, len(content) // 2, 997):

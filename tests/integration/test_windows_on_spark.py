@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -62,9 +63,12 @@ def _compare(cases: dict[str, Case], result: ps.testing.Result) -> None:
     assert not late
 
 
-@pytest.mark.parametrize("lanes", [*(pytest.param(n, marks=pytest.mark.full) for n in (1, 2)), 3])
-def test_windows_of_tasks(lanes: int, spark: Engine) -> None:
+@pytest.mark.parametrize(
+    ("lanes", "most"), [(3, 20), *(pytest.param(n, None, marks=pytest.mark.full) for n in (1, 2, 3))]
+)
+def test_windows_of_tasks(lanes: int, most: int | None, spark: Engine) -> None:
     cases = _cases(lambda case: case.place != SOURCE and case.lanes == lanes, least=60)
+    cases = dict(islice(cases.items(), most))
     job = ps.Job("windows")
     dealer = job.task("dealer", Dealer(list(cases)))
     job.source("all", ps.MemorySource()) >> dealer

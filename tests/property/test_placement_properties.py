@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.schedule.clusters import random_cluster
 
@@ -93,6 +93,7 @@ def test_the_exact_strategy_keeps_every_rule(seed: int) -> None:
 @pytest.mark.parametrize("name", QUICK)
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS)
+@example(seed=226_509)
 def test_the_order_of_a_snapshot_does_not_matter(name: str, seed: int) -> None:
     snapshot = random_cluster(seed, most_tasks=18, most_nodes=6)
     first = decide(QUICK[name](), snapshot, name=name)

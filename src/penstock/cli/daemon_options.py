@@ -15,4 +15,10 @@ ClusterFolder = Annotated[
     Path | None,
     typer.Option("--cluster-folder", metavar="DIR", help="Holds cluster.key; $PENSTOCK_HOME/cluster."),
 ]
+RetainDays = Annotated[
+    float, typer.Option("--retain-days", min=0.0, help="How long a job that has ended is known.")
+]
+RetainJobs = Annotated[
+    int, typer.Option("--retain-jobs", min=0, help="How many jobs that are over are known at the most.")
+]
 Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for ZooKeeper at first.")]

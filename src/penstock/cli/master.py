@@ -17,7 +17,7 @@ from penstock.cli.daemon import (
     spare_memory,
     stop_on_signals,
 )
-from penstock.cli.daemon_options import ClusterFolder, Connect, Host, Port, Root, Wait
+from penstock.cli.daemon_options import ClusterFolder, Connect, Host, Port, RetainDays, RetainJobs, Root, Wait
 from penstock.cli.local_cluster import cluster_folder as own_folder
 from penstock.daemons.layout import PORT, ROOT
 from penstock.keyring import open_keyring
@@ -38,12 +38,8 @@ def master(
             "--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where jobs run that do not say."
         ),
     ] = "balanced",
-    retain_days: Annotated[
-        float, typer.Option("--retain-days", min=0.0, help="How long a job that has ended is known.")
-    ] = 7.0,
-    retain_jobs: Annotated[
-        int, typer.Option("--retain-jobs", min=0, help="How many jobs that are over are known at the most.")
-    ] = 1000,
+    retain_days: RetainDays = 7.0,
+    retain_jobs: RetainJobs = 1000,
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", help="Another name that clients call it by, as a proxy's; repeatable."),
@@ -94,6 +90,7 @@ def master(
                     info,
                     settings=MasterSettings(retention=retention),
                     strategies=Strategies(strategy, code),
+                    monotonic=time.monotonic,
                 )
                 stop = stop_on_signals(daemon.wake)
                 kept = KeptBundles(bundles, daemon.guard, time.time)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.daemon_options import RetainDays, RetainJobs
 from penstock.cli.failing import user_errors
 from penstock.cli.local_cluster import (
     BusyError,
@@ -64,6 +65,8 @@ def up(
     strategy: Annotated[
         str, typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where jobs run.")
     ] = "balanced",
+    retain_days: RetainDays = 7.0,
+    retain_jobs: RetainJobs = 1000,
     storage: Annotated[
         Path | None,
         typer.Option("--storage", metavar="DIR", help="Logs and jobs; $PENSTOCK_HOME by default."),
@@ -92,6 +95,8 @@ def up(
             memory=read_memory(memory),
             racks=tuple(rack for rack in racks.split(",") if rack),
             strategy=known(strategy),
+            retain_days=retain_days,
+            retain_jobs=retain_jobs,
         )
         folder = local_path("--storage", storage or home())
         ring = open_keyring(cluster, create=True)

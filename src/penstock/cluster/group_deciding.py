@@ -14,7 +14,7 @@ from dataclasses import replace
 from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
 from penstock.cluster.alarms import degraded, group_alarms, job_failed, replica_failing, replicas_differ
 from penstock.cluster.deciding import Intent, JobDeciding
-from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus, Membership, NodeInfo
+from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus, Membership
 from penstock.cluster.group import (
     Replica,
     chosen_runner,
@@ -121,26 +121,41 @@ class GroupDeciding(JobDeciding):
         return policy.fall_back_after if unproven else policy.give_up_after
 
     def _is_stranded(self, replica: Replica) -> bool:
-        """Whether a replica has lost its node, and all that it may use are full or have another replica."""
+        """Whether a replica has lost its node, and all that it may use are full or have another replica.
+
+        Of a job over several nodes, a driver needs room for one of its executors as well.
+        """
         if replica.assignment is not None and not self._is_lost(replica.assignment):
             return False
         others = nodes_of_others(replica.name, self._assigned)
-        return not any(
-            may_use(replica.spec, node) and self._has_room(replica.spec, node)
-            for node in self.actual.nodes.values()
-            if node.name not in others
-        )
+        asked, rooms = replica.spec.resources, self._free_rooms(replica.name)
+        free = [
+            rooms[name]
+            for name, node in self.actual.nodes.items()
+            if name not in others and may_use(replica.spec, node)
+        ]
+        for number, (cores, memory) in enumerate(free):
+            left = (cores - asked.cores, memory - asked.memory)
+            if min(left) < 0:
+                continue
+            beside = (left, *free[:number], *free[number + 1 :])
+            if not asked.executors or any(
+                one[0] >= asked.executor_cores and one[1] >= asked.executor_memory for one in beside
+            ):
+                return False
+        return True
 
-    def _has_room(self, spec: JobSpec, node: NodeInfo) -> bool:
-        """Whether a driver fits on a node beside what other jobs and replicas are assigned there."""
-        cores, memory = spec.resources.cores, spec.resources.memory
+    def _free_rooms(self, replica: str) -> dict[str, tuple[int, int]]:
+        """Return the cores and the memory of each node that no other job or replica is assigned."""
+        free = {name: (node.cores, node.memory) for name, node in self.actual.nodes.items()}
         for name, one in self.actual.assignments.items():
-            if name != spec.name:
-                places = [(one.node, one.cores, one.memory)]
-                places += [(slot.node, slot.cores, slot.memory) for slot in one.executors]
-                cores += sum(place[1] for place in places if place[0] == node.name)
-                memory += sum(place[2] for place in places if place[0] == node.name)
-        return cores <= node.cores and memory <= node.memory
+            if name == replica:
+                continue
+            places = [(slot.node, slot.cores, slot.memory) for slot in one.executors]
+            for node, cores, memory in [(one.node, one.cores, one.memory), *places]:
+                if node in free:
+                    free[node] = (free[node][0] - cores, free[node][1] - memory)
+        return free
 
     def _given_up(self, replica: Replica) -> Sequence[Intent]:
         reason = replica.trouble(self._most_failures)

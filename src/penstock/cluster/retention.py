@@ -52,10 +52,11 @@ def outdated(
         elif not failed and now - since >= rules.seconds:
             actions.append(Forget(name, f"it has ended {(now - since) / _DAY:.1f} days ago"))
     actions += [Forget(job, "there is no such job any more") for job in _orphans(desired, actual)]
-    actions = actions[:_AT_ONCE]
+    # With a job goes what is known of its revisions, unless that can be noted first.
+    actions = actions[:_AT_ONCE] if actual.revisions is not None else []
     largest = max((last_known_revision(action.job, actual) for action in actions), default=0)
     kept: list[Action] = []
-    if largest > actual.revisions:
+    if largest > (actual.revisions or 0):
         kept.append(KeepRevision(largest, "a job that is submitted later begins after it"))
     return [*kept, *actions, *_old_tombstones(actual, now, rules), *_old_nodes(actual, now, rules)]
 

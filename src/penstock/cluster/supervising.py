@@ -63,6 +63,8 @@ class Instance:
     """Of an executor: how many before it have failed in a row."""
     joined: Joined | None = None
     """Of one of several replicas: how it stands among them, as its last heartbeat says."""
+    size: tuple[int, int] | None = None
+    """Of an executor: its cores and memory; None if an earlier version has started it."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +315,8 @@ def _executors(
     for instance in own:
         if is_executor(instance.role) and instance.alive:
             driver = apps.get(instance.app_id)
-            steps += _leave(instance, assignment, instance.role in here, driver, now, patience)
+            placed = _fits(instance, here.get(instance.role))
+            steps += _leave(instance, assignment, placed, driver, now, patience)
     if assignment is None:
         return steps
     current = [worker for worker in apps.values() if worker.revision == assignment.revision]
@@ -321,6 +324,11 @@ def _executors(
         for worker in sorted(current, key=lambda worker: worker.attempt)[-1:]:
             steps += _executor(assignment, role, slot, worker, own, now, patience)
     return steps
+
+
+def _fits(instance: Instance, slot: ExecutorSlot | None) -> bool:
+    """Whether an executor is what is wanted in its place."""
+    return slot is not None and instance.size in (None, (slot.cores, slot.memory))
 
 
 def _leave(

@@ -15,7 +15,7 @@ ADVICE = "a later version of Penstock may have written it: upgrade this process,
 
 
 def unreadable_alarms(actual: Actual, now: float) -> list[Action]:
-    """Raise an alarm for each job and node that is left alone, and take back those that are over."""
+    """Raise an alarm for each job, node and note that is left alone, and take back those that are over."""
     told: dict[str, str] = {}
     for node in sorted(actual.reports):
         for job, reason in sorted(actual.reports[node].unreadable.items()):
@@ -24,11 +24,12 @@ def unreadable_alarms(actual: Actual, now: float) -> list[Action]:
         told[node] = f"nothing is placed on the node: {reason}"
     for job, reason in sorted(actual.unreadable.items()):
         told[job] = f"the job is left alone as it is: {reason}"
+    for path, reason in sorted(actual.unreadable_notes.items()):
+        told[path] = f"no job is forgotten, and no new one is taken: {reason}"
     wanted = {
-        alarm_id(UNREADABLE, subject): Alarm(
-            alarm_id(UNREADABLE, subject), UNREADABLE, subject, f"{reason}; {ADVICE}", now
-        )
+        id: Alarm(id, UNREADABLE, subject, f"{reason}; {ADVICE}", now)
         for subject, reason in sorted(told.items())
+        for id in [alarm_id(UNREADABLE, subject.strip("/").replace("/", "."))]
     }
     actions: list[Action] = []
     for id, alarm in wanted.items():

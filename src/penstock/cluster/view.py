@@ -42,8 +42,9 @@ class Actual:
     kept: Mapping[str, Kept] = field(default_factory=dict)
     tombstones: Mapping[str, Tombstone] = field(default_factory=dict)
     """By job, those that were forgotten lately."""
-    revisions: int = 0
-    """The largest revision of all jobs that were forgotten."""
+    revisions: int | None = 0
+    """The largest revision of all jobs that were forgotten; None when it is not known because the document
+    that says it cannot be read."""
     known: Mapping[str, KnownNode] = field(default_factory=dict)
     """Nodes whose supervisors have not left in order."""
     absent_since: Mapping[str, float] = field(default_factory=dict)
@@ -54,6 +55,8 @@ class Actual:
     """Jobs of which some document cannot be read, and why: nothing is decided about them."""
     unreadable_nodes: Mapping[str, str] = field(default_factory=dict)
     """Nodes that are registered by a document that cannot be read, and why: they are not absent."""
+    unreadable_notes: Mapping[str, str] = field(default_factory=dict)
+    """Paths of documents about the cluster itself that cannot be read, and why."""
     unreadable_alarms: frozenset[str] = frozenset()
     """Ids of alarms that cannot be read: they are neither raised again nor cleared."""
 

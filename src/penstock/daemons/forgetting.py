@@ -7,7 +7,7 @@ from penstock.cluster.documents import Alarm, Revisions, Tombstone
 from penstock.cluster.members import job_of
 from penstock.cluster.retention import last_known_revision
 from penstock.coord import paths
-from penstock.coord.store import Delete, Operation
+from penstock.coord.store import ConflictError, Delete, Operation
 from penstock.daemons.reading import Documents, put
 
 _OF_REPLICAS = (paths.RESULTS, paths.FAILURES, paths.WORKERS, paths.LOCATIONS, paths.KEPT)
@@ -34,6 +34,9 @@ def keep_revision(documents: Documents, largest: int) -> list[Operation]:
 
     A job of the same name begins after it: its worker would else be taken for one that was superseded.
     """
-    if largest <= documents.revisions():
+    known = documents.revisions()
+    if known is None:  # The decision was made before it became unreadable.
+        raise ConflictError(f"{documents.fault(paths.REVISIONS)} is not written over")
+    if largest <= known:
         return []
     return [put(documents, paths.REVISIONS, encode(Revisions(largest)))]

@@ -168,6 +168,7 @@ class FolderInstances:
             asked_to_end=self._asked(folder, now),
             since=description["started"],
             failures=description.get("failures", 0),
+            size=tuple(size) if (size := description.get("size")) else None,
         )
         if instance.alive:
             return instance
@@ -282,6 +283,7 @@ class FolderInstances:
             "started": self._wall(),
             "monotonic": now,
             "failures": start.failures,
+            "size": [start.slot.cores, start.slot.memory] if start.slot else None,
         }
         write_private(folder / INSTANCE_FILE, json.dumps(description))
         argv, environment = self._command(start, folder, bundle)

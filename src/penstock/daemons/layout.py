@@ -42,6 +42,10 @@ class Wishes:
     racks: tuple[str, ...] = ()
     strategy: str = ""
     """Who decides where jobs run that do not say."""
+    retain_days: float = 7.0
+    """How long a job that has ended is known."""
+    retain_jobs: int = 1000
+    """How many jobs that are over are known at the most."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,10 @@ def plan(
         name, port = f"master-{number}", base + number - 1
         listens = ("--name", name, "--host", "127.0.0.1", "--port", str(port))
         decides = ("--strategy", wishes.strategy) if wishes.strategy else ()
-        daemons.append(_daemon(name, MASTER, (*listens, *decides, *where), cluster, "127.0.0.1", port))
+        keeps = ("--retain-days", f"{wishes.retain_days:g}", "--retain-jobs", str(wishes.retain_jobs))
+        daemons.append(
+            _daemon(name, MASTER, (*listens, *decides, *keeps, *where), cluster, "127.0.0.1", port)
+        )
     for number in range(1, wishes.nodes + 1):
         name, host, port = f"node-{number}", node_host(number), base + _AGENT
         listens = ("--name", name, "--host", host, "--port", str(port))

@@ -65,6 +65,8 @@ _log = get_logger(__name__)
 
 _QUIET_SECONDS = 1.0
 """How often it is decided, at the most, when nothing has changed but progress."""
+_CLOCK_SET_SECONDS = 1.0
+"""By so much the time of day differs from the machine's own clock when it was set, and did not only drift."""
 _TOGETHER = 100
 """So many lists of jobs are written in one transaction."""
 _READ_BACK_SECONDS = 2.0
@@ -93,6 +95,7 @@ class Master:
         settings: MasterSettings | None = None,
         strategies: Strategies | None = None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] | None = None,
         make_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
         self.info = info
@@ -102,6 +105,10 @@ class Master:
         self.placer: Placer = JobPlacer(self.strategies)
         self._store = store
         self._clock = clock
+        self._monotonic = monotonic or clock
+        """The machine's own clock, by which durations are measured; the other one may be set meanwhile."""
+        self._last: tuple[float, float] | None = None
+        """The times of the last step by both clocks."""
         self._wake = threading.Event()
         self._hurry = threading.Event()
         """Set while somebody waits for a step: it does not wait for the pause between two."""
@@ -194,7 +201,8 @@ class Master:
                 _log.warning("the store is away, and with it the lead", epoch=self._led)
             self._led = 0
             return
-        began = self._clock()
+        began = self._monotonic()
+        self._heed_clock(now, began)
         self._prepare()
         self._announce()
         try:
@@ -229,7 +237,19 @@ class Master:
         self._found(now)
         # What was read is as it was after the step began, by much if this process was paused meanwhile: who
         # is missed since then has not been missed for longer.
-        self._decide(epoch, now + max(self._clock() - began, 0.0))
+        self._decide(epoch, now + max(self._monotonic() - began, 0.0))
+
+    def _heed_clock(self, now: float, moment: float) -> None:
+        """Move what is counted by the time of day when that was set: nobody is missed for longer by it."""
+        last, self._last = self._last, (now, moment)
+        if last is None or self._monotonic is self._clock:
+            return
+        ahead = (now - last[0]) - (moment - last[1])
+        if abs(ahead) >= _CLOCK_SET_SECONDS:
+            _log.warning("the clock was set", seconds=round(ahead, 1))
+            self._absent = {node: since + ahead for node, since in self._absent.items()}
+            self._lacking = {job: since + ahead for job, since in self._lacking.items()}
+            self._locate_at += ahead
 
     def _found(self, now: float) -> None:
         """Give the cluster an id, once for all of its life."""
@@ -264,8 +284,9 @@ class Master:
         assigned = dict(actual.assignments)
         for together in _by_subject(actions):
             operations = self._unless_respecified(together) + self._unless_gone(together, actual)
-            operations += [operation for action in together for operation in self._operations(action, now)]
             try:
+                for action in together:
+                    operations += self._operations(action, now)
                 self._write(operations)
             except ConflictError as error:
                 # Something has changed since it was read, or another leads: decide again on what is so now.

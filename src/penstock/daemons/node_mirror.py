@@ -18,7 +18,7 @@ class NodeMirror:
 
     Jobs of the node are those that the leader lists for it and those that have a process on it: that a list
     does not name a job is no reason to take its assignment for withdrawn. A leader of an earlier version
-    keeps no lists; then the assignments of all nodes are copied.
+    keeps no lists, and that of a later one may be unreadable; then the assignments of all nodes are copied.
     """
 
     def __init__(self, store: Store, node: str, wake: Callable[[], None]) -> None:
@@ -33,8 +33,8 @@ class NodeMirror:
         """Read what has changed, given the jobs that have a process here. Raises DisconnectedError."""
         self._mirror.refresh()
         epoch = self.documents.epoch()
-        everything = epoch is None or not epoch.lists_jobs
         listed = self.documents.one(NodeJobs, self._listed)
+        everything = epoch is None or not epoch.lists_jobs or bool(self.documents.fault(self._listed))
         jobs = frozenset((*(listed.jobs if listed is not None else ()), *running))
         if everything == self._everything and (everything or jobs == self._jobs):
             return

@@ -74,11 +74,14 @@ _ABOUT_JOBS = (
     paths.FAILURES,
     paths.LOCATIONS,
     paths.KEPT,
+    paths.TOMBSTONES,
 )
 """Where names are those of jobs and their replicas."""
 
 SINGLE_DOCUMENTS = (paths.EPOCH, paths.CLUSTER, paths.REVISIONS)
 """Those that hold a document themselves, and nothing below it."""
+_NOTES = (paths.REVISIONS,)
+"""Those among them without which nothing is decided that depends on them."""
 MASTER_DEPTHS = {**dict.fromkeys(MASTER_ROOTS, 1), **dict.fromkeys(SINGLE_DOCUMENTS, 0), paths.WORKERS: 2}
 """How many levels there are below each: what has nothing below it is not asked for that."""
 QUIET_ROOTS = (paths.REPORTS,)
@@ -214,16 +217,24 @@ class Documents:
             seen,
             unreadable=self.unreadable_jobs(),
             unreadable_nodes=self.unreadable(paths.NODES),
+            unreadable_notes={path: reason for path in _NOTES if (reason := self.fault(path))},
             unreadable_alarms=frozenset(self.unreadable(paths.ALARMS)),
         )
         if absent is None:
             return seen
         return replace(seen, absent_since=absent(seen))
 
-    def revisions(self) -> int:
-        """Return the revision after which a job begins that is not known."""
+    def revisions(self) -> int | None:
+        """Return the revision after which a job begins that is not known; None if it cannot be read."""
         known = self.one(Revisions, paths.REVISIONS)
-        return known.largest if known is not None else 0
+        if known is not None:
+            return known.largest
+        return None if self.fault(paths.REVISIONS) else 0
+
+    def fault(self, path: str) -> str:
+        """Return why a document that was looked at cannot be read; nothing if it can, or is not there."""
+        reason = self._faults.get(path)
+        return f"{path}: {reason}" if reason is not None else ""
 
     def names(self, root: str) -> list[str]:
         """Return the names right below a path, whether or not what is there can be read."""

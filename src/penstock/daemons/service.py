@@ -260,7 +260,7 @@ class ClusterService:
         given_out = last_revision(self._documents, name)
         fresh = submission.fresh
         if known is None:
-            given_out = max(given_out, self._documents.revisions())
+            given_out = max(given_out, self._given_out())
             stone = self._documents.one(Tombstone, f"{paths.TOMBSTONES}/{name}")
             # Its data is being removed, or will be.
             fresh = fresh or (stone is not None and stone.data)
@@ -464,6 +464,7 @@ class ClusterService:
                 f"job {name!r} keeps its data with its node, where nobody would find it again: forget it"
                 " with its data (--data)"
             )
+        self._given_out()
         kept = keep_revision(self._documents, last_known_revision(name, actual))
         self._write([*kept, *forget_operations(self._documents, name, data=data, now=self._clock())])
         self._forget_bundles()
@@ -498,6 +499,9 @@ class ClusterService:
             self.resubmit(job, fresh=False)
             return
         operations: list[Operation] = [Delete(f"{paths.ALARMS}/{alarm}")]
+        status = f"{paths.STATUS}/{job}"
+        if found.kind == JOB_FAILED and (version := self._documents.version(status)) is not None:
+            operations.append(Check(status, version))  # Nodes are read one by one: it may have failed by now.
         expected = f"{paths.KNOWN}/{found.subject}"
         if found.kind == NODE_LOST and self._documents.version(expected) is not None:
             operations.append(Delete(expected))  # It would be missed again at once.
@@ -531,6 +535,14 @@ class ClusterService:
         reason = self._documents.unreadable_jobs().get(name)
         if reason is not None:
             raise RefusedError(f"job {name!r} is left alone as it is: {reason}; {ADVICE}")
+
+    def _given_out(self) -> int:
+        """Return the largest revision of all jobs that were forgotten; refused if that is not known."""
+        largest = self._documents.revisions()
+        if largest is None:
+            reason = self._documents.fault(paths.REVISIONS)
+            raise RefusedError(f"no job is forgotten, and no new one is taken: {reason}; {ADVICE}")
+        return largest
 
     def _status(self, name: str) -> JobStatus:
         known = self._documents.one(JobStatus, f"{paths.STATUS}/{name}")

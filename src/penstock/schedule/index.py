@@ -82,7 +82,8 @@ class Index:
         self.neighbours: list[list[tuple[int, float]]] = [[] for _ in self.tasks]
         total = 0.0
         at = self.task_at
-        for pair in self.snapshot.traffic:
+        # Sums of the same rates differ by their order, and a tie is then decided by that.
+        for pair in sorted(self.snapshot.traffic, key=lambda pair: (pair.first, pair.second, pair.rate)):
             total += pair.rate
             first, second = at.get(pair.first), at.get(pair.second)
             if first is not None and second is not None and first != second:

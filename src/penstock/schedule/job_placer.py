@@ -176,6 +176,7 @@ def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
         for task in standing_tasks(actual.assignments[name], asked.get(name))
         if task.current in actual.nodes
     ]
+    tasks += _of_unreadable_jobs(actual)
     used: dict[str, Usage] = {name: Usage() for name in actual.nodes}
     for task in tasks:
         used[task.current or ""].add(task)
@@ -184,6 +185,28 @@ def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
     if all(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
         return replace(snapshot, overloaded_above=inf)  # Then it tells no node from another.
     return snapshot
+
+
+def _of_unreadable_jobs(actual: Actual) -> list[Task]:
+    """Return what runs of jobs whose assignments cannot be read: it takes at least what it uses now."""
+    if not actual.unreadable:  # As ever: then all that runs need not be gone through.
+        return []
+    return [
+        Task(
+            task_id(one.job, one.role),
+            one.job,
+            DRIVER if one.role == DRIVER else EXECUTOR,
+            max(one.cpu, 1.0),
+            one.memory,
+            current=node,
+        )
+        for node, report in sorted(actual.reports.items())
+        for one in report.workers
+        if one.pid
+        and node in actual.nodes
+        and job_of(one.job) in actual.unreadable
+        and one.job not in actual.assignments
+    ]
 
 
 def standing_tasks(assignment: Assignment, request: Request | None = None) -> list[Task]:

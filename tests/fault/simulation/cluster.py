@@ -236,6 +236,11 @@ class Cluster:
             due = due or fresh
             for revision, emptied in takeovers:
                 if revision in unused and (name, revision) not in self.storage.begun:
+                    if after < revision <= until and emptied and due:
+                        due, again = (
+                            False,
+                            True,
+                        )  # The next finds that done, or is elsewhere and does it again.
                     continue
                 if after < revision <= until:
                     if emptied != due and not (emptied and again):
@@ -277,7 +282,7 @@ class Cluster:
             return False
         if self._lacks_data(spec.name) or self._may_not_use_data(spec):
             return True
-        return self.scarce and (assigned or not self._fits(spec))
+        return self.scarce and (assigned or not self._fits(spec, self._node_with_data(spec)))
 
     def _check_capacity(self) -> None:
         for name, free in self._free().items():
@@ -317,15 +322,13 @@ class Cluster:
 
     def _may_not_use_data(self, spec: JobSpec) -> bool:
         """Whether the node with a job's data is there, and is none of those that the job is for."""
+        origin = self._node_with_data(spec)
+        return bool(origin and spec.nodes) and origin not in spec.nodes and self.machines[origin].up
+
+    def _node_with_data(self, spec: JobSpec) -> str:
+        """Return the node with a job's data; nothing if all nodes share it, or there is none yet."""
         node = self.world.ensemble.tree.get(f"{paths.KEPT}/{spec.name}")
-        kept = decode(Kept, node.data) if node is not None else None
-        return (
-            spec.keep == "node"
-            and kept is not None
-            and bool(spec.nodes)
-            and kept.origin not in spec.nodes
-            and self.machines[kept.origin].up
-        )
+        return decode(Kept, node.data).origin if node is not None and spec.keep == "node" else ""
 
     def _has_no_place(self, member: JobSpec, able: list[str]) -> bool:
         """Whether a replica is where it may not be, or nowhere, because there are too few nodes for all."""
@@ -339,7 +342,7 @@ class Cluster:
         if is_warm(spec):
             waiting = [worker.node for worker in workers if worker.phase == "ready"]
             wanted = f"standby ready on {waiting[0]}" if waiting else "no standby"
-            if self.scarce and (not workers or "no node can take it" in status.reason):
+            if "no node can take it" in status.reason or (self.scarce and not workers):
                 return  # It runs as before, or not at all, until there is room.
             if len(workers) - len(waiting) != 1:
                 raise UnsettledError(f"of {spec.name}, one should run: {waiting} of {workers} wait")

@@ -273,6 +273,18 @@ def test_executors_that_are_not_wanted_are_drained() -> None:
     assert isinstance(kill, Kill)
 
 
+def test_an_executor_of_another_size_makes_way_for_one_of_the_size_that_is_wanted() -> None:
+    larger = _assignment(node="n2", executors=(replace(SLOTS[0], memory=2 << 30),))
+    small = _executor(size=(1, 1 << 30))
+    [ask] = _decide(larger, small, workers=(_driver(),))
+    assert isinstance(ask, AskToEnd)
+    gone = replace(small, alive=False, died=NOW - 1)
+    [start] = _decide(larger, gone, workers=(_driver(),))
+    assert isinstance(start, Start)
+    assert start.slot == larger.executors[0]
+    assert _decide(larger, _executor(size=(1, 2 << 30)), workers=(_driver(),)) == []
+
+
 def test_executors_stay_while_their_driver_needs_them() -> None:
     making_way = _assignment(node="n2", revision=4, executors=SLOTS[1:])
     assert _decide(making_way, _executor(), workers=(_driver(),)) == []

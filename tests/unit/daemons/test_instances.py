@@ -206,7 +206,7 @@ def test_an_executor_knows_how_many_before_it_have_failed(lab: Lab) -> None:
     lab.instances.start(Start(_assignment(), "executor-4", 5, "why", driver, slot, failures=4), 100.0)
     lab.instances = lab.supervisor()
     [executor] = lab.instances.look(100.0)
-    assert executor.failures == 4
+    assert (executor.failures, executor.size) == (4, (slot.cores, slot.memory))
 
 
 def test_a_death_is_counted_once_even_by_another_supervisor(lab: Lab) -> None:

@@ -53,6 +53,13 @@ def test_daemons_are_told_all_they_need() -> None:
     }
 
 
+def test_masters_are_told_what_to_keep() -> None:
+    layout = plan(Wishes(masters=1, retain_days=0.5, retain_jobs=20), CLUSTER, STORAGE, java)
+    [master] = layout.of("master")
+    options = dict(zip(master.argv[4::2], master.argv[5::2], strict=True))
+    assert (options["--retain-days"], options["--retain-jobs"]) == ("0.5", "20")
+
+
 def test_an_ensemble_that_runs_already_is_used() -> None:
     layout = plan(Wishes(connect="zk1:2181,zk2:2181"), CLUSTER, STORAGE, java)
     assert layout.of("zookeeper") == ()

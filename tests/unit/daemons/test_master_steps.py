@@ -104,6 +104,39 @@ def test_a_leader_that_was_paused_while_it_read_gives_a_node_its_whole_time() ->
     assert step().node == "n2"
 
 
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_is_set_neither_loses_a_node_nor_keeps_one_that_is_gone(jump: float) -> None:
+    ensemble = MemoryEnsemble()
+    other = MemoryStore(ensemble)
+    clocks = {"day": 1_000_000.0, "own": 5.0}
+    master = Master(
+        MemoryStore(ensemble),
+        MasterInfo("m1", "", 1, 0.0, ""),
+        clock=lambda: clocks["day"],
+        monotonic=lambda: clocks["own"],
+    )
+
+    def step(seconds: float = 0.0, *, jump: float = 0.0) -> str:
+        clocks["own"] += seconds
+        clocks["day"] += seconds + jump
+        for _ in range(3):
+            master.step(clocks["day"])
+        assigned = other.get(f"{paths.ASSIGNMENTS}/job")
+        return decode(Assignment, assigned.data).node if assigned is not None else ""
+
+    step()
+    node = NodeInfo("n1", "", 4, 8 << 30)
+    other.create(f"{paths.NODES}/n1", encode(node))
+    master.write([Create(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py")))])
+    assert step() == "n1"
+    other.create(f"{paths.NODES}/n2", encode(replace(node, name="n2")))
+    other.delete(f"{paths.NODES}/n1")
+    grace = master.settings.rules.node_grace
+    assert step() == "n1"
+    assert step(grace / 2, jump=jump) == "n1", "it was missed for half of its time"
+    assert step(grace) == "n2"
+
+
 def test_what_was_written_can_be_read_at_once_by_whoever_asks_next() -> None:
     """Watches that come late, or never, do not matter: what was written is read again."""
     ensemble = MemoryEnsemble()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import JobSpec, JobStatus, MasterInfo, WorkerInfo
+from penstock.cluster.documents import Alarm, JobSpec, JobStatus, MasterInfo, WorkerInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Create, Operation, Put
@@ -133,6 +134,23 @@ def test_what_is_granted_because_a_job_runs_is_refused_when_it_has_just_failed()
     with pytest.raises(RefusedError, match="at the same time"):
         leader.service.update("job", Submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
     assert leader.spec.bundle == "a" * 64
+
+
+def test_an_alarm_that_was_read_before_the_failure_it_is_about_starts_the_job_when_it_is_cleared() -> None:
+    leader = _Leader()
+    leader.service.resubmit("job", fresh=False)
+    leader.look()
+    alarm = Alarm("job-failed.job", "job-failed", "job", "it failed", 1.0, {"revision": 5})
+    leader.store.create(f"{paths.ALARMS}/job-failed.job", encode(alarm))
+    leader.master._mirror.refresh()
+    leader.store.set(f"{paths.STATUS}/job", encode(JobStatus("FAILED", "it failed", 1.0, 5)))
+    before = leader.master.documents.jobs()["job"]
+    with suppress(RefusedError):  # This leader does not look by itself.
+        leader.service.clear("job-failed.job")
+    assert leader.store.get(f"{paths.ALARMS}/job-failed.job") is not None, "decided on an old status"
+    leader.master._mirror.refresh()
+    leader.service.clear("job-failed.job")
+    assert leader.spec.after > before.after
 
 
 @pytest.mark.parametrize(("times", "granted"), [(1, True), (4, True), (5, False)])

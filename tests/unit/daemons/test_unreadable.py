@@ -14,6 +14,7 @@ from penstock.cluster.documents import (
     Alarm,
     Assignment,
     Code,
+    Epoch,
     Failures,
     JobSpec,
     JobStatus,
@@ -31,6 +32,7 @@ from penstock.coord.results import put_result
 from penstock.daemons.interface import RefusedError, Submission
 from penstock.daemons.machine import Sample
 from penstock.daemons.master import Master
+from penstock.daemons.node_mirror import NodeMirror
 from penstock.daemons.service import ClusterService
 from penstock.daemons.supervisor import Supervisor
 
@@ -135,6 +137,49 @@ def test_a_node_that_cannot_be_read_is_not_gone() -> None:
     cluster.step(6)
     assert cluster.read(Assignment, f"{paths.ASSIGNMENTS}/job").node == cluster.node
     assert cluster.alarms() == [f"unreadable.{cluster.node}"]
+
+
+def test_without_the_note_of_revisions_no_job_is_forgotten_and_no_new_one_is_taken() -> None:
+    cluster = _Cluster()
+    cluster.service.kill("job", drain=False)
+    cluster.store.delete(paths.worker("job", 1, 1))
+    cluster.step()
+    cluster.store.create(paths.REVISIONS, LATER)
+    before = cluster.written()
+    cluster.now += 30 * 86400.0
+    cluster.step()
+    after = cluster.written()
+    alarm = decode(Alarm, after.pop(f"{paths.ALARMS}/unreadable.masters.revisions"))
+    assert (alarm.subject, "schema 2" in alarm.reason) == (paths.REVISIONS, True)
+    assert after == before, "a job that has ended a month ago"
+    new = Submission("job.py", {"name": "new", "vertices": []})
+    changes: list[Callable[[], object]] = [
+        lambda: cluster.service.submit(new, "b" * 64),
+        lambda: cluster.service.forget("job", data=False),
+    ]
+    for change in changes:
+        with pytest.raises(
+            RefusedError, match=r"no new one is taken: /masters/revisions: .*schema 2.*upgrade"
+        ):
+            change()
+    found = cluster.store.get(paths.REVISIONS)
+    assert found is not None
+    assert found.data == LATER
+    cluster.store.delete(paths.REVISIONS)
+    cluster.step()
+    assert (cluster.alarms(), cluster.store.children(paths.JOBS)) == ([], [])
+    assert cluster.service.submit(new, "b" * 64)["name"] == "new"
+
+
+def test_a_job_whose_tombstone_cannot_be_read_is_not_submitted() -> None:
+    """It may say that the data of an earlier job of that name is being removed."""
+    cluster = _Cluster()
+    cluster.store.create(f"{paths.TOMBSTONES}/new", LATER)
+    cluster.step()
+    assert cluster.alarms() == ["unreadable.new"]
+    new = Submission("job.py", {"name": "new", "vertices": []})
+    with pytest.raises(RefusedError, match=r"left alone.*schema 2.*upgrade"):
+        cluster.service.submit(new, "b" * 64)
 
 
 def test_an_alarm_that_cannot_be_read_is_neither_written_again_nor_cleared() -> None:
@@ -262,6 +307,17 @@ def test_a_supervisor_does_not_end_a_job_whose_assignment_it_cannot_read_and_say
     store.delete(f"{paths.ASSIGNMENTS}/job")
     supervisor.step(300.0)
     assert running.asked == ["job"]
+
+
+def test_a_supervisor_that_cannot_read_its_list_looks_at_all_assignments() -> None:
+    store = MemoryStore(MemoryEnsemble())
+    store.create(paths.EPOCH, encode(Epoch(1, "m1", "", 1.0, lists_jobs=True)))
+    store.create(f"{paths.NODE_JOBS}/n1", LATER)
+    assignment = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1 << 30)
+    store.create(f"{paths.ASSIGNMENTS}/job", encode(assignment))
+    mirror = NodeMirror(store, "n1", lambda: None)
+    mirror.refresh(())
+    assert (mirror.knows("job"), mirror.documents.assignments()) == (True, {"job": assignment})
 
 
 def test_the_leader_tells_people_what_a_supervisor_cannot_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -69,15 +70,26 @@ class _Writer(SinkWriter):
 
 
 class Clock:
-    """A time that passes when it is told to, and when somebody sleeps."""
+    """A time that passes when it is told to, and when somebody sleeps.
+
+    For the thread of the test alone: a Spark session in the same process has threads that sleep, too.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.calls: list[tuple[float, Callable[[], object]]] = []
         """What happens meanwhile, and when."""
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(time, "time", lambda: self.now)
-        monkeypatch.setattr(time, "sleep", self.sleep)
+        owner = threading.get_ident()
+
+        def for_owner(own: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*told: Any) -> Any:
+                return own(*told) if threading.get_ident() == owner else real(*told)
+
+            return called
+
+        monkeypatch.setattr(time, "monotonic", for_owner(lambda: self.now, time.monotonic))
+        monkeypatch.setattr(time, "time", for_owner(lambda: self.now, time.time))
+        monkeypatch.setattr(time, "sleep", for_owner(self.sleep, time.sleep))
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

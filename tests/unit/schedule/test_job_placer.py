@@ -8,7 +8,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, NodeReport, Resources
+from penstock.cluster.documents import (
+    Assignment,
+    ExecutorSlot,
+    JobSpec,
+    NodeInfo,
+    NodeReport,
+    Resources,
+    WorkerFigures,
+)
 from penstock.cluster.placing import Placed, Request
 from penstock.cluster.view import Actual
 from penstock.graph.qos import QoS
@@ -54,6 +62,17 @@ def test_a_driver_that_can_stay_stays() -> None:
     assert _place(actual, request)["job"].node == "n1"
     larger = replace(request, spec=_spec(cores=3))
     assert _place(actual, larger)["job"].node == "n2", "it has become too large for where it was"
+
+
+def test_what_runs_of_a_job_whose_assignment_cannot_be_read_takes_room() -> None:
+    worker = WorkerFigures("later", "driver", 1, 1, 7, "LIVE|running", 2.5, 8 * GIB, 0.0)
+    report = NodeReport(1.0, 0.0, 0, 64 * GIB, 0.0, 0.0, workers=(worker,))
+    actual = Actual(
+        nodes=_nodes(n1=4, n2=3), reports={"n1": report}, unreadable={"later": "/assignments/later: schema 2"}
+    )
+    assert _place(actual, Request(_spec(cores=2)))["job"].node == "n2"
+    assert _place(replace(actual, unreadable={}), Request(_spec(cores=4)))["job"].node == "n1"
+    assert _place(actual, Request(_spec(cores=4)))["job"].node is None
 
 
 def test_a_node_that_is_preferred_is_taken_if_it_can_be() -> None:
