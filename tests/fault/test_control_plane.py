@@ -77,7 +77,7 @@ def test_many_clusters_of_small_nodes_come_to_rest(first: int) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "scarce"),
-    [(1144, False), (2705, False), (3899, False), (4203, False), (12034, False), (2399, True)],
+    [(1144, False), (2705, False), (3899, False), (4203, False), (12034, False), (2399, True), (12303, True)],
 )
 def test_lives_that_ended_badly_once(seed: int, scarce: bool) -> None:
     """Found by trying many.

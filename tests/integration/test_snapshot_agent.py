@@ -51,6 +51,12 @@ class Node(ServedAgent):
         super().__init__(agent)
         self.client = SnapshotClient(self.url, TOKEN)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no connection and handles no request."""
+        state = self.served._server.server_state
+        return not state.connections and not state.tasks
+
     def close(self) -> None:
         self.client.close()
         super().close()
@@ -176,23 +182,24 @@ def test_thousands_of_small_files_are_few_requests(node: Node, tmp_path: Path) -
 
 def test_sending_goes_on_where_the_connection_broke(node: Node, relay: Relay) -> None:
     home = home_at(0, large=LARGE)
+    [large] = [sha(data) for data in home.values() if len(data) == LARGE]
+    stored = [0]
     with SnapshotClient(relay.url, TOKEN, timeout=60) as client:
-        tries = 0
-        relay.up = 1_000_000
         while True:
+            relay.up = 1_000_000
             try:
                 sent = client.send(manifest_of(home, 0), Files(home))
                 break
             except TransferError as error:
-                if not error.again or tries > 8:
+                # How much of what a broken connection carried is stored depends on the machine's load.
+                if not error.again or len(stored) > 40:
                     raise
-                tries += 1
-                relay.up = 1_000_000
-                eventually("nothing is on its way", lambda: not node.store._job(JOB).objects._coming)
-    # What a broken connection had still in the buffers is lost, all else is sent once.
-    assert 2 <= tries <= LARGE // (1_000_000 - 400_000)
-    assert sent.bytes_sent < LARGE - 1_000_000
-    assert relay.carried_up < LARGE + tries * 400_000
+                eventually("the node has done with the connection", lambda: node.is_idle)
+                stored.append(node.store._job(JOB).objects.held(large))
+    assert len(stored) > 2
+    assert stored == sorted(stored)
+    # What is stored is not sent again, what is not is sent; beside it go the small files and the manifest.
+    assert LARGE - stored[-1] <= sent.bytes_sent < LARGE - stored[-1] + 10_000
     assert node.store.manifests(JOB).manifests[0].total_bytes == manifest_of(home, 0).total_bytes
 
 

@@ -371,7 +371,16 @@ class JobDeciding:
         before = request.before
         if before is None or self._is_lost(before):
             return self._status(request.spec, PENDING, note)
+        if self._has_old_data(request.spec, before):
+            return [Unassign(before.job, note), *self._status(request.spec, PENDING, note)]
         return self._adjusted(request.staying, placed, note)
+
+    def _has_old_data(self, spec: JobSpec, assignment: Assignment) -> bool:
+        """Whether newer data of a job is on another node and nobody works: a worker here would only exit."""
+        kept = self.actual.kept.get(spec.name)
+        if spec.keep != "node" or not is_elsewhere(assignment, assignment.node, kept):
+            return False
+        return not any(worker.phase == "running" for worker in self.actual.workers.get(spec.name, ()))
 
     def placed(self, intent: ToPlace, answers: Mapping[str, Placed]) -> list[Action]:
         """Return what to do now that it is known where a job goes."""

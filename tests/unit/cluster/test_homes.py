@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.actions import Assign, SetStatus
+from penstock.cluster.actions import Assign, SetStatus, Unassign
 from penstock.cluster.documents import (
     Assignment,
     Failures,
@@ -16,6 +16,7 @@ from penstock.cluster.documents import (
     NodeInfo,
     Resources,
     Restore,
+    WorkerInfo,
 )
 from penstock.cluster.homes import Home, home_of
 from penstock.cluster.reconcile import reconcile
@@ -121,6 +122,26 @@ def test_a_job_follows_its_data_if_a_worker_elsewhere_went_on_with_it() -> None:
     found = _assigned(_actual("n1", "n2", assignments={"job": back}, kept={"job": moved_on}))
     assert found is not None
     assert (found.node, found.restore) == ("n2", None)
+
+
+def test_a_job_waits_for_room_where_its_newer_data_is() -> None:
+    """A worker where the older data is would exit each time, and be started again."""
+    moved_on = replace(KEPT, origin="n2", revision=4)
+    back = replace(ASSIGNED, revision=5)
+    full = Assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
+    actual = _actual("n1", "n2", assignments={"job": back, "full": full}, kept={"job": moved_on})
+    actions = reconcile({"job": SPEC}, actual, NOW, epoch=1, placer=JobPlacer())
+    [gone] = [action for action in actions if isinstance(action, Unassign) and action.job == "job"]
+    [status] = [action.status for action in actions if isinstance(action, SetStatus)]
+    assert status.phase == "PENDING"
+    assert gone.reason == status.reason
+    assert status.reason.startswith("its data is on n2, of revision 4, and no node can take it")
+    working = WorkerInfo("job", 3, 1, "n1", pid=1, phase="running", since=0.0)
+    actions = reconcile(
+        {"job": SPEC}, replace(actual, workers={"job": (working,)}), NOW, epoch=1, placer=JobPlacer()
+    )
+    left = [action for action in actions if isinstance(action, Unassign) and action.job == "job"]
+    assert not left, "what still works is left alone"
 
 
 def test_a_job_that_is_restored_elsewhere_does_not_go_back_when_its_node_does() -> None:
