@@ -12,6 +12,7 @@ from support.engines import EITHER
 from support.waiting import eventually
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", EITHER)
 @pytest.mark.timeout(1500)
 def test_links_can_be_cut_where_no_namespaces_can_be_made(tmp_path: Path, engine: str) -> None:

@@ -133,7 +133,7 @@ KINDS = [
     pytest.param("keyed", True, id="keyed-large"),
     pytest.param("native-keyed", True, id="native-keyed-large"),
     pytest.param("direct", False, id="direct"),
-    pytest.param("native", False, id="native"),
+    pytest.param("native", False, id="native", marks=FULL),
     pytest.param("direct", True, id="direct-large", marks=FULL),
     pytest.param("native", True, id="native-large", marks=FULL),
     pytest.param("native-keyed", False, id="native-keyed", marks=FULL),

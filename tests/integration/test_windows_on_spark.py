@@ -78,11 +78,8 @@ def test_windows_of_tasks(lanes: int, most: int | None, spark: Engine) -> None:
     _compare(cases, spark.feed(job, {"all": feed}, partitions=lanes, batch=batch))
 
 
-@pytest.mark.parametrize(
-    "cut",
-    [pytest.param(cut, marks=[] if cut == (3, 4) else [pytest.mark.full]) for cut in SOURCE_CUTS],
-    ids=lambda cut: f"{cut[0]} lanes, batches of {cut[1]}",
-)
+@pytest.mark.full
+@pytest.mark.parametrize("cut", SOURCE_CUTS, ids=lambda cut: f"{cut[0]} lanes, batches of {cut[1]}")
 def test_windows_of_sources(cut: tuple[int, int | None], spark: Engine) -> None:
     cases = _cases(lambda case: case.place == SOURCE and (case.lanes, case.batch) == cut, least=3)
     job = ps.Job("windows")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock.arrow_values import array_of, numbers_in
 from penstock.errors import UnstorableValueError
 from penstock.log import tagged
 from penstock.record import Record
@@ -125,10 +126,10 @@ def _column(entries: Sequence[Any]) -> tuple[pa.Array, bool]:
         arrow_type = native.get(kinds.pop())
         if arrow_type is not None:
             try:
-                return pa.array(entries, arrow_type()), False
+                return array_of(entries, arrow_type()), False
             except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
                 pass  # an integer over 64 bits or a lone surrogate: JSON text has a form for both
-    return pa.array(list(map(tagged.dumps, entries)), pa.large_utf8()), True
+    return array_of(list(map(tagged.dumps, entries)), pa.large_utf8()), True
 
 
 def _times(times: Sequence[Any], now: float | None) -> tuple[pa.Array, bool]:
@@ -140,7 +141,7 @@ def _times(times: Sequence[Any], now: float | None) -> tuple[pa.Array, bool]:
     elif kinds == {_NONE}:
         return pa.nulls(len(times)), False
     seconds = times if kinds <= {float, _NONE} else list(map(_seconds, times))
-    return pa.array(seconds, pa.float64()), False
+    return array_of(seconds, pa.float64()), False
 
 
 def _seconds(ts: Any) -> float | None:
@@ -161,9 +162,6 @@ def _entries(array: pa.Array, metadata: dict[bytes, bytes] | None) -> list[Any]:
 
     if metadata is not None and metadata.get(_CODEC) == _JSON:
         return tagged.loads_all(array.to_pylist())
-    numeric = (
-        pa.types.is_int64(array.type) or pa.types.is_float64(array.type) or pa.types.is_boolean(array.type)
-    )
-    if numeric and array.null_count == 0:
-        return cast("list[Any]", array.to_numpy(zero_copy_only=False).tolist())
+    if array.null_count == 0 and (pa.types.is_int64(array.type) or pa.types.is_float64(array.type)):
+        return numbers_in(array)
     return cast("list[Any]", array.to_pylist())

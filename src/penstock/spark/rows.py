@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock.arrays import arrow_type
+from penstock.arrow_values import array_of
 from penstock.columns import KEY, TIME
 from penstock.engine.stages import NATIVE, Row
 from penstock.graph.datatypes import Field, PlainType, StructType
@@ -57,7 +58,11 @@ def _batch(rows: list[Row], slots: list[Any]) -> Any:
     import pyarrow as pa
 
     buckets, kinds, data = zip(*rows, strict=True)
-    columns = [pa.array(buckets, pa.int32()), pa.array(kinds, pa.int32()), pa.array(data, pa.binary())]
+    columns = [
+        array_of(buckets, pa.int32()),
+        array_of(kinds, pa.int32()),
+        array_of(data, pa.binary()),
+    ]
     return _with_slots(columns, [pa.nulls(len(rows), kind) for kind in slots])
 
 
@@ -67,8 +72,8 @@ def _native_batch(row: Row, slots: list[Any]) -> Any:
     number, kind, structs = row
     count = len(structs)
     columns = [
-        pa.array([number] * count, pa.int32()),
-        pa.array([kind] * count, pa.int32()),
+        array_of([number] * count, pa.int32()),
+        array_of([kind] * count, pa.int32()),
         pa.nulls(count, pa.binary()),
     ]
     return _with_slots(

@@ -55,7 +55,8 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         close_session()
     check_java()
     _choose_python(chosen)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Java starts this one to look for sources that are written in Python.
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
     # What the setting is for other processes, this is for the driver.
     timeout = settings.get(_SOCKET_TIMEOUT, "").removesuffix("s")
     if timeout.isdigit():
