@@ -68,7 +68,7 @@ def main() -> int:
         f"\nmake test{'-full' if full else ''}: {'FAILED' if failed else 'passed'}"
         f" in {minutes(time.monotonic() - began)}:"
         f" {tests} tests, {failures + errors} failed, {skipped} skipped; {starts} Spark processes started"
-        + (f"; not good: {', '.join(failed)}" if failed else "")
+        + (f"; failed or given up: {', '.join(failed)}" if failed else "")
     )
     return int(bool(failed))
 

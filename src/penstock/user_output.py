@@ -321,8 +321,9 @@ def install(place: OutputPlace, vertex_of: VertexOf, *, whole: bool = True) -> N
 
     def vertex() -> str | None:
         found = running_vertex()
-        if found is None:
-            found = vertex_of()
+        if not found:
+            step = vertex_of()
+            found = found if step is None else step
         if found is None and (whole or threading.current_thread() is not threading.main_thread()):
             return ""
         return found

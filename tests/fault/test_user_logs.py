@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from clusters import Cluster, records_in, running_cluster
 from penstock.log import Log, log_folder
 from penstock.record import Record
 from penstock.user_output import FILE, OutputLimits
-from support.engines import EITHER
+from support.engines import EITHER, SPARK
 from support.waiting import DEADLINE, eventually
 
 NAME = "talking"
@@ -127,3 +128,39 @@ def test_nothing_of_it_is_in_the_file_of_what_java_prints(cluster: Cluster) -> N
     assert "told" not in output
     assert "number" not in output
     assert (folder / FILE).stat().st_mode & 0o777 == 0o600
+
+
+SPARK_FUNCTION = """
+import logging
+
+import penstock as ps
+from pyspark.sql.functions import udf
+
+
+def shout(text):
+    print("shouted", text)
+    logging.getLogger("my.code").warning("heard %s", text)
+    return text.upper()
+
+
+def louder(frame):
+    return frame.select(udf(shout, "string")("text").alias("text"))
+
+
+job = ps.Job("talking")
+source = job.source("in", ps.LogSource("in"), schema="text string")
+louder = job.task("louder", ps.DataFrameTask(louder))
+text = job.task("text", lambda record: record.value["text"])
+source >> louder >> text >> job.sink("out", ps.LogSink("out"))
+"""
+
+
+@pytest.mark.full
+def test_functions_of_spark_are_heard_without_a_vertex(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, nodes=1, masters=1, servers=1, engine=SPARK) as cluster:
+        (tmp_path / "talking.py").write_text(SPARK_FUNCTION)
+        Log.create(log_folder("in", tmp_path)).append([Record("k", {"text": "one"})])
+        cluster.cli("submit", str(tmp_path / "talking.py"), "--memory", "1g")
+        eventually("it is out", lambda: [record.value for record in records_in(tmp_path, "out")] == ["ONE"])
+        said = {(line["event"], line["node"], line.get("vertex"), line["level"]) for line in _output(cluster)}
+        assert said == {("shouted one", "n1", None, "info"), ("heard one", "n1", None, "warning")}

@@ -50,6 +50,7 @@ class DriverOptions:
         }
         if self.spark_master is None:
             settings |= protection(self.master)
+            settings.setdefault("spark.python.daemon.module", "penstock.spark.worker_daemon")
         if self.master == ACCEPTING:
             settings |= {
                 # The page of executors that comes with such a driver is for nobody.
