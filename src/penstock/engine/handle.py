@@ -249,7 +249,7 @@ class Handle:
             return replaced.done
 
     def stop(self, *, let_out: bool = False) -> None:
-        """Let the batch that runs end, start no other, and stop. Raises what has ended the job before.
+        """Let the batch that runs end, start no other, and stop. Raises what has ended the job or fails then.
 
         ``let_out`` runs as many more batches as records need that are on their way through a loop.
         """
@@ -262,7 +262,7 @@ class Handle:
             except Exception as error:
                 failure = error
             try:
-                self._query.stop(let_out=let_out)
+                failure = self._query.stop(let_out=let_out) or failure
             finally:
                 self._stopped = True
                 atexit.unregister(self._leave)

@@ -79,8 +79,8 @@ class Query(ABC):
             raise pickle.loads(planning.read_bytes())  # noqa: S301 - written by our own planner
         raise self._named(self._end_reason() or JobFailedError("the query has stopped"))
 
-    def stop(self, *, let_out: bool = False) -> None:
-        """Let the batch that runs end, start no other, and stop.
+    def stop(self, *, let_out: bool = False) -> Exception | None:
+        """Let the batch that runs end, start no other, and stop. Return what that batch failed with, if so.
 
         ``let_out`` reads nothing more either, and lets records that are on their way out before. A batch
         that takes longer than a minute is cut off and repeated later; at most once it would be lost, so
@@ -90,6 +90,7 @@ class Query(ABC):
         staged = folders.stop_request.with_suffix(".new")
         patience = inf if self.blueprint.guarantee == "at-most-once" else _STOP_SECONDS
         deadline = time.monotonic() + patience
+        failure = None
         try:
             staged.write_text(LET_OUT if let_out else "")
             staged.replace(folders.stop_request)
@@ -100,11 +101,13 @@ class Query(ABC):
                 if let_out:
                     deadline = max(deadline, self.batches.ended_at + _STOP_SECONDS)
                 time.sleep(_LOOK)
+            failure = self._failure  # Not what a batch says that is cut off.
             self._end()
         self.batches.end()
         for leftover in (folders.stop_request, folders.stop_answer, folders.ready):
             leftover.unlink(missing_ok=True)
         self._clean_up()
+        return None if failure is None else self._named(failure)
 
     def abandon(self) -> None:
         """Make sure that a query which has failed has ended, so that another one can take its place."""

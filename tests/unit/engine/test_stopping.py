@@ -10,7 +10,11 @@ import pytest
 
 import penstock as ps
 from penstock.engine import runtime
-from penstock.engine.blueprint import Blueprint, draw
+from penstock.engine.blueprint import Blueprint, Folders, draw
+from penstock.engine.job_start import start_job
+from penstock.log import Log, log_folder
+from penstock.testing.local_engine import LocalRuntime
+from support.waiting import DEADLINE, eventually
 
 
 class Busy(runtime.Query):
@@ -47,3 +51,30 @@ def test_only_a_batch_that_is_repeated_may_be_cut_off(
     query.start(None)
     query.stop()
     assert query.cut_off is cut_off
+
+
+class Forgetful(ps.LogSource):
+    """Cannot take note of how far it was read, which it finds out when the job is being stopped."""
+
+    def __init__(self, job_folder: Path) -> None:
+        super().__init__("in")
+        self._stop_request = Folders(str(job_folder)).stop_request
+
+    def committed(self, position: dict[str, int], reader: str) -> None:
+        eventually("the job is being stopped", self._stop_request.exists, every=0.01)
+        raise OSError("nobody takes notes any more")
+
+
+def test_a_batch_that_fails_while_the_job_is_stopped_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is processed by then, so that a run until drained would end as if nothing was wrong."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    Log.create(log_folder("in")).append([ps.Record("a", 1)])
+    job = ps.Job("told")
+    job.source("in", Forgetful(tmp_path / "job")) >> job.sink("out", ps.LogSink("out"))
+    handle = start_job(job, lambda: LocalRuntime(1), folder=tmp_path / "job")
+    assert handle.wait("drained", timeout=DEADLINE)
+    with pytest.raises(ps.ConnectorError, match=r"'in'.*takes notes"):
+        handle.stop()
+    handle.stop()
