@@ -47,6 +47,23 @@ SparkContext._gateway.shutdown()
 assert SparkContext._gateway.proc.poll() is None, "the process is still there"
 assert ps.run(job(), master="local[1]").records_out == 1
 print("replaced")
+
+from penstock.spark import session
+finish = session.keep_java_loss_quiet
+
+def kill_and_ask(context):
+    SparkContext._gateway.proc.kill()
+    SparkContext._gateway.proc.wait()
+    context._jvm.System.nanoTime()
+
+session.keep_java_loss_quiet = kill_and_ask
+try:
+    ps.run(job(spark={"spark.driver.memory": "1g"}), master="local[1]")
+except ps.PenstockError as error:
+    print("not started:", error)
+session.keep_java_loss_quiet = finish
+assert ps.run(job(), master="local[1]").records_out == 1
+print("started again")
 """
 
 
@@ -58,13 +75,15 @@ def test_sessions_are_shared_and_replaced() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=2 * DEADLINE,  # It starts Spark four times.
+        timeout=2 * DEADLINE,  # It starts Spark six times.
     )
     assert done.returncode == 0, done.stderr
     assert "failed: job 'session' failed: Spark's Java process does not answer" in done.stdout
     assert "incubator" not in done.stderr
     assert "said\n" in done.stderr, "what users print in their tasks is not lost"
     assert "replaced" in done.stdout
+    assert "not started: job 'session' cannot start: Spark's Java process does not answer" in done.stdout
+    assert "started again" in done.stdout
 
 
 def test_what_the_session_of_the_tests_prints_is_kept(spark: Engine, spark_says: Path) -> None:

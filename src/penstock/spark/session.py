@@ -181,8 +181,7 @@ def _end_java(patience: float = _PATIENCE) -> None:
         process = getattr(gateway, "proc", None)
         with suppress(Exception):
             gateway.shutdown()
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+        _forget_session()
         if process is not None:
             # Java ends when its standard input closes.
             process.stdin.close()
@@ -197,7 +196,6 @@ def _forget_dead_java() -> None:
     """Let a new session start after Java has died: PySpark itself would go on asking the dead one."""
     global _ours  # noqa: PLW0603
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
@@ -209,7 +207,16 @@ def _forget_dead_java() -> None:
         process.kill()
         process.wait()
     _ours = None
+    _forget_session()
+
+
+def _forget_session() -> None:
+    """Have PySpark forget a session whose Java is gone, however far its start had come."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
