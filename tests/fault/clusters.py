@@ -179,9 +179,10 @@ class Cluster:
         """Submit a job of the usual kind and wait until it has done a batch; return its file."""
         file = self.home / f"{name.replace('-', '_')}.py"
         file.write_text(code.format(name=name))
+        advances = self.batches_advance(name)  # It may have input for one batch only.
         self.cli("submit", str(file), "--memory", "1g", *options)
         eventually(f"{name} runs", lambda: self.worker(name))
-        eventually(f"a batch of {name}", self.batches_advance(name))
+        eventually(f"a batch of {name}", advances)
         return file
 
     def close(self) -> None:

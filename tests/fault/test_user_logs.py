@@ -56,13 +56,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     home = tmp_path_factory.mktemp("cluster")
     with running_cluster(home, nodes=1, masters=1, servers=1, engine=request.param) as running:
         (home / "talking.py").write_text(JOB)
+        Log.create(log_folder("in", home))
         running.cli("submit", str(home / "talking.py"), "--memory", "1g")
         yield running
 
 
 def _say(cluster: Cluster, text: str) -> None:
     """Give the job a record, and wait until it is through."""
-    Log.create(log_folder("in", cluster.home), exist_ok=True).append([Record("k", text)])
+    Log.open(log_folder("in", cluster.home)).append([Record("k", text)])
     eventually(f"{text} is out", lambda: text in [record.value for record in records_in(cluster.home, "out")])
 
 
