@@ -64,11 +64,11 @@ prepare: setup ## make the archive of classes from which Spark starts sooner, un
 	@"$(BIN)/penstock" prepare
 
 .PHONY: test
-test: setup prepare ## lint, then every test but the long ones
+test: setup prepare ## lint and every test but the long ones
 	@MAKE="$(MAKE)" "$(BIN)/python" scripts/run_tests.py
 
 .PHONY: test-full
-test-full: setup prepare ## lint, then every test in its long form
+test-full: setup prepare ## lint and every test in its long form
 	@MAKE="$(MAKE)" "$(BIN)/python" scripts/run_tests.py --full
 
 .PHONY: test-spark43

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.spark import session
+
 SCRIPT = Path(__file__).parents[2] / "src" / "penstock" / "spark" / "worker_python.sh"
 
 
@@ -31,3 +33,26 @@ def test_it_takes_the_zip_files_of_spark_from_the_path_and_nothing_else(given: s
         check=True,
     )
     assert done.stdout == f"{kept} a b *\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "master", "chosen"),
+    [
+        (None, "local[1]", str(SCRIPT)),
+        (None, "spark://elsewhere:7077", sys.executable),
+        ("/only/on/other/machines/python", "local[1]", sys.executable),
+    ],
+    ids=["here", "elsewhere", "the user's own"],
+)
+def test_the_python_that_java_starts_here_is_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, master: str, chosen: str
+) -> None:
+    for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "PENSTOCK_WORKER_PYTHON"):
+        monkeypatch.setenv(name, "")  # So that it is as before at the end.
+        monkeypatch.delenv(name)
+    if given is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", given)
+    session._choose_python(master)
+    session._choose_driver_python()
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == chosen
+    assert os.environ["PYSPARK_PYTHON"] == (given or chosen)

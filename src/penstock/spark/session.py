@@ -55,8 +55,7 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         close_session()
     check_java()
     _choose_python(chosen)
-    # Java starts this one to look for sources that are written in Python.
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
+    _choose_driver_python()
     # What the setting is for other processes, this is for the driver.
     timeout = settings.get(_SOCKET_TIMEOUT, "").removesuffix("s")
     if timeout.isdigit():
@@ -121,6 +120,15 @@ def _choose_python(master: str) -> None:
     quick = near and installed and os.access(_QUICK, os.X_OK)
     os.environ["PENSTOCK_WORKER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = str(_QUICK) if quick else sys.executable
+
+
+def _choose_driver_python() -> None:
+    """Say which Python Java starts on this machine, to look for data sources in Python, unless the user has.
+
+    That of the workers may exist on other machines only.
+    """
+    quick = os.environ["PYSPARK_PYTHON"] == str(_QUICK)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", str(_QUICK) if quick else sys.executable)
 
 
 def _check_idle(session: Any) -> None:
