@@ -350,6 +350,8 @@ class JobDeciding:
     ) -> Sequence[Intent]:
         """Have a job placed for a new worker, on any node or on one only."""
         home = home_of(spec, before, self.actual)
+        if before is not None and self._is_lost(before):
+            before = replace(before, executors=())  # They run for nobody: all of them are placed anew.
         if home.waits:
             kept = Request(spec, before, slots=before.executors if before is not None else ())
             return self._stays(kept, Placed(), f"{reason}: {home.waits}")
@@ -370,10 +372,21 @@ class JobDeciding:
         """Leave a job where it is that cannot be placed anew; it gets all that needs no new worker."""
         before = request.before
         if before is None or self._is_lost(before):
-            return self._status(request.spec, PENDING, note)
+            return [*self._released(request.spec), *self._status(request.spec, PENDING, note)]
         if self._has_old_data(request.spec, before):
             return [Unassign(before.job, note), *self._status(request.spec, PENDING, note)]
         return self._adjusted(request.staying, placed, note)
+
+    def _released(self, spec: JobSpec) -> list[Action]:
+        """Free the room of executors whose driver is lost and has no node: others may need it to run."""
+        assignment = self.actual.assignments.get(spec.name)
+        if assignment is None:
+            return []
+        left = tuple(slot for slot in assignment.executors if slot.node in self.lost)
+        if left == assignment.executors:
+            return []
+        reason = f"its executors have no driver: node {assignment.node} is gone"
+        return [Assign(replace(assignment, executors=left, epoch=self.epoch), reason)]
 
     def _has_old_data(self, spec: JobSpec, assignment: Assignment) -> bool:
         """Whether newer data of a job is on another node and nobody works: a worker here would only exit."""

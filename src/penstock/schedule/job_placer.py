@@ -150,6 +150,8 @@ def what_remains(request: Request, answer: Placed, actual: Actual) -> Request | 
         if before is None:
             return None if answer.executors else request  # Without a driver they would run for nobody.
         left = request.staying
+        if not before.executors and before.node not in actual.nodes:
+            return replace(left, missing=())  # Here, too.
         return replace(left, slots=before.executors, missing=()) if answer.waits else left
     there = {slot.ordinal: slot for slot in before.executors} if before is not None else {}
     stay = tuple(

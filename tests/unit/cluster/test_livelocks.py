@@ -184,3 +184,47 @@ def test_a_drain_ends_though_another_change_cannot_be_placed(change: dict[str, A
     _change(cluster, "job", wanted="ended", drain=True)
     assert (_assigned(cluster, "job").revision, _assigned(cluster, "job").until) == (1, "drained")
     assert cluster.actual.statuses["job"].phase == "ENDING"
+
+
+def test_executors_of_a_lost_driver_leave_their_room_to_others() -> None:
+    asked = Resources(2, GIB, executors=1, executor_memory=GIB)
+    wide = _spec("wide", resources=asked, driver="n2")
+    cluster = _cluster({"n1": (2, 4), "n2": (2, 4)}, wide)
+    assert [slot.node for slot in _assigned(cluster, "wide").executors] == ["n1"]
+    _lose(cluster, "n2")
+    assert _assigned(cluster, "wide").executors == ()
+    cluster.specs["other"] = _spec("other", 2)
+    cluster.settle()
+    assert _assigned(cluster, "other").node == "n1"
+    cluster.actual = replace(cluster.actual, nodes=dict(cluster.all_nodes))
+    cluster.settle()
+    _run_all(cluster)
+    assert _assigned(cluster, "wide").revision == 1
+    assert "1 of 1 executors have no node" in _reason(cluster, "wide")
+
+
+def test_room_that_one_replica_yields_to_another_is_not_given_away_twice() -> None:
+    """A lost replica could be moved in the decision, and stayed in its assignment."""
+    asked = Resources(2, GIB, executors=2, executor_memory=GIB)
+    cluster = _cluster({"n1": (2, 4), "n2": (2, 4), "n3": (2, 4), "n4": (4, 4)})
+    cluster.specs["pair"] = _spec("pair", resources=asked, standby="warm", agreed=True)
+    cluster.settle()
+    _run_all(cluster)
+    _lose(cluster, *(one.node for name, one in cluster.actual.assignments.items() if name.startswith("pair")))
+    small = Resources(1, GIB, executors=1, executor_memory=GIB)
+    cluster.specs["other"] = _spec("other", resources=small)
+    cluster.settle()  # Raises where a node gets more than it can take.
+    assert cluster.actual.statuses["other"].phase == "STARTING"
+
+
+def _lose(cluster: SteadyCluster, *names: str) -> None:
+    """Have nodes and their workers be gone for good."""
+    nodes = {name: node for name, node in cluster.actual.nodes.items() if name not in names}
+    workers = {
+        job: tuple(one for one in found if one.node not in names)
+        for job, found in cluster.actual.workers.items()
+    }
+    cluster.actual = replace(cluster.actual, nodes=nodes, workers=workers)
+    cluster._miss()
+    cluster.now += cluster.rules.node_grace
+    cluster.settle()
