@@ -8,6 +8,7 @@ from dataclasses import asdict
 from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.documents import Alarm, Difference, Failures, JobSpec, JobStatus
 from penstock.cluster.members import job_of, title_of
+from penstock.cluster.phases import ENDED
 from penstock.cluster.replicas import is_replicated
 from penstock.cluster.view import Actual, needed_nodes, of_today
 
@@ -42,7 +43,7 @@ def job_failed(job: str, reason: str, now: float, revision: int, failures: Failu
 def update_refused(spec: JobSpec, reason: str, now: float, revision: int) -> Alarm:
     """A job went back to the code before."""
     code = spec.before
-    back_to = [code.bundle, code.entry] if code is not None else []
+    back_to = [code.bundle, code.entry, code.generation] if code is not None else []
     evidence = {
         "generation": spec.generation,
         "bundle": spec.bundle,
@@ -138,7 +139,10 @@ def _is_updated(spec: JobSpec, alarm: Alarm) -> bool:
     if spec.submitted > alarm.since:
         return True
     back_to = alarm.evidence.get("back_to")
-    return bool(back_to) and spec.before is None and back_to != [spec.bundle, spec.entry]
+    if not isinstance(back_to, list) or not back_to or spec.before is not None:
+        return False
+    # An update of parameters alone has another generation; alarms of older versions do not have that.
+    return back_to != [spec.bundle, spec.entry, spec.generation][: len(back_to)]
 
 
 def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]:
@@ -157,7 +161,7 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]
         if alarm.kind != JOB_FAILED:
             continue
         status = actual.statuses.get(alarm.subject)
-        if spec is not None and status is not None and status.chances:
+        if spec is not None and status is not None and status.chances and status.phase != ENDED:
             continue  # It was started again by itself, and has not run well yet.
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.
         revision = alarm.evidence.get("revision")

@@ -7,7 +7,7 @@ later version may have written passes what was there to :func:`encode`, which ke
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache, partial
 from types import UnionType
@@ -46,9 +46,32 @@ def _unknown(kind: type, before: Any, content: dict[str, Any]) -> dict[str, Any]
     merged = {name: value for name, value in before.items() if name not in known} | content
     for name, hint in _hints(kind).items():
         inner, given = before.get(name), content[name]
-        if is_dataclass(hint) and isinstance(hint, type) and isinstance(inner, dict):
-            merged[name] = _unknown(hint, inner, given)
+        part = _document_in(hint)
+        if part is None:
+            continue
+        if isinstance(inner, dict) and isinstance(given, dict):
+            merged[name] = _unknown(part, inner, given)
+        elif isinstance(inner, list) and isinstance(given, list | tuple):
+            merged[name] = _unknown_in_list(part, inner, given)
     return merged
+
+
+def _unknown_in_list(kind: type, before: list[Any], content: Sequence[dict[str, Any]]) -> list[Any]:
+    """Add likewise to each document of a list. One is known again by its first field, as an ordinal."""
+    first = fields(kind)[0].name
+    known = {_shown(one[first]): one for one in before if isinstance(one, dict) and first in one}
+    return [_unknown(kind, known.get(_shown(one[first]), {}), one) for one in content]
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _document_in(hint: Any) -> type | None:
+    """Return the kind of document that a field holds: one, perhaps none, or a list of them."""
+    if get_origin(hint) in (Union, UnionType, tuple):
+        hint = next((part for part in get_args(hint) if part is not type(None)), None)
+    return hint if is_dataclass(hint) and isinstance(hint, type) else None
 
 
 @cache

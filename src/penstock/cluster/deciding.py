@@ -28,7 +28,6 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.failure_policy import has_run_well, told
 from penstock.cluster.homes import home_of, is_copy_lost, is_elsewhere, works_on
-from penstock.cluster.members import job_of
 from penstock.cluster.pacing import held_until, repeats_of, request_digest
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.placing import Placed, Request
@@ -80,6 +79,8 @@ class JobDeciding:
             and of_today(spec, result.revision)
             and self._current(result.revision, assignment)
             and (tried or result.outcome != "refused")
+            # A worker whose assignment was taken back says that its job was ended: only its user ends it.
+            and (spec.wanted == "ended" or result.outcome != "stopped")
         ):
             if result.outcome == "refused":
                 return self._refused(spec, assignment, result.reason, result.revision)
@@ -171,12 +172,14 @@ class JobDeciding:
     def _gets_another_chance(self, spec: JobSpec, status: JobStatus) -> bool:
         """Whether a job that failed because its worker did is tried again: what it needs may be back."""
         policy = self.rules.failures
-        failures = [one for name, one in self.actual.failures.items() if job_of(name) == spec.name]
-        results = [one for name, one in self.actual.results.items() if job_of(name) == spec.name]
+        wanted = spec.wanted == "running" or spec.drain
+        if not wanted or not policy.is_due(status.since, policy.second_chance(status.chances), self.now):
+            return False
+        failures = [self.actual.failures[name] for name in self.actual.failed.get(spec.name, ())]
+        results = [self.actual.results[name] for name in self.actual.finished.get(spec.name, ())]
         refused = any(one.outcome == "refused" and of_today(spec, one.revision) for one in results)
         given_up = any(policy.gives_up(one) and of_today(spec, one.revision) for one in failures)
-        due = policy.is_due(status.since, policy.second_chance(status.chances), self.now)
-        return spec.wanted == "running" and given_up and not refused and due
+        return given_up and not refused
 
     def _another_chance(self, spec: JobSpec, status: JobStatus) -> list[Action]:
         """Start a job that has failed once more. Its alarm stays until it runs well."""
@@ -266,20 +269,24 @@ class JobDeciding:
         adjusted = replace(adjusted, epoch=self.epoch)
         return [Assign(adjusted, reason), *self._progress(spec, adjusted, note)]
 
-    def _held(self, spec: JobSpec, before: Assignment, reason: str) -> str:
+    def _held(self, spec: JobSpec, before: Assignment | None, reason: str) -> str:
         """Note and say that a job is not assigned anew yet, because it was too often; empty if it may be.
 
         What has lost its node is never held up.
         """
-        if self._is_lost(before) or not held_until(before, request_digest(spec), self.now, self.rules):
+        last = before or self.actual.statuses.get(spec.name)
+        if last is None or (before is not None and self._is_lost(before)):
+            return ""
+        if not held_until(last, request_digest(spec), self.now, self.rules):
             return ""
         self.held[spec.name] = reason
-        return f"that waits, as it was assigned {before.repeats + 1} times in a row"
+        return f"that waits, as it was assigned {last.repeats + 1} times in a row"
 
     def _counted(self, spec: JobSpec, before: Assignment | None) -> dict[str, Any]:
         """Return what an assignment says of how often the same was asked for before it."""
         asked = request_digest(spec)
-        repeats = repeats_of(before, asked, self.now, self.rules)
+        last = before or self.actual.statuses.get(spec.name)
+        repeats = repeats_of(last, asked, self.now, self.rules)
         return {
             "asked": asked,
             "executors_asked": spec.resources.executors,
@@ -297,7 +304,7 @@ class JobDeciding:
         if (
             failures is None
             or not policy.moves(failures, assignment.revision, self.now)
-            or any(policy.is_well(one, self.now) for one in up)
+            or any(self._runs_well(one) for one in up)
             or spec.keep == "node"
         ):
             return []
@@ -373,9 +380,25 @@ class JobDeciding:
         before = request.before
         if before is None or self._is_lost(before):
             return [*self._released(request.spec), *self._status(request.spec, PENDING, note)]
-        if self._has_old_data(request.spec, before):
-            return [Unassign(before.job, note), *self._status(request.spec, PENDING, note)]
+        given_up = self._given_up_meanwhile(before) if self._changed(request.spec, before) else ""
+        if given_up:
+            note = f"{note}; {given_up}" if note else given_up
+        if given_up or self._lacks_its_data(request.spec, before):
+            return [Unassign(before.job, note), *self._status(request.spec, PENDING, note, taken_back=before)]
         return self._adjusted(request.staying, placed, note)
+
+    def _given_up_meanwhile(self, assignment: Assignment) -> str:
+        """Say that what runs until a change finds room has failed too often to be started again; else empty.
+
+        Failures of what is wanted are decided on before. These are of what is not wanted any more.
+        """
+        failures = self.actual.failures.get(assignment.job)
+        if failures is None or failures.revision != assignment.revision:
+            return ""
+        workers = self.actual.workers.get(assignment.job, ())
+        if not self.rules.failures.gives_up(failures) or any(one.phase == "running" for one in workers):
+            return ""
+        return told(failures)
 
     def _released(self, spec: JobSpec) -> list[Action]:
         """Free the room of executors whose driver is lost and has no node: others may need it to run."""
@@ -388,10 +411,14 @@ class JobDeciding:
         reason = f"its executors have no driver: node {assignment.node} is gone"
         return [Assign(replace(assignment, executors=left, epoch=self.epoch), reason)]
 
-    def _has_old_data(self, spec: JobSpec, assignment: Assignment) -> bool:
-        """Whether newer data of a job is on another node and nobody works: a worker here would only exit."""
+    def _lacks_its_data(self, spec: JobSpec, assignment: Assignment) -> bool:
+        """Whether nobody works, and a worker here could not: newer data is elsewhere, or its copy is lost."""
         kept = self.actual.kept.get(spec.name)
-        if spec.keep != "node" or not is_elsewhere(assignment, assignment.node, kept):
+        if spec.keep != "node" or kept is None:
+            return False
+        if not is_elsewhere(assignment, assignment.node, kept) and not is_copy_lost(
+            assignment, kept, self.actual
+        ):
             return False
         return not any(worker.phase == "running" for worker in self.actual.workers.get(spec.name, ()))
 
@@ -405,7 +432,7 @@ class JobDeciding:
         if placed.node is None:
             note = "" if intent.optional else f"{intent.reason}, and {placed.told}"
             return self._stays(request, placed, note)
-        held = self._held(spec, before, intent.reason) if before is not None else ""
+        held = self._held(spec, before, intent.reason)
         if held:
             return self._stays(request, Placed(), f"{intent.reason}: {held}")
         revision = self._next_revision(spec)
@@ -457,7 +484,10 @@ class JobDeciding:
         if failures is not None and of_today(spec, failures.revision) and has_run_well(failures):
             return True
         workers = [one for one in self.actual.workers.get(member, ()) if of_today(spec, one.revision)]
-        return any(self.rules.failures.is_well(one, self.now) for one in workers if one.phase == "running")
+        return any(self._runs_well(one) for one in workers if one.phase == "running")
+
+    def _runs_well(self, worker: WorkerInfo) -> bool:
+        return self.rules.failures.ran_well(worker.progress, self.actual.up_for(worker, self.now))
 
     def _after(self, spec: JobSpec, before: Assignment | None, revision: int) -> int:  # noqa: ARG002
         """Return the revision up to which failures are history for a new worker."""
@@ -471,11 +501,22 @@ class JobDeciding:
         assignment = self.actual.assignments.get(spec.name)
         return max(status.revision if status else 0, assignment.revision if assignment else 0)
 
-    def _status(self, spec: JobSpec, phase: str, reason: str, revision: int | None = None) -> list[Action]:
+    def _status(
+        self,
+        spec: JobSpec,
+        phase: str,
+        reason: str,
+        revision: int | None = None,
+        taken_back: Assignment | None = None,
+    ) -> list[Action]:
         number = revision if revision is not None else self._revision(spec)
         before = self.actual.statuses.get(spec.name)
         since = before.since if before is not None and before.phase == phase else self.now
-        return self._say(spec.name, JobStatus(phase, reason, since, number))
+        status = JobStatus(phase, reason, since, number)
+        last = taken_back or (before if phase == PENDING else None)
+        if last is not None and last.asked:
+            status = replace(status, asked=last.asked, repeats=last.repeats, changed=last.changed)
+        return self._say(spec.name, status)
 
     def _say(self, job: str, status: JobStatus) -> list[Action]:
         """Say how a job stands, unless that has been said."""

@@ -446,6 +446,12 @@ class JobStatus:
     """When the last difference between replicas was that people were told of."""
     chances: int = 0
     """How many times it was started again by itself after it had failed, since it last ran well."""
+    asked: str = ""
+    """Of a job whose assignment was taken back by the leader: what was asked for then, as a digest,"""
+    repeats: int = 0
+    """how many assignments for that there were in a row, not counting the first,"""
+    changed: float = 0.0
+    """and when the last was made. The next one goes on counting."""
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,13 @@ def failing_alarms(
         spec, failures = desired[name], actual.failures.get(name)
         if failures is None or is_replicated(spec) or _is_over(name, actual):
             continue
-        workers = actual.workers.get(name, ())
+        workers, assignment = actual.workers.get(name, ()), actual.assignments.get(name)
         carried_on = any(one.phase == "running" and one.revision < failures.revision for one in workers)
+        # What is wanted otherwise now may be assigned still, because no node can take it as it is wanted.
+        is_assigned = assignment is not None and assignment.revision == failures.revision
         if policy.gives_up(failures) and not carried_on:
-            continue  # The job has failed, which is an alarm of its own.
-        if of_today(spec, failures.revision) and policy.alarms(failures, now):
+            continue  # The job fails, or waits for room: alarms of their own.
+        if (is_assigned or of_today(spec, failures.revision)) and policy.alarms(failures, now):
             id = alarm_id(JOB_FAILING, name)
             wanted[id] = Alarm(id, JOB_FAILING, name, told(failures), now, asdict(failures))
     return _changes(JOB_FAILING, wanted, actual)

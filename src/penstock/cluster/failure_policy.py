@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cluster.documents import Failures, Progress, WorkerFailure, WorkerInfo
+from penstock.cluster.documents import Failures, Progress, WorkerFailure
 
 _KEPT = 20
 """So many failures are kept of a worker that is never given up."""
@@ -68,11 +68,6 @@ class FailurePolicy:
         It has committed a batch; or it has had nothing to do, and has run for the whole window.
         """
         return has_committed(progress) or seconds >= self.window
-
-    def is_well(self, worker: WorkerInfo, now: float) -> bool:
-        """Whether a worker that is up runs well. One that stands by is ready, and waits."""
-        up = now - worker.since if worker.phase in ("ready", "running") else 0.0
-        return self.ran_well(worker.progress, up)
 
     def after_failure(
         self, known: Failures | None, job: str, failure: WorkerFailure, reason: str

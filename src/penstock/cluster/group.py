@@ -18,7 +18,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.failure_policy import in_a_row, told
 from penstock.cluster.members import number_of, title_of
 from penstock.cluster.replicas import is_warm
-from penstock.cluster.view import Actual, Rules, newest
+from penstock.cluster.view import UP, Actual, Rules, newest
 
 K_SAFE = "k-safe"
 NO_STANDBY = "no standby"
@@ -104,7 +104,7 @@ def replica_of(member: JobSpec, actual: Actual, now: float, rules: Rules) -> Rep
     if failures is not None and (
         not tried
         or failures.revision <= history
-        or any(_is_well(worker, assignment, now, rules) for worker in workers)
+        or any(_is_well(worker, assignment, actual, now, rules) for worker in workers)
     ):
         failures = None
     result = actual.results.get(member.name)
@@ -117,11 +117,13 @@ def replica_of(member: JobSpec, actual: Actual, now: float, rules: Rules) -> Rep
     return Replica(member, assignment, workers, failures, result)
 
 
-def _is_well(worker: WorkerInfo, assignment: Assignment | None, now: float, rules: Rules) -> bool:
+def _is_well(
+    worker: WorkerInfo, assignment: Assignment | None, actual: Actual, now: float, rules: Rules
+) -> bool:
     """Whether a worker that is assigned runs well, however often it has failed before."""
-    assigned = assignment is not None and worker.revision == assignment.revision
-    up = assigned and worker.phase in ("ready", "running")
-    return up and rules.failures.is_well(worker, now)
+    if assignment is None or worker.revision != assignment.revision or worker.phase not in UP:
+        return False
+    return rules.failures.ran_well(worker.progress, actual.up_for(worker, now))
 
 
 def chosen_runner(replicas: Sequence[Replica], *, has_run: bool, nodes: Mapping[str, NodeInfo]) -> str:

@@ -189,7 +189,14 @@ class GroupDeciding(JobDeciding):
         differed = self._before.differed if self._before is not None else 0.0
         return self._say(self._spec.name, JobStatus(phase, reason, self.now, self._given, differed=differed))
 
-    def _status(self, spec: JobSpec, phase: str, reason: str, revision: int | None = None) -> list[Action]:  # noqa: ARG002
+    def _status(
+        self,
+        spec: JobSpec,
+        phase: str,
+        reason: str,
+        revision: int | None = None,  # noqa: ARG002
+        taken_back: Assignment | None = None,  # noqa: ARG002
+    ) -> list[Action]:
         """Say how a replica stands. What is said of the job is made of that in the end."""
         return [SetStatus(spec.name, JobStatus(phase, reason, self.now))]
 
@@ -301,7 +308,8 @@ class GroupDeciding(JobDeciding):
         most, job = self.rules.failures.alarm_after, self._spec.name
         failing = {one.name: one.trouble(most) for one in self._replicas if one.trouble(most)}
         wanted = [replica_failing(job, failing, self.now)] if failing else []
-        if status.unsafe_since and self.now - status.unsafe_since >= self.rules.unsafe_grace:
+        # A clock that was set back delays nothing.
+        if status.unsafe_since and abs(self.now - status.unsafe_since) >= self.rules.unsafe_grace:
             wanted.append(degraded(job, status))
         return wanted
 

@@ -2,7 +2,8 @@
 
 A decision that contradicts itself would make one revision after the other, each with a worker that starts.
 So assignments for one and the same request back off as restarts do. How many there were is in the assignment
-itself: the next leader goes on counting. A change by the user is a new request, and is never held up.
+itself, or in the status of a job whose assignment was taken back: the next leader goes on counting. A change
+by the user is a new request, and is never held up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hashlib import sha256
 
 from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.alarms import alarm_id
-from penstock.cluster.documents import Alarm, Assignment, JobSpec
+from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus
 from penstock.cluster.members import job_of
 from penstock.cluster.view import Actual, Rules
 
@@ -41,14 +42,14 @@ def request_digest(spec: JobSpec) -> str:
     return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def repeats_of(before: Assignment | None, asked: str, now: float, rules: Rules) -> int:
+def repeats_of(before: Assignment | JobStatus | None, asked: str, now: float, rules: Rules) -> int:
     """Return what a new assignment counts as: 0 for the first for a request, or after a calm time."""
     if before is None or before.asked != asked or now - before.changed >= rules.calm_after:
         return 0
     return before.repeats + 1
 
 
-def held_until(before: Assignment, asked: str, now: float, rules: Rules) -> float:
+def held_until(before: Assignment | JobStatus, asked: str, now: float, rules: Rules) -> float:
     """Return the moment before which a job is not assigned anew; 0 if it may be at once.
 
     >>> rules = Rules(free_repeats=2, first_wait=1.0, longest_wait=3.0)
@@ -74,7 +75,7 @@ def pacing_alarms(
     jobs = {job_of(name): name for name in sorted(held, reverse=True)}
     actions: list[Action] = []
     for job, name in sorted(jobs.items()):
-        alarm = _alarm(job, actual.assignments[name], held[name], now)
+        alarm = _alarm(job, actual.assignments.get(name) or actual.statuses[job], held[name], now)
         if alarm.id not in actual.alarms:
             actions.append(Raise(alarm))
     for id, alarm in sorted(actual.alarms.items()):
@@ -86,18 +87,20 @@ def pacing_alarms(
     return actions
 
 
-def _alarm(job: str, assignment: Assignment, reason: str, now: float) -> Alarm:
+def _alarm(job: str, last: Assignment | JobStatus, reason: str, now: float) -> Alarm:
     told = (
-        f"it was assigned {assignment.repeats + 1} times in a row though nothing else was asked for, and "
+        f"it was assigned {last.repeats + 1} times in a row though nothing else was asked for, and "
         f"would be again: {reason}. New assignments of it back off; change what is asked for, or kill it"
     )
-    evidence = {"revision": assignment.revision, "repeats": assignment.repeats, "node": assignment.node}
+    node = last.node if isinstance(last, Assignment) else ""
+    evidence = {"revision": last.revision, "repeats": last.repeats, "node": node}
     return Alarm(alarm_id(ASSIGNED_TOO_OFTEN, job), ASSIGNED_TOO_OFTEN, job, told, now, evidence)
 
 
 def _is_repeated(job: str, actual: Actual, now: float, rules: Rules) -> bool:
+    last: list[Assignment | JobStatus] = [actual.assignments[name] for name in actual.assigned.get(job, ())]
+    if not last and job in actual.statuses:
+        last.append(actual.statuses[job])
     return any(
-        assignment.repeats >= rules.free_repeats and 0 <= now - assignment.changed < rules.calm_after
-        for name, assignment in actual.assignments.items()
-        if job_of(name) == job
+        one.repeats >= rules.free_repeats and 0 <= now - one.changed < rules.calm_after for one in last
     )

@@ -63,21 +63,15 @@ def outdated(
 
 def is_idle(job: str, actual: Actual) -> bool:
     """Whether nothing of a job is assigned, runs, or cannot be read."""
-    if job in actual.unreadable:
-        return False
-    return not any(job_of(name) == job for name in (*actual.assignments, *actual.workers))
+    return not any(job in known for known in (actual.unreadable, actual.assigned, actual.staffed))
 
 
 def last_known_revision(job: str, actual: Actual) -> int:
     """Return the largest revision that any document about a job names."""
     status = actual.statuses.get(job)
-    left = [
-        found.revision
-        for documents in (actual.results, actual.failures)
-        for name, found in documents.items()
-        if job_of(name) == job
-    ]
-    return max([status.revision if status else 0, *left])
+    results = [actual.results[name].revision for name in actual.finished.get(job, ())]
+    failures = [actual.failures[name].revision for name in actual.failed.get(job, ())]
+    return max([status.revision if status else 0, *results, *failures])
 
 
 def _orphans(desired: Mapping[str, JobSpec], actual: Actual) -> list[str]:

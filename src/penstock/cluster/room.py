@@ -55,7 +55,8 @@ def room_alarms(desired: Mapping[str, JobSpec], actual: Actual, now: float, rule
 
 def _parts(spec: JobSpec, actual: Actual) -> tuple[str, ...]:
     status = actual.statuses.get(spec.name)
-    if status is None or status.phase in (*OVER, ENDING) or spec.wanted == "ended":
+    ends = spec.wanted == "ended" and not spec.drain
+    if status is None or status.phase in (*OVER, ENDING) or ends:
         return ()
     if status.phase == PENDING:
         return ("driver",)
@@ -66,8 +67,10 @@ def _parts(spec: JobSpec, actual: Actual) -> tuple[str, ...]:
         whose = f" of {title_of(member.name)}" if len(members) > 1 else ""
         if assignment is None or _is_gone(assignment, actual):
             parts += [title_of(member.name)] if len(members) > 1 else []
-        elif len(assignment.executors) < spec.resources.executors:
-            count = spec.resources.executors - len(assignment.executors)
+            continue
+        there = [slot for slot in assignment.executors if slot.node not in actual.absent_since]
+        count = spec.resources.executors - len(there)
+        if count > 0:
             parts.append(f"{count} of {spec.resources.executors} executors{whose}")
     return tuple(parts)
 

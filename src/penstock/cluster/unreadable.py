@@ -6,10 +6,14 @@ assign a revision twice, or move the work of a node that is there.
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.alarms import UNREADABLE, alarm_id
 from penstock.cluster.documents import Alarm
-from penstock.cluster.view import Actual
+from penstock.cluster.supervising import DRIVER, slot_role
+from penstock.cluster.view import Actual, TakenRoom
 
 ADVICE = "a later version of Penstock may have written it: upgrade this process, or mend the document"
 
@@ -40,6 +44,38 @@ def unreadable_alarms(actual: Actual, now: float) -> list[Action]:
         if alarm.kind == UNREADABLE and id not in wanted:
             actions.append(Clear(id, "it can be read again"))
     return actions
+
+
+def taken_room(name: str, data: bytes) -> list[TakenRoom]:
+    """Return what an assignment of another version takes of nodes, by the fields that this version knows.
+
+    >>> later = b'{"schema": 2, "node": "n1", "cores": 2, "memory": 8, "executors": [{"ordinal": 1}]}'
+    >>> taken_room("count", later)
+    [TakenRoom(name='count', role='driver', node='n1', cores=2, memory=8)]
+    """
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return []
+    if not isinstance(content, dict):
+        return []
+    slots = content.get("executors")
+    places = [(DRIVER, content)]
+    places += [
+        (slot_role(slot["ordinal"]), slot)
+        for slot in (slots if isinstance(slots, list) else [])
+        if isinstance(slot, dict) and type(slot.get("ordinal")) is int
+    ]
+    return [
+        TakenRoom(name, role, place["node"], place["cores"], place["memory"])
+        for role, place in places
+        if _tells_room(place)
+    ]
+
+
+def _tells_room(place: dict[str, Any]) -> bool:
+    numbers = (place.get("cores"), place.get("memory"))
+    return isinstance(place.get("node"), str) and all(type(one) is int and one >= 0 for one in numbers)
 
 
 def leave_alone(actions: list[Action], actual: Actual) -> list[Action]:

@@ -24,6 +24,21 @@ from penstock.cluster.documents import (
 from penstock.cluster.failure_policy import FailurePolicy
 from penstock.cluster.members import by_job
 
+UP = ("ready", "running")
+"""The phases of a worker that is up. One that stands by is ready, and waits."""
+
+
+@dataclass(frozen=True)
+class TakenRoom:
+    """What a driver or an executor takes of a node, by an assignment that cannot be read as a whole."""
+
+    name: str
+    """Of the job or replica."""
+    role: str
+    node: str
+    cores: int
+    memory: int
+
 
 @dataclass(frozen=True)
 class Actual:
@@ -51,8 +66,12 @@ class Actual:
     """For nodes that are known, or needed, and that are not there: since when they are missed."""
     lacking_since: Mapping[str, float] = field(default_factory=dict)
     """For jobs that lack a node for something: since when they do."""
+    up_since: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
+    """For workers of jobs that were updated or have failed: since when the leader has seen them up."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Jobs of which some document cannot be read, and why: nothing is decided about them."""
+    unreadable_room: tuple[TakenRoom, ...] = ()
+    """What their assignments take, as far as that can be told."""
     unreadable_nodes: Mapping[str, str] = field(default_factory=dict)
     """Nodes that are registered by a document that cannot be read, and why: they are not absent."""
     unreadable_notes: Mapping[str, str] = field(default_factory=dict)
@@ -69,6 +88,25 @@ class Actual:
     def staffed(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the replicas that have workers, by job."""
         return by_job(self.workers)
+
+    @cached_property
+    def failed(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the replicas of which failures are known, by job."""
+        return by_job(self.failures)
+
+    @cached_property
+    def finished(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the replicas that have left a result, by job."""
+        return by_job(self.results)
+
+    def up_for(self, worker: WorkerInfo, now: float) -> float:
+        """Return for how many seconds a worker has been ready or running; 0 if it is neither.
+
+        The leader counts from when it first saw that, by its own clock: the worker's may be another one.
+        """
+        if worker.phase not in UP:
+            return 0.0
+        return now - self.up_since.get(_identity(worker), worker.since)
 
     @cached_property
     def rack_count(self) -> int:
@@ -113,6 +151,32 @@ def needed_nodes(assignments: Mapping[str, Assignment]) -> set[str]:
     """Return the nodes that something is assigned to."""
     drivers = {assignment.node for assignment in assignments.values()}
     return drivers | {slot.node for assignment in assignments.values() for slot in assignment.executors}
+
+
+def seen_up(
+    before: Mapping[tuple[str, int, int], float], desired: Mapping[str, JobSpec], actual: Actual, now: float
+) -> dict[tuple[str, int, int], float]:
+    """Return since when each worker has been seen up of which it matters: has its job run well since then?
+
+    That is asked of jobs that have failed lately, and of those whose code before is still known.
+    """
+    updated = [
+        name
+        for job, spec in desired.items()
+        if spec.before is not None
+        for name in actual.staffed.get(job, ())
+    ]
+    found = {}
+    for name in {*updated, *(name for name in actual.failures if name in actual.workers)}:
+        for worker in actual.workers[name]:
+            if worker.phase in UP:
+                key = _identity(worker)
+                found[key] = before.get(key, now)
+    return found
+
+
+def _identity(worker: WorkerInfo) -> tuple[str, int, int]:
+    return worker.job, worker.revision, worker.attempt
 
 
 def newest(workers: tuple[WorkerInfo, ...]) -> WorkerInfo | None:

@@ -32,7 +32,7 @@ from penstock.cluster.placing import Placer
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.retention import Retention, outdated
 from penstock.cluster.room import lacking_since
-from penstock.cluster.view import Actual, Rules, missed, needed_nodes
+from penstock.cluster.view import Actual, Rules, missed, needed_nodes, seen_up
 from penstock.coord import paths
 from penstock.coord.leadership import Leadership
 from penstock.coord.mirror import Mirror
@@ -118,7 +118,9 @@ class Master:
         self.documents = Documents(self._mirror)
         self._absent: dict[str, float] = {}
         self._lacking: dict[str, float] = {}
-        """Since when jobs lack a node for something, as far as this leader has seen."""
+        """Since when jobs lack a node for something, as far as this leader has seen,"""
+        self._seen_up: dict[tuple[str, int, int], float] = {}
+        """and since when it has seen workers up of which it matters."""
         self._occasion: tuple[object, ...] = ()
         self._locate_at = 0.0
         self._due = True
@@ -249,6 +251,7 @@ class Master:
             _log.warning("the clock was set", seconds=round(ahead, 1))
             self._absent = {node: since + ahead for node, since in self._absent.items()}
             self._lacking = {job: since + ahead for job, since in self._lacking.items()}
+            self._seen_up = {worker: since + ahead for worker, since in self._seen_up.items()}
             self._locate_at += ahead
 
     def _found(self, now: float) -> None:
@@ -266,7 +269,8 @@ class Master:
             return
         self._due = False
         self._lacking = lacking_since(self._lacking, desired, actual, now)
-        actual = replace(actual, lacking_since=self._lacking)
+        self._seen_up = seen_up(self._seen_up, desired, actual, now)
+        actual = replace(actual, lacking_since=self._lacking, up_since=self._seen_up)
         try:
             self._act(epoch, desired, actual, now)
         except BaseException:

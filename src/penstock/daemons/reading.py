@@ -33,7 +33,8 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.members import job_of
 from penstock.cluster.progress import ReportedProgress, same_but_progress
-from penstock.cluster.view import Actual
+from penstock.cluster.unreadable import taken_room
+from penstock.cluster.view import Actual, TakenRoom
 from penstock.coord import paths
 from penstock.coord.mirror import Mirror
 from penstock.coord.store import Create, Operation, Put
@@ -216,6 +217,7 @@ class Documents:
         seen = replace(
             seen,
             unreadable=self.unreadable_jobs(),
+            unreadable_room=self._unreadable_room(),
             unreadable_nodes=self.unreadable(paths.NODES),
             unreadable_notes={path: reason for path in _NOTES if (reason := self.fault(path))},
             unreadable_alarms=frozenset(self.unreadable(paths.ALARMS)),
@@ -223,6 +225,13 @@ class Documents:
         if absent is None:
             return seen
         return replace(seen, absent_since=absent(seen))
+
+    def _unreadable_room(self) -> tuple[TakenRoom, ...]:
+        """Return what assignments that cannot be read take of nodes, as far as they tell."""
+        names = self.unreadable(paths.ASSIGNMENTS)
+        return tuple(
+            room for name in names for room in taken_room(name, self.raw(f"{paths.ASSIGNMENTS}/{name}"))
+        )
 
     def revisions(self) -> int | None:
         """Return the revision after which a job begins that is not known; None if it cannot be read."""

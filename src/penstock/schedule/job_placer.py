@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import inf
 
 from penstock.cluster.documents import Assignment, JobSpec
@@ -37,9 +37,10 @@ def always_balanced(_: JobSpec) -> tuple[str, Strategy]:
 class JobPlacer:
     """A :class:`penstock.cluster.placing.Placer` that asks strategies.
 
-    What is not asked for stays where it is, whatever it takes there. Jobs with the same strategy are decided
-    about together; those with strategies of the users come last. Replicas of a job take turns. Where there
-    is not room for all, jobs of a higher priority come first, then those that were submitted earlier.
+    What is not asked for stays where it is, whatever it takes there. Where there is not room for all, jobs of
+    a higher priority come first, with all of their replicas, then those that were submitted earlier; among
+    those of one priority, users' own strategies are asked last. Neighbours with the same strategy are decided
+    about together. Replicas of a job take turns.
     """
 
     choose: ChooseStrategy = always_balanced
@@ -76,30 +77,40 @@ class JobPlacer:
     ) -> Mapping[str, Placed]:
         snapshot = standing_snapshot(requests, actual)
         answers: dict[str, Placed] = {}
-        for asked in rounds(requests):
-            kept = [kept_apart(request, requests, snapshot) for request in asked]
-            snapshot, placed = self._decided(kept, snapshot, ranks)
-            for name, answer in placed.items():
-                answers[name] = _together(answers.get(name), answer)
+        for equals in _by_priority(requests):
+            for asked in rounds(equals):
+                kept = [kept_apart(request, requests, snapshot) for request in asked]
+                snapshot, placed = self._decided(kept, snapshot, ranks)
+                for name, answer in placed.items():
+                    answers[name] = _together(answers.get(name), answer)
         return answers
 
     def _decided(
         self, requests: Sequence[Request], snapshot: Snapshot, ranks: Mapping[str, int]
     ) -> tuple[Snapshot, Mapping[str, Placed]]:
-        """Answer requests in which no two are of replicas of one job."""
-        groups: dict[tuple[bool, str, str], tuple[Strategy, list[Request]]] = {}
-        for request in sorted(requests, key=lambda request: request.spec.name):
+        """Answer requests in which no two are of replicas of one job, those with users' strategies last."""
+        chosen = []
+        for request in requests:
             name, strategy = self.choose(request.spec)
             own = is_custom(name)
             # A class of the same name in other code is another class.
             key = (own, name, request.spec.bundle if own else "")
-            groups.setdefault(key, (strategy, []))[1].append(request)
+            chosen.append((own, ranks[job_of(request.spec.name)], key, strategy, request))
         answers: dict[str, Placed] = {}
-        for key in sorted(groups):
-            strategy, group = groups[key]
-            snapshot, placed = _placed(key[1], strategy, group, snapshot, ranks)
+        # Neighbours of one strategy are decided about together: who comes first stays first.
+        for key, group in groupby(sorted(chosen, key=lambda one: one[:2]), key=lambda one: one[2]):
+            _, _, _, strategies, asked = zip(*group, strict=True)
+            snapshot, placed = _placed(key[1], strategies[0], asked, snapshot, ranks)
             answers |= placed
         return snapshot, answers
+
+
+def _by_priority(requests: Iterable[Request]) -> list[list[Request]]:
+    """Return requests in groups of one priority each, the most urgent first."""
+    groups: dict[int, list[Request]] = {}
+    for request in requests:
+        groups.setdefault(_priority(request.spec), []).append(request)
+    return [groups[priority] for priority in sorted(groups, reverse=True)]
 
 
 def _together(driver: Placed | None, executors: Placed) -> Placed:
@@ -190,10 +201,23 @@ def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
 
 
 def _of_unreadable_jobs(actual: Actual) -> list[Task]:
-    """Return what runs of jobs whose assignments cannot be read: it takes at least what it uses now."""
+    """Return what jobs have whose assignments cannot be read: what these tell, or else what is used now."""
     if not actual.unreadable:  # As ever: then all that runs need not be gone through.
         return []
-    return [
+    told = [
+        Task(
+            task_id(room.name, room.role),
+            room.name,
+            DRIVER if room.role == DRIVER else EXECUTOR,
+            room.cores,
+            room.memory,
+            current=room.node,
+        )
+        for room in actual.unreadable_room
+        if room.node in actual.nodes
+    ]
+    known = {room.name for room in actual.unreadable_room}
+    return told + [
         Task(
             task_id(one.job, one.role),
             one.job,
@@ -208,6 +232,7 @@ def _of_unreadable_jobs(actual: Actual) -> list[Task]:
         and node in actual.nodes
         and job_of(one.job) in actual.unreadable
         and one.job not in actual.assignments
+        and one.job not in known
     ]
 
 

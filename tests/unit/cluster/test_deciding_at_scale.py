@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.cluster.actions import SetStatus
-from penstock.cluster.documents import Assignment, Failures, JobSpec, Joined, Membership, NodeInfo, WorkerInfo
+from penstock.cluster.deciding import JobDeciding
+from penstock.cluster.documents import (
+    Assignment,
+    Failures,
+    JobSpec,
+    JobStatus,
+    Joined,
+    Membership,
+    NodeInfo,
+    Result,
+    WorkerInfo,
+)
 from penstock.cluster.members import member_name
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.retention import outdated
 from penstock.cluster.supervising import Instance, supervise
-from penstock.cluster.view import Actual
+from penstock.cluster.view import Actual, Rules
 from penstock.schedule.job_placer import JobPlacer
 from support.counting_work import work_of
 
@@ -62,3 +74,35 @@ def _past_job_work(jobs: int) -> int:
 
 def test_supervising_a_node_with_many_past_jobs() -> None:
     assert _past_job_work(MANY) < MOST * _past_job_work(FEW)
+
+
+def _ended_job_work(jobs: int) -> int:
+    statuses = {f"ended{number}": JobStatus("ENDED", "", 0.0) for number in range(jobs)}
+    statuses |= {f"failed{number}": JobStatus("FAILED", "", 0.0) for number in range(jobs)}
+    specs = {name: JobSpec(name, "b", "job.py") for name in statuses}
+    left = {
+        name: Failures(name, 1, 8, "it died", "n1", 1.0)
+        for name, status in statuses.items()
+        if status.phase == "FAILED"
+    }
+    results = {name: Result(name, 1, "refused", "", 1.0) for name in left}
+    for number in range(jobs):
+        specs[f"job{number}"] = JobSpec(f"job{number}", "b", "job.py")
+    running = {
+        f"job{number}": Assignment(f"job{number}", 1, 1, 1, "b", "job.py", "n1", 1, 2 << 30)
+        for number in range(jobs)
+    }
+    workers = {name: (WorkerInfo(name, 1, 1, "n1", 1, "running", 0.0),) for name in running}
+    actual = Actual(assignments=running, workers=workers, statuses=statuses, failures=left, results=results)
+    decider = JobDeciding(actual, 5000.0, 1, Rules())
+
+    def decide() -> None:
+        assert outdated(specs, actual, 1.0) == []
+        for name in statuses:
+            decider.job(specs[name])
+
+    return work_of(decide)
+
+
+def test_deciding_about_jobs_that_are_over() -> None:
+    assert _ended_job_work(MANY) < MOST * _ended_job_work(FEW)

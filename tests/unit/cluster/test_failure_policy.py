@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock.cluster.documents import Failures, Progress, WorkerFailure, WorkerInfo
 from penstock.cluster.failure_policy import FailurePolicy, has_committed, has_run_well, in_a_row, told
+from penstock.cluster.view import Actual
 
 NOW = 10_000.0
 POLICY = FailurePolicy()
@@ -115,10 +117,12 @@ def test_the_patience_with_a_start_is_doubled_twice() -> None:
 
 
 def test_a_worker_runs_well_when_it_has_committed_a_batch_or_run_for_the_window() -> None:
-    begun = WorkerInfo("job", 1, 1, "n1", 1, "running", NOW)
-    assert not POLICY.is_well(begun, NOW + 599)
-    assert POLICY.is_well(begun, NOW + 600)
-    assert not POLICY.is_well(WorkerInfo("job", 1, 1, "n1", 1, "starting", NOW), NOW + 9000)
+    assert not POLICY.ran_well(Progress(), 599.0)
+    assert POLICY.ran_well(Progress(), 600.0)
+    assert POLICY.ran_well(Progress(batches=2), 0.0)
+    starting = WorkerInfo("job", 1, 1, "n1", 1, "starting", NOW)
+    assert Actual().up_for(starting, NOW + 9000) == 0.0
+    assert Actual().up_for(replace(starting, phase="ready"), NOW + 9) == 9.0
     assert not has_committed(Progress(batches=1)), "it may be one that was committed before"
     assert has_committed(Progress(batches=1, records_in=1))
     assert has_committed(Progress(batches=2))

@@ -144,6 +144,18 @@ def test_a_job_waits_for_room_where_its_newer_data_is() -> None:
     assert not left, "what still works is left alone"
 
 
+def test_a_job_whose_copy_is_lost_waits_for_room_where_its_data_is_back() -> None:
+    """A worker that asks a node for the copy that is gone would never start."""
+    restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
+    full = Assignment("full", 1, 1, 1, "b", "job.py", KEPT.origin, 4, GIB)
+    assert RESTORE.store not in ("n2", KEPT.origin)
+    actual = _actual("n2", KEPT.origin, assignments={"job": restoring, "full": full})
+    actions = reconcile({"job": SPEC}, actual, NOW, epoch=1, placer=JobPlacer())
+    assert [action.job for action in actions if isinstance(action, Unassign)] == ["job", "full"]
+    [status] = [action.status for action in actions if isinstance(action, SetStatus)]
+    assert (status.phase, "nobody can reach the copy" in status.reason) == ("PENDING", True)
+
+
 def test_a_job_that_is_restored_elsewhere_does_not_go_back_when_its_node_does() -> None:
     restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
     actual = _actual("n1", "n2", "n3", assignments={"job": restoring})

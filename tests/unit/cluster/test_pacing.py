@@ -9,9 +9,10 @@ from itertools import pairwise
 from steady_cluster import GIB, SteadyCluster
 
 from penstock.cluster.actions import Assign
-from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, Resources
+from penstock.cluster.alarms import alarm_id
+from penstock.cluster.documents import Assignment, JobSpec, Kept, NodeInfo, Resources
 from penstock.cluster.pacing import ASSIGNED_TOO_OFTEN
-from penstock.cluster.placing import Placed, Request
+from penstock.cluster.placing import Placed, Placer, Request
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.view import Actual, Rules
 from penstock.schedule.job_placer import JobPlacer
@@ -26,6 +27,13 @@ class Contradicting:
 
     def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
         return {request.spec.name: Placed("n1") for request in requests}
+
+
+class NoRoom:
+    """A placer that has no node for anything."""
+
+    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+        return {request.spec.name: Placed(told="no node can take it") for request in requests}
 
 
 def _cluster() -> SteadyCluster:
@@ -139,3 +147,23 @@ def test_executors_that_are_placed_again_and_again_are_held_up_too() -> None:
                 cluster._write(action)
     assert 3 <= made <= 8
     assert [one.kind for one in cluster.actual.alarms.values()] == [ASSIGNED_TOO_OFTEN]
+
+
+def test_assignments_that_are_taken_back_in_between_are_counted_on() -> None:
+    """A contradiction that goes through no assignment at all must not get past the brake, either."""
+    cluster = _cluster()
+    cluster.specs["job"] = replace(SPEC, keep="node", driver="")
+    kept = Kept("job", "n2", 1 << 20, 1, "", "")
+    made: list[Assignment] = []
+    for number in range(400):
+        cluster.now += 0.1
+        # There is newer data on another node in every second step: the job has to leave, and may come back.
+        cluster.actual = replace(cluster.actual, kept={"job": kept} if number % 2 else {})
+        placer: Placer = NoRoom() if number % 2 else JobPlacer()
+        actions = reconcile(cluster.specs, cluster.actual, cluster.now, epoch=1, placer=placer, rules=RULES)
+        for action in actions:
+            if isinstance(action, Assign):
+                made.append(action.assignment)
+            cluster._write(action)
+    assert 5 <= len(made) <= 12
+    assert alarm_id(ASSIGNED_TOO_OFTEN, "job") in cluster.actual.alarms

@@ -583,3 +583,78 @@ def test_a_lost_node_without_work_is_told_of() -> None:
     assert _decide(_spec(), idle) == []
     told = _only(Raise, _decide(_spec(), replace(idle, absent_since={"n2": NOW - 4}))).alarm
     assert (told.id, told.reason) == ("node-lost.n2", "node n2 is gone; nothing was assigned to it")
+
+
+def test_the_alarm_of_a_job_that_ends_at_its_second_chance_is_cleared() -> None:
+    alarm = Alarm("job-failed.job", "job-failed", "job", "why", NOW, {"revision": 1})
+    ended = replace(_status("ENDED", 2), chances=1)
+    actual = _actual(assignments={}, workers={}, statuses={"job": ended}, alarms={alarm.id: alarm})
+    assert _only(Clear, _decide(_spec(after=1), actual)).id == alarm.id
+
+
+def test_a_job_that_fails_while_it_is_drained_is_tried_again_as_it_says() -> None:
+    failed = _actual(
+        assignments={},
+        workers={},
+        failures={"job": Failures("job", 1, 8, "it died", "n1", NOW - 601)},
+        statuses={"job": replace(_status("FAILED"), since=NOW - 600)},
+    )
+    draining = _spec(wanted="ended", drain=True)
+    assert _only(Respec, _decide(draining, failed)).spec.after == 1
+    killed = [a for a in _decide(replace(draining, drain=False), failed) if isinstance(a, Respec)]
+    assert killed == []
+
+
+def test_an_update_of_parameters_that_works_out_clears_the_alarm_of_one_that_was_refused() -> None:
+    before = Code("a" * 64, "job.py", {}, 1)
+    refused = _spec(generation=2, params={"n": "x"}, before=before)
+    result = {"job": Result("job", 1, "refused", "n is no number", NOW)}
+    assignments = {"job": _assignment(refused, params={"n": "x"})}
+    actions = _decide(refused, _actual(assignments=assignments, workers={}, results=result))
+    alarm, back = _only(Raise, actions).alarm, _only(Respec, actions).spec
+    alarms = {alarm.id: alarm}
+    assert [a for a in _decide(back, _actual(alarms=alarms)) if isinstance(a, Clear)] == []
+    well = replace(back, generation=2, params={"n": "1"})
+    running = _actual(alarms=alarms, assignments={"job": _assignment(well, params={"n": "1"})})
+    assert _only(Clear, _decide(well, running)).id == alarm.id
+
+
+def test_a_worker_has_run_well_by_the_clock_of_the_leader_and_not_by_its_own() -> None:
+    updated = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
+    young = replace(_worker(), since=NOW - 3600)  # Its clock, or the leader's, was set by an hour.
+    actual = _actual(assignments={"job": _assignment(updated)}, workers={"job": (young,)})
+    assert _decide(updated, replace(actual, up_since={("job", 1, 1): NOW - 599})) == []
+    proven = _decide(updated, replace(actual, up_since={("job", 1, 1): NOW - 600}))
+    assert _only(Respec, proven).spec.before is None
+
+
+def test_people_are_told_of_old_code_that_keeps_failing_while_new_code_has_no_node() -> None:
+    wanted = _spec(generation=2, after=1, resources=Resources(cores=8, memory=GIB))
+    failures = {"job": Failures("job", 1, 5, "it died", "n1", NOW)}
+    actual = _actual(workers={}, failures=failures)
+    assert _only(Raise, _decide(wanted, actual)).alarm.kind == "job-failing"
+
+
+def test_old_code_that_has_failed_too_often_waits_for_room_for_what_is_wanted() -> None:
+    wanted = _spec(generation=2, after=1, resources=Resources(cores=8, memory=GIB))
+    failures = {"job": Failures("job", 1, 8, "it died", "n1", NOW)}
+    given_up = _actual(workers={}, failures=failures)
+    actions = _decide(wanted, given_up)
+    assert _only(Unassign, actions).job == "job"
+    status = _only(SetStatus, actions).status
+    assert status.phase == "PENDING"
+    assert "no node can take it" in status.reason
+    assert "its worker has failed 8 times" in status.reason
+    after = replace(given_up, assignments={}, statuses={"job": status})
+    assert not [a for a in _decide(wanted, after) if isinstance(a, Assign | Unassign)]
+    grown = replace(after, nodes={**NODES, "n4": _node("n4", 8)})
+    assert _only(Assign, _decide(wanted, grown)).assignment.node == "n4"
+    runs_on = _actual(failures=failures)
+    assert not [a for a in _decide(wanted, runs_on) if isinstance(a, Unassign)], "its worker is up again"
+
+
+def test_a_job_is_not_over_because_a_worker_whose_assignment_was_taken_back_has_stopped() -> None:
+    stopped = {"job": Result("job", 1, "stopped", "the job was ended", NOW)}
+    waiting = _actual(assignments={}, workers={}, results=stopped, statuses={"job": _status("PENDING")})
+    assert _only(Assign, _decide(_spec(), waiting)).assignment.revision == 2
+    assert _only(SetStatus, _decide(_spec(wanted="ended"), waiting)).status.phase == "ENDED"

@@ -96,3 +96,18 @@ def test_it_is_counted_from_when_a_job_began_to_wait() -> None:
     assert lacking_since({}, {"job": wide}, _actual("RUNNING", assignments={"job": _assigned()}), NOW) == {
         "job": NOW
     }
+
+
+def test_an_executor_whose_node_is_lost_has_no_node_though_its_place_is_kept() -> None:
+    spec = replace(JOB, resources=Resources(executors=2))
+    slots = (ExecutorSlot(1, "n1", 1, 1), ExecutorSlot(2, "n2", 1, 1))
+    held = _actual("RUNNING", assignments={"job": replace(_assigned(), executors=slots)})
+    assert lacking({"job": spec}, held) == {}
+    lost = replace(held, absent_since={"n2": NOW - 900})
+    assert lacking({"job": spec}, lost) == {"job": ("1 of 2 executors",)}
+
+
+def test_a_job_that_is_to_be_drained_and_waits_for_a_node_is_told_of() -> None:
+    draining = replace(JOB, wanted="ended", drain=True)
+    assert lacking({"job": draining}, _actual("PENDING")) == {"job": ("driver",)}
+    assert lacking({"job": replace(draining, drain=False)}, _actual("PENDING")) == {}

@@ -18,7 +18,7 @@ from penstock.cluster.documents import (
     WorkerFigures,
 )
 from penstock.cluster.placing import Placed, Request
-from penstock.cluster.view import Actual
+from penstock.cluster.view import Actual, TakenRoom
 from penstock.graph.qos import QoS
 from penstock.schedule.custom import NotYetError
 from penstock.schedule.job_placer import ORDINARY, JobPlacer
@@ -296,3 +296,28 @@ def test_priority_counts_more_than_how_hard_a_job_is_to_place() -> None:
     larger = replace(large, structure={"qos": {"priority": 9}})
     found = _place(Actual(nodes=_nodes(n1=2)), *map(Request, [*urgent, larger]))
     assert [name for name, placed in found.items() if placed.node] == ["large"]
+
+
+def test_priority_counts_whatever_strategies_jobs_have() -> None:
+    low = _spec("low", structure={"qos": {"priority": 1}})
+    high = _spec("high", strategy="packed", structure={"qos": {"priority": 9}})
+    found = _place(Actual(nodes=_nodes(n1=1)), Request(low), Request(high), placer=JobPlacer(_by_job))
+    assert [name for name, placed in found.items() if placed.node] == ["high"]
+    old, new = _spec("old", strategy="packed", submitted=1.0), _spec("new", submitted=2.0)
+    found = _place(Actual(nodes=_nodes(n1=1)), Request(new), Request(old), placer=JobPlacer(_by_job))
+    assert [name for name, placed in found.items() if placed.node] == ["old"]
+
+
+def test_all_replicas_of_an_urgent_job_come_before_others() -> None:
+    low = _spec("low", structure={"qos": {"priority": 1}})
+    high = _spec("high", k=1, agreed=True, structure={"qos": {"priority": 9}})
+    requests = [Request(low), *(Request(replace(high, name=name)) for name in ("high", "high~1"))]
+    found = _place(Actual(nodes=_nodes(n1=1, n2=1)), *requests)
+    assert sorted(name for name, placed in found.items() if placed.node) == ["high", "high~1"]
+
+
+def test_an_assignment_that_cannot_be_read_takes_the_room_that_it_names_while_its_worker_is_down() -> None:
+    rooms = (TakenRoom("later", "driver", "n1", 3, GIB), TakenRoom("later", "executor-1", "gone", 3, GIB))
+    actual = Actual(nodes=_nodes(n1=4, n2=2), unreadable={"later": "schema 2"}, unreadable_room=rooms)
+    assert _place(actual, Request(_spec(cores=2)))["job"].node == "n2"
+    assert _place(actual, Request(_spec(cores=3)))["job"].node is None
