@@ -492,6 +492,9 @@ class ClusterService:
     def clear(self, alarm: str) -> None:
         self._lead()
         found = self._documents.one(Alarm, f"{paths.ALARMS}/{_named(alarm)}")
+        if found is None and alarm in self._documents.unreadable(paths.ALARMS):
+            self._write([Delete(f"{paths.ALARMS}/{alarm}")])  # Whatever it says, a person has seen it.
+            return
         if found is None:
             raise UnknownError(f"there is no alarm {alarm!r}")
         job = job_of(found.subject)

@@ -15,7 +15,7 @@ from penstock.cluster.documents import Alarm, JobSpec, JobStatus, MasterInfo, Wo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Create, Operation, Put
-from penstock.daemons.interface import InvalidError, RefusedError, Submission
+from penstock.daemons.interface import InvalidError, RefusedError, Submission, UnknownError
 from penstock.daemons.master import Master
 from penstock.daemons.service import ClusterService
 
@@ -303,3 +303,14 @@ def test_a_job_that_is_over_is_on_no_node() -> None:
     leader.look()
     [job] = leader.service.jobs()
     assert (job["phase"], job["node"]) == ("ENDED", "")
+
+
+def test_an_alarm_that_cannot_be_read_can_be_cleared() -> None:
+    leader = _Leader()
+    leader.store.create(f"{paths.ALARMS}/later.job", b'{"schema": 2}')
+    leader.look()
+    leader.service.clear("later.job")
+    assert leader.store.get(f"{paths.ALARMS}/later.job") is None
+    leader.look()
+    with pytest.raises(UnknownError):
+        leader.service.clear("later.job")
