@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from penstock.bundles.limits import MOST_MANIFEST
 from penstock.bundles.manifest import MANIFEST, Manifest, check_entry, decode_manifest
 from penstock.bundles.names import name_fault
-from penstock.bundles.signing import BundleError
+from penstock.bundles.signing import BundleAccessError, BundleError
 
 
 def check_entry_name(entry: str) -> None:
@@ -36,25 +36,35 @@ def check_entry_of(manifest: Manifest, entry: str) -> None:
 def find_entry(folder: Path, entry: str) -> Path:
     """Return the file of an entry in the folder of an unpacked bundle.
 
-    Raises BundleError unless the manifest there names the file, and it is a regular file inside the folder.
+    Raises BundleError unless the manifest there names the file, which is the same on every node, and
+    BundleAccessError unless it is a regular file inside the folder, which is so on this node only.
     """
     check_entry_of(read_manifest(folder), entry)
     path = folder
-    for part in PurePosixPath(entry.partition(":")[0]).parts:
-        path = path / part
-        if path.is_symlink():
-            raise BundleError(f"{path} is a symbolic link, which no bundle holds: remove {folder}")
-    if not path.is_file():
-        raise BundleError(f"{path} is missing, although the manifest names it: remove {folder}")
+    try:
+        for part in PurePosixPath(entry.partition(":")[0]).parts:
+            path = path / part
+            if path.is_symlink():
+                raise BundleAccessError(f"{path} is a symbolic link, which no bundle holds: remove {folder}")
+        if not path.is_file():
+            raise BundleAccessError(f"{path} is missing, although the manifest names it: remove {folder}")
+    except OSError as error:
+        raise BundleAccessError(f"{path} cannot be read: {error.strerror}") from error
     return path
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest in the folder of an unpacked bundle. Raises BundleError."""
+    """Return the manifest in the folder of an unpacked bundle.
+
+    Raises BundleAccessError: the manifest was verified before it was written, so what is wrong with it now
+    is wrong with this folder and not with the bundle.
+    """
     path = folder / MANIFEST
     try:
         with path.open("rb") as file:
             data = file.read(MOST_MANIFEST + 1)
+        return decode_manifest(data)
     except OSError as error:
-        raise BundleError(f"{folder} is no unpacked bundle: {MANIFEST}: {error.strerror}") from error
-    return decode_manifest(data)
+        raise BundleAccessError(f"{folder} is no unpacked bundle: {MANIFEST}: {error.strerror}") from error
+    except BundleError as error:
+        raise BundleAccessError(f"{folder} is damaged: {error}") from error

@@ -8,9 +8,11 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from penstock.bundles.entries import read_manifest
 from penstock.bundles.manifest import MANIFEST, Manifest
 from penstock.bundles.signing import BundleAccessError
 from penstock.bundles.verifying import Opened, open_bundle
@@ -30,7 +32,7 @@ def unpack(bundle: bytes, folder: Path) -> Manifest:
     opened = open_bundle(bundle)
     if not (folder / MANIFEST).exists():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        staged = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
+        staged = _aside(folder)
         try:
             _write(opened, staged)
             staged.rename(folder)
@@ -47,11 +49,57 @@ def unpack(bundle: bytes, folder: Path) -> Manifest:
     return opened.manifest
 
 
+def folder_fault(folder: Path) -> str | None:
+    """Return what an unpacked bundle lacks, or None when each file is there with its size.
+
+    This takes one system call a file, at each start of a process. :func:`check_folder` reads all of them.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except BundleAccessError as error:
+        return str(error)
+    for name, file in sorted(manifest.files.items()):
+        path = folder / name
+        try:
+            found = path.lstat()
+        except OSError as error:
+            return f"{path} cannot be read: {error.strerror}"
+        if not stat.S_ISREG(found.st_mode):
+            return f"{path} is not a regular file"
+        if found.st_size != file.size:
+            return f"{path} has {found.st_size} bytes instead of {file.size}"
+    return None
+
+
+def unpack_anew(bundle: bytes, folder: Path) -> Manifest:
+    """Replace a damaged folder by what :func:`unpack` makes of its bundle; raises what that does.
+
+    Living processes may import from the folder: it is removed only when the new one is complete.
+    """
+    fresh, damaged = _aside(folder), _aside(folder)
+    try:
+        manifest = unpack(bundle, fresh)
+        if folder.exists():
+            folder.rename(damaged)
+        fresh.rename(folder)
+    except OSError as error:
+        raise BundleAccessError(f"{folder} cannot be replaced: {error.strerror}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(damaged, ignore_errors=True)
+    return manifest
+
+
 def clear_leftovers(parent: Path) -> None:
     """Remove what crashes have left beside unpacked bundles; only while nobody unpacks there."""
     for left in sorted(parent.glob(".*")):
         if _STAGED.search(left.name):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _aside(folder: Path) -> Path:
+    """Return a name beside a folder for what is not yet it, or no more."""
+    return folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
 
 
 def _write(opened: Opened, folder: Path) -> None:

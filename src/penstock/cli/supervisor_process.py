@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from penstock.cli.daemon import (
     alone,
     check_address,
@@ -64,6 +62,7 @@ def run(
     from penstock.daemons.machine import Machine
     from penstock.daemons.output_limits import read_output_limits
     from penstock.daemons.processes_os import OsProcesses
+    from penstock.daemons.registration import is_dead, registration_of
     from penstock.daemons.storage_marker import claim_storage
     from penstock.daemons.supervisor import Supervisor
     from penstock.snapshots.store import SnapshotStore
@@ -100,7 +99,7 @@ def run(
                 )
                 daemon = Supervisor(
                     store,
-                    info,
+                    registration_of(info),
                     instances,
                     Machine(folder),
                     settings=settings,
@@ -156,19 +155,6 @@ def _keeping_clean(step: Callable[[float], None], wake: threading.Event) -> Iter
     finally:
         stop.set()
         wake.set()
-
-
-def is_dead(other: NodeInfo, own: NodeInfo) -> bool:
-    """Whether a registration of this node was left by a supervisor of this machine that is dead."""
-    if other.host != own.host:
-        return False
-    try:
-        # A process that has begun later has only inherited the number.
-        return psutil.Process(other.pid).create_time() > other.started + 1.0
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.Error:
-        return False
 
 
 def main() -> None:

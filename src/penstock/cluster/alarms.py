@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
+from penstock.cluster import phases
 from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.documents import Alarm, Difference, Failures, JobSpec, JobStatus
 from penstock.cluster.members import job_of, title_of
-from penstock.cluster.phases import ENDED
 from penstock.cluster.replicas import is_replicated
 from penstock.cluster.view import Actual, needed_nodes, of_today
 
@@ -161,7 +161,7 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]
         if alarm.kind != JOB_FAILED:
             continue
         status = actual.statuses.get(alarm.subject)
-        if spec is not None and status is not None and status.chances and status.phase != ENDED:
+        if spec is not None and status is not None and status.chances and status.phase != phases.ENDED:
             continue  # It was started again by itself, and has not run well yet.
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.
         revision = alarm.evidence.get("revision")

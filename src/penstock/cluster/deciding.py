@@ -352,12 +352,17 @@ class JobDeciding:
         workers = self.actual.workers.get(assignment.job, ())
         return not any(worker.revision == assignment.revision for worker in workers)
 
+    def _is_dead(self, assignment: Assignment) -> bool:
+        """Whether a driver's node is gone, and no worker of an earlier revision runs on in its place."""
+        workers = self.actual.workers.get(assignment.job, ())
+        return self._is_lost(assignment) and not any(worker.phase == "running" for worker in workers)
+
     def _place(
         self, spec: JobSpec, before: Assignment | None, reason: str, only: str = ""
     ) -> Sequence[Intent]:
         """Have a job placed for a new worker, on any node or on one only."""
         home = home_of(spec, before, self.actual)
-        if before is not None and self._is_lost(before):
+        if before is not None and self._is_dead(before):
             before = replace(before, executors=())  # They run for nobody: all of them are placed anew.
         if home.waits:
             kept = Request(spec, before, slots=before.executors if before is not None else ())
@@ -378,8 +383,8 @@ class JobDeciding:
     def _stays(self, request: Request, placed: Placed, note: str) -> list[Action]:
         """Leave a job where it is that cannot be placed anew; it gets all that needs no new worker."""
         before = request.before
-        if before is None or self._is_lost(before):
-            return [*self._released(request.spec), *self._status(request.spec, PENDING, note)]
+        if before is None or self._is_dead(before):
+            return self._released(request.spec, note)
         given_up = self._given_up_meanwhile(before) if self._changed(request.spec, before) else ""
         if given_up:
             note = f"{note}; {given_up}" if note else given_up
@@ -388,28 +393,29 @@ class JobDeciding:
         return self._adjusted(request.staying, placed, note)
 
     def _given_up_meanwhile(self, assignment: Assignment) -> str:
-        """Say that what runs until a change finds room has failed too often to be started again; else empty.
+        """Say that what runs until a change finds room was refused, or has failed too often; else empty.
 
-        Failures of what is wanted are decided on before. These are of what is not wanted any more.
+        What became of what is wanted is decided on before. This is about what is not wanted any more.
         """
+        if any(one.phase == "running" for one in self.actual.workers.get(assignment.job, ())):
+            return ""
+        result = self.actual.results.get(assignment.job)
+        if result is not None and (result.revision, result.outcome) == (assignment.revision, "refused"):
+            return f"refused: {result.reason}"
         failures = self.actual.failures.get(assignment.job)
         if failures is None or failures.revision != assignment.revision:
             return ""
-        workers = self.actual.workers.get(assignment.job, ())
-        if not self.rules.failures.gives_up(failures) or any(one.phase == "running" for one in workers):
-            return ""
-        return told(failures)
+        return told(failures) if self.rules.failures.gives_up(failures) else ""
 
-    def _released(self, spec: JobSpec) -> list[Action]:
-        """Free the room of executors whose driver is lost and has no node: others may need it to run."""
+    def _released(self, spec: JobSpec, note: str) -> list[Action]:
+        """Take back the assignment of a driver that is dead and has executors on nodes that are there.
+
+        They run for nobody, and others may need their room. A driver that comes back has lost them.
+        """
         assignment = self.actual.assignments.get(spec.name)
-        if assignment is None:
-            return []
-        left = tuple(slot for slot in assignment.executors if slot.node in self.lost)
-        if left == assignment.executors:
-            return []
-        reason = f"its executors have no driver: node {assignment.node} is gone"
-        return [Assign(replace(assignment, executors=left, epoch=self.epoch), reason)]
+        if assignment is None or all(slot.node in self.lost for slot in assignment.executors):
+            return self._status(spec, PENDING, note)
+        return [Unassign(spec.name, note), *self._status(spec, PENDING, note, taken_back=assignment)]
 
     def _lacks_its_data(self, spec: JobSpec, assignment: Assignment) -> bool:
         """Whether nobody works, and a worker here could not: newer data is elsewhere, or its copy is lost."""

@@ -67,6 +67,10 @@ class NodeInfo:
     """Bytes a second of its link to the others; 0 if nobody said."""
     uplink: float = 0.0
     """Bytes a second of the link of its rack to other racks; 0 if nobody said."""
+    ticks: int | None = None
+    """When the process of its supervisor began, counted since the machine did; holds if the clock is set."""
+    boot: str = ""
+    """Which run of the machine that was; empty if an earlier version has registered it."""
 
 
 @dataclass(frozen=True)

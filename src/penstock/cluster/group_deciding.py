@@ -123,22 +123,21 @@ class GroupDeciding(JobDeciding):
     def _is_stranded(self, replica: Replica) -> bool:
         """Whether a replica has lost its node, and all that it may use are full or have another replica.
 
-        Of a job over several nodes, a driver needs room for one of its executors as well.
+        Of a job over several nodes, a driver needs room for one of its executors as well: on its own node, or
+        on another one if there are enough of them for all replicas.
         """
         if replica.assignment is not None and not self._is_lost(replica.assignment):
             return False
         others = nodes_of_others(replica.name, self._assigned)
         asked, rooms = replica.spec.resources, self._free_rooms(replica.name)
-        free = [
-            rooms[name]
-            for name, node in self.actual.nodes.items()
-            if name not in others and may_use(replica.spec, node)
-        ]
+        able = [name for name, node in self.actual.nodes.items() if may_use(replica.spec, node)]
+        free = [rooms[name] for name in able if name not in others]
+        shares = len(able) // len(self._replicas) > 1
         for number, (cores, memory) in enumerate(free):
             left = (cores - asked.cores, memory - asked.memory)
             if min(left) < 0:
                 continue
-            beside = (left, *free[:number], *free[number + 1 :])
+            beside = (left, *free[:number], *free[number + 1 :]) if shares else (left,)
             if not asked.executors or any(
                 one[0] >= asked.executor_cores and one[1] >= asked.executor_memory for one in beside
             ):

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bundles.entries import check_entry_name, check_entry_of
-from penstock.bundles.manifest import is_sha256
+from penstock.bundles.manifest import Manifest, is_sha256
 from penstock.bundles.signing import BundleAccessError, BundleError, sha256_of
 from penstock.bundles.storing import BundleStore
-from penstock.bundles.unpacking import clear_leftovers, unpack
+from penstock.bundles.unpacking import clear_leftovers, folder_fault, unpack, unpack_anew
 from penstock.bundles.verifying import open_bundle
 from penstock.cluster.codec import DocumentError
 from penstock.coord.store import ConflictError, Operation
 from penstock.daemons.interface import InvalidError, RefusedError
 from penstock.daemons.supervisor import FailedStartError, RefusedStartError
+from penstock.logs import get_logger
+
+_log = get_logger(__name__)
 
 _UNUSED_SECONDS = 3600.0
 """A bundle that no job names is kept for this long: it may have been sent for a job that is to come."""
@@ -100,6 +103,7 @@ class UnpackedBundles:
     def __call__(self, sha256: str) -> Path:
         """Return the folder with the code of a bundle, verified before it is there.
 
+        A folder that is there and has lost a file, or a part of one, is unpacked anew.
         Raises RefusedStartError when the code is not to be trusted, wherever that is tried. Raises
         FailedStartError for what may be better later or on another node: no room on the disk, nobody who
         gives the bundle, a requirement that this node lacks.
@@ -109,22 +113,28 @@ class UnpackedBundles:
             raise RefusedStartError(f"{sha256[:80]!r} is no bundle: bundles are named by their SHA-256")
         folder = self._folder / sha256
         if not folder.is_dir():
-            try:
-                manifest = unpack(self._store.fetch(sha256), folder)
-            except BundleAccessError as error:
-                raise FailedStartError(f"bundle {sha256[:12]}: {error}") from error
-            except BundleError as error:
-                raise RefusedStartError(f"bundle {sha256[:12]}: {error}") from error
-            missing = unmet(manifest.requirements)
-            if missing:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise FailedStartError(
-                    f"this node lacks what the job requires: {', '.join(missing)}; install it here, or say "
-                    "with --node where the job may run"
-                )
-            self._prune(sha256)
+            self._unpack(sha256, folder, unpack)
+        elif (fault := folder_fault(folder)) is not None:
+            _log.warning("an unpacked bundle is damaged, and is unpacked anew", bundle=sha256, reason=fault)
+            self._unpack(sha256, folder, unpack_anew)
         os.utime(folder)
         return folder
+
+    def _unpack(self, sha256: str, folder: Path, write: Callable[[bytes, Path], Manifest]) -> None:
+        try:
+            manifest = write(self._store.fetch(sha256), folder)
+        except BundleAccessError as error:
+            raise FailedStartError(f"bundle {sha256[:12]}: {error}") from error
+        except BundleError as error:
+            raise RefusedStartError(f"bundle {sha256[:12]}: {error}") from error
+        missing = unmet(manifest.requirements)
+        if missing:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise FailedStartError(
+                f"this node lacks what the job requires: {', '.join(missing)}; install it here, or say "
+                "with --node where the job may run"
+            )
+        self._prune(sha256)
 
     def _prune(self, newest: str) -> None:
         used = {newest, *self._in_use()}

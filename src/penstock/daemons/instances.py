@@ -24,6 +24,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -42,15 +43,19 @@ from penstock.daemons.instance import (
     WORKER,
     read_exit,
 )
-from penstock.daemons.processes import ProcessError, Processes
-from penstock.daemons.supervisor import FailedStartError, RefusedStartError
+from penstock.daemons.processes import Processes
+from penstock.daemons.supervisor import INSTANCE_ERRORS, FailedStartError, RefusedStartError
+from penstock.errors import cause_of
 from penstock.graph.names import name_fault
 from penstock.keyring import Keyring
+from penstock.logs import get_logger
 from penstock.private_files import write_private
 from penstock.user_output import FILE as USER_FILE
 from penstock.user_output import OutputLimits, OutputPlace
 
 T = TypeVar("T")
+
+_log = get_logger(__name__)
 
 _PASSED_ON = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV"),
@@ -75,6 +80,25 @@ class Node:
     connect: str
     root: str
     output: OutputLimits = field(default_factory=OutputLimits)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a supervisor needs of ``instance.json``. The worker reads more of it."""
+
+    job: str
+    role: str
+    revision: int
+    attempt: int
+    generation: int
+    started: float
+    """Seconds since 1970."""
+    monotonic: float | None = None
+    """The same by the machine's own clock; None if an older version has started it."""
+    app_id: str = ""
+    failures: int = 0
+    size: tuple[int, int] | None = None
+    bundle: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,10 +142,12 @@ class FolderInstances:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._dead: dict[str, Instance] = {}
         """By folder: what is dead does not change any more, but for being counted."""
-        self._descriptions: dict[str, dict[str, Any]] = {}
+        self._descriptions: dict[str, Description] = {}
         self._heartbeats: dict[str, _Heartbeat] = {}
         self._notes: dict[tuple[str, str], str] = {}
         """By folder and name: notes that could not be written to the disk."""
+        self._left_alone: set[str] = set()
+        """The folders that could not be looked at, each of which was logged once."""
 
     def folder(self, instance: Instance) -> Path:
         """Return the folder of a process."""
@@ -132,43 +158,60 @@ class FolderInstances:
         return [self._root / name for name in sorted(os.listdir(self._root)) if not name.startswith(".")]
 
     def look(self, now: float) -> list[Instance]:
+        seen = self._each(lambda folder: self._dead.get(folder.name) or self._look_at(folder, now))
+        found = [instance for instance in seen if instance is not None]
+        self._prune(found)
+        return found
+
+    def _each(self, look: Callable[[Path], T]) -> list[T]:
+        """Return what is seen in each folder. One that cannot be looked at is left alone, and logged once."""
         found = []
         for folder in self.folders():
-            instance = self._dead.get(folder.name) or self._look_at(folder, now)
-            if instance is not None:
-                found.append(instance)
-        self._prune(found)
+            try:
+                found.append(look(folder))
+            except INSTANCE_ERRORS as error:
+                if folder.name not in self._left_alone:
+                    self._left_alone.add(folder.name)
+                    _log.error(
+                        "a process cannot be looked at: its folder is left alone",
+                        folder=str(folder),
+                        reason=cause_of(error),
+                    )
         return found
 
     def bundles(self) -> set[str]:
         """Return the digests of the bundles that living processes import from."""
-        alive = [folder for folder in self.folders() if self._processes.alive(folder)]
-        return {Path(_read(folder / INSTANCE_FILE).get("bundle", "")).name for folder in alive}
+
+        def bundle_of(folder: Path) -> str:
+            description = _read_description(folder) if self._processes.alive(folder) else None
+            return Path(description.bundle).name if description is not None else ""
+
+        return {bundle for bundle in self._each(bundle_of) if bundle}
 
     def _look_at(self, folder: Path, now: float) -> Instance | None:
-        description = self._descriptions.get(folder.name) or _read(folder / INSTANCE_FILE)
-        if not description:
+        description = self._descriptions.get(folder.name) or _read_description(folder)
+        if description is None:
             return None
         self._descriptions[folder.name] = description
         heartbeat = self._heartbeat(folder, now)
         instance = Instance(
-            job=description["job"],
-            role=description["role"],
-            revision=description["revision"],
-            attempt=description["attempt"],
-            generation=description["generation"],
+            job=description.job,
+            role=description.role,
+            revision=description.revision,
+            attempt=description.attempt,
+            generation=description.generation,
             alive=self._processes.alive(folder),
-            started=self._moment(description, description["started"], now),
-            app_id=description.get("app_id", ""),
+            started=self._moment(description.monotonic, description.started, now),
+            app_id=description.app_id,
             heartbeat=heartbeat.at,
             phase=heartbeat.phase,
             progress=heartbeat.progress,
             joined=heartbeat.joined,
             pulse=self._pulse(folder, now),
             asked_to_end=self._asked(folder, now),
-            since=description["started"],
-            failures=description.get("failures", 0),
-            size=tuple(size) if (size := description.get("size")) else None,
+            since=description.started,
+            failures=description.failures,
+            size=description.size,
         )
         if instance.alive:
             return instance
@@ -195,7 +238,7 @@ class FolderInstances:
         content = _read(path)
         known = _Heartbeat(
             version,
-            self._moment(content, version[0] / 1e9, now),
+            self._moment(content.get("monotonic"), version[0] / 1e9, now),
             str(content.get("phase", "")),
             _part(Progress, content.get("progress")) or Progress(),
             _part(Joined, content.get("joined")),
@@ -205,18 +248,22 @@ class FolderInstances:
 
     def _pulse(self, folder: Path, now: float) -> float:
         version = _version(folder / PULSE_FILE)
-        return self._moment(_read(folder / PULSE_FILE), version[0] / 1e9, now) if version else 0.0
+        if version is None:
+            return 0.0
+        return self._moment(_read(folder / PULSE_FILE).get("monotonic"), version[0] / 1e9, now)
 
     def _asked(self, folder: Path, now: float) -> float:
-        version = _version(folder / "asked")
-        return self._moment(_read(folder / "asked"), version[0] / 1e9, now) if version else 0.0
+        """Return when a process was asked to end; 0 if it was not."""
+        noted = self._noted(folder, "asked")
+        if noted is None:
+            return 0.0
+        return self._moment(_parse(noted).get("monotonic"), _modified(folder / "asked"), now)
 
-    def _moment(self, content: Mapping[str, Any], wall: float, now: float) -> float:
+    def _moment(self, said: Any, wall: float, now: float) -> float:
         """Return when a file was written, by the machine's own clock.
 
         A process that was started by an older version does not say: then it is by the time of day.
         """
-        said = content.get("monotonic")
         if isinstance(said, int | float):
             return float(said)
         return now - max(0.0, self._wall() - wall)
@@ -229,7 +276,7 @@ class FolderInstances:
         if code is None:
             return "it is gone, nobody knows why"
         if code < 0:
-            return f"it was killed by {signal.Signals(-code).name}"
+            return f"it was killed by {_signal_name(-code)}"
         return f"it ended with exit code {code}"
 
     def _note(self, folder: Path, name: str, text: str) -> None:
@@ -254,7 +301,7 @@ class FolderInstances:
         given = self._given(assignment)
         try:
             self._start(start, folder, bundle, given, now)
-        except (OSError, ProcessError):
+        except Exception:
             # Whatever there is of it would be taken for a process that has died.
             if not self._processes.alive(folder):
                 self._processes.kill_all(folder)
@@ -348,7 +395,7 @@ class FolderInstances:
     def ask_to_end(self, instance: Instance, now: float) -> None:
         folder = self.folder(instance)
         self._processes.signal(folder, signal.SIGPWR if is_executor(instance.role) else signal.SIGTERM)
-        write_private(folder / "asked", json.dumps({"monotonic": now}))
+        self._note(folder, "asked", json.dumps({"monotonic": now}))
 
     def kill(self, instance: Instance, reason: str = "") -> None:
         folder = self.folder(instance)
@@ -371,26 +418,36 @@ class FolderInstances:
         """Remove the folders of dead processes of jobs, up to a revision of each."""
         if not revisions:
             return
-        for folder in self.folders():
-            description = _read(folder / INSTANCE_FILE)
-            last = revisions.get(job_of(str(description.get("job", ""))), -1)
-            if description and description["revision"] <= last:
+
+        def remove(folder: Path) -> None:
+            description = _read_description(folder)
+            if description is not None and description.revision <= revisions.get(job_of(description.job), -1):
                 self._remove_dead(folder)
+
+        self._each(remove)
 
     def forget_left(self, jobs: set[str], before: float) -> None:
         """Remove the folders of processes that died before a time and whose job is none of these."""
-        for folder in self.folders():
-            description = _read(folder / INSTANCE_FILE)
+
+        def remove(folder: Path) -> None:
+            description = _read_description(folder)
             last = max(_modified(folder), _modified(folder / EXIT_FILE), _modified(folder / HEARTBEAT_FILE))
-            if description and last < before and job_of(str(description["job"])) not in jobs:
+            if description is not None and last < before and job_of(description.job) not in jobs:
                 self._remove_dead(folder)
 
+        self._each(remove)
+
     def _remove_dead(self, folder: Path) -> None:
-        if self._processes.alive(folder):
-            return
+        if not self._processes.alive(folder):
+            self._remove(folder)
+
+    def _remove(self, folder: Path) -> None:
+        """Remove a folder, and what is left of its process."""
         self._processes.kill_all(folder)
         shutil.rmtree(folder, ignore_errors=True)
         self._dead.pop(folder.name, None)
+        for name in ("asked", "killed", "counted"):
+            self._notes.pop((folder.name, name), None)
 
     def _prune(self, found: list[Instance]) -> None:
         places: dict[tuple[str, str], list[Instance]] = {}
@@ -399,12 +456,8 @@ class FolderInstances:
                 places.setdefault((instance.job, instance.role), []).append(instance)
         for dead in places.values():
             for instance in sorted(dead, key=lambda one: (one.revision, one.attempt))[:-_KEPT]:
-                folder = self.folder(instance)
-                self._processes.kill_all(folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                self._dead.pop(folder.name, None)
-                for name in ("killed", "counted"):
-                    self._notes.pop((folder.name, name), None)
+                with suppress(OSError):  # It is tried again with the next look.
+                    self._remove(self.folder(instance))
 
 
 def _check_job(member: str) -> None:
@@ -424,10 +477,34 @@ def _folder_name(job: str, role: str, revision: int, attempt: int) -> str:
     return f"{job}-{role}-{revision:06d}-{attempt:04d}"
 
 
+def _read_description(folder: Path) -> Description | None:
+    """Return what a folder says of its process; None before it says anything.
+
+    Raises DocumentError, OSError or ValueError when that cannot be read, which is not the same as nothing.
+    """
+    try:
+        text = (folder / INSTANCE_FILE).read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    found = cast(Description, of_plain(Description, json.loads(text)))
+    named = _folder_name(found.job, found.role, found.revision, found.attempt)
+    if named != folder.name:
+        raise DocumentError(f"{INSTANCE_FILE} is of {named}, and not of {folder.name}")
+    return found
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        return _parse(path.read_text())
     except (OSError, ValueError):
+        return {}
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """Return what a text holds as JSON; nothing if it is no object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -447,6 +524,18 @@ def _part(kind: type[T], given: Any) -> T | None:
         return cast(T, of_plain(kind, given)) if given is not None else None
     except DocumentError:
         return None
+
+
+def _signal_name(number: int) -> str:
+    """Return the name of a signal; of most real-time signals there is only the number.
+
+    >>> _signal_name(9), _signal_name(40)
+    ('SIGKILL', 'signal 40')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _modified(path: Path) -> float:

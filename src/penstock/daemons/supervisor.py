@@ -49,13 +49,20 @@ from penstock.coord.store import (
 from penstock.daemons.machine import Sample
 from penstock.daemons.node_mirror import NodeMirror
 from penstock.daemons.stepping import FatalError, keep_stepping
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, cause_of
 from penstock.logs import get_logger
 
 _log = get_logger(__name__)
 
 _DEAD_SECONDS = 60.0
 """How long the job of a process that has died is followed: longer than the store keeps a worker's place."""
+
+
+INSTANCE_ERRORS = (OSError, PenstockError, LookupError, RuntimeError, TypeError, ValueError)
+"""What may go wrong with one process, and must not keep a supervisor from the others.
+
+A failed assertion is not among them: it tells of a mistake in a decision and not of trouble with a process.
+"""
 
 
 class RefusedStartError(PenstockError):
@@ -78,7 +85,7 @@ class Instances(Protocol):
         ...
 
     def start(self, start: Start, now: float) -> None:
-        """Start one. Raises RefusedStartError; another PenstockError or OSError if trying again may help."""
+        """Start one. Raises RefusedStartError, or another of INSTANCE_ERRORS if trying again may help."""
         ...
 
     def ask_to_end(self, instance: Instance, now: float) -> None:
@@ -288,8 +295,8 @@ class Supervisor:
                     )
                     self._count(instance, failures)
                     self._wake.set()
-        except OSError as error:
-            _log.error("a step failed", step=type(step).__name__, reason=str(error))
+        except INSTANCE_ERRORS as error:
+            _log.error("a step failed", step=type(step).__name__, job=_job_of(step), reason=cause_of(error))
 
     def _start(self, start: Start, moment: float, now: float) -> None:
         assignment = start.assignment
@@ -305,11 +312,12 @@ class Supervisor:
             self._refuse(assignment, str(error), now)
         except DisconnectedError:
             _log.warning("cannot start without the store yet", job=assignment.job)
-        except (PenstockError, OSError) as error:
-            _log.error("start failed", job=assignment.job, role=start.role, reason=str(error))
+        except INSTANCE_ERRORS as error:
+            said = str(error) if isinstance(error, PenstockError | OSError) else cause_of(error)
+            _log.error("start failed", job=assignment.job, role=start.role, reason=said)
             del self._not_before[place]
             # From here on it is like a process that has died: counted, and tried again after a back-off.
-            self._unstarted[place] = _unstarted(start, f"it could not be started: {error}", moment, now)
+            self._unstarted[place] = _unstarted(start, f"it could not be started: {said}", moment, now)
             self._wake.set()
         else:
             del self._not_before[place]
@@ -455,7 +463,7 @@ class Supervisor:
         return [one for place, one in sorted(last.items()) if not one.alive and place in here]
 
     def _figures(self, instance: Instance, seen: Sequence[Instance], moment: float) -> WorkerFigures:
-        cpu, memory, pid = self._instances.figures(instance) if instance.alive else (0.0, 0, 0)
+        cpu, memory, pid = self._used(instance) if instance.alive else (0.0, 0, 0)
         assignment = self._documents.assignments().get(instance.job)
         beside = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
         beside = beside or [instance]
@@ -478,6 +486,18 @@ class Supervisor:
             progress=instance.progress if instance.heartbeat else None,
             joined=instance.joined,
         )
+
+    def _used(self, instance: Instance) -> tuple[float, int, int]:
+        """Return the cores and bytes that a process uses, and its pid; nothing if that cannot be told."""
+        try:
+            return self._instances.figures(instance)
+        except INSTANCE_ERRORS as error:
+            _log.warning("a process cannot be measured", job=instance.job, reason=cause_of(error))
+            return (0.0, 0, 0)
+
+
+def _job_of(step: Step) -> str:
+    return step.assignment.job if isinstance(step, Start) else step.instance.job
 
 
 def _unstarted(start: Start, reason: str, moment: float, now: float) -> Instance:

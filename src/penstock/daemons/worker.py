@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from penstock.bundles.entries import find_entry
-from penstock.bundles.signing import BundleError
+from penstock.bundles.signing import BundleAccessError, BundleError
 from penstock.cluster.members import job_of
 from penstock.coord.store import Store
 from penstock.daemons.instance import (
@@ -143,12 +143,30 @@ class _UnusableError(SettingError):
     """The bundle has no job that can be run: another attempt would find the same."""
 
 
+class _NodeFaultError(PenstockError):
+    """The job cannot be loaded on this node now: another attempt or another node may have what is missing."""
+
+
 def _load(instance: Instance) -> Job:
-    """Load the job from its bundle; raises what is wrong with it."""
+    """Load the job from its bundle.
+
+    Raises _UnusableError for what is the same on every node. Raises _NodeFaultError for what may be
+    different on another one: a damaged copy of the bundle, a module or a file that this node lacks.
+    """
     try:
         return _load_from_bundle(instance)
+    except BundleAccessError as error:
+        raise _NodeFaultError(f"node {instance.node} cannot load the job: {error}") from error
     except (SettingError, BundleError) as error:
+        if _is_of_node(error):
+            raise _NodeFaultError(f"node {instance.node} cannot load the job: {error}") from error
         raise _UnusableError(str(error)) from error
+
+
+def _is_of_node(error: BaseException) -> bool:
+    """Whether an error was caused by something that another node may have: a module, a file, a connection."""
+    cause = error.__cause__
+    return cause is not None and (isinstance(cause, ImportError | OSError) or _is_of_node(cause))
 
 
 def _load_from_bundle(instance: Instance) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from penstock.bundles.entries import check_entry_name, find_entry
 from penstock.bundles.manifest import MANIFEST
 from penstock.bundles.packing import pack
-from penstock.bundles.signing import BundleError
+from penstock.bundles.signing import BundleAccessError, BundleError
 from penstock.bundles.unpacking import unpack
 
 
@@ -43,8 +44,9 @@ def test_a_file_of_the_manifest_is_found(bundle: Path, job: str) -> None:
     ],
 )
 def test_no_other_file_is(bundle: Path, entry: str, reason: str) -> None:
-    with pytest.raises(BundleError, match=reason):
+    with pytest.raises(BundleError, match=reason) as refused:
         find_entry(bundle, entry)
+    assert not isinstance(refused.value, BundleAccessError), "it is the same on every node"
 
 
 def test_an_absolute_path_is_refused_even_to_a_file_of_the_bundle(bundle: Path) -> None:
@@ -59,18 +61,32 @@ def test_a_symbolic_link_in_place_of_a_file_or_a_folder_is_refused(bundle: Path)
     file = bundle / "shop" / "orders.py"
     file.unlink()
     file.symlink_to(bundle.parent / "outside.py")
-    with pytest.raises(BundleError, match="symbolic link"):
+    with pytest.raises(BundleAccessError, match="symbolic link"):
         find_entry(bundle, "shop/orders.py")
     (bundle / "shop").rename(bundle.parent / "moved")
     (bundle / "shop").symlink_to(bundle.parent / "moved")
-    with pytest.raises(BundleError, match="symbolic link"):
+    with pytest.raises(BundleAccessError, match="symbolic link"):
         find_entry(bundle, "shop/orders.py")
 
 
-def test_a_file_that_is_gone_and_a_folder_without_a_manifest_are_refused(bundle: Path) -> None:
+def test_a_folder_that_is_damaged_is_the_nodes_trouble_and_not_the_bundles(bundle: Path) -> None:
     (bundle / "shop" / "orders.py").unlink()
-    with pytest.raises(BundleError, match="is missing"):
+    with pytest.raises(BundleAccessError, match="is missing"):
+        find_entry(bundle, "shop/orders.py")
+    (bundle / MANIFEST).write_text("{")
+    with pytest.raises(BundleAccessError, match="is damaged"):
         find_entry(bundle, "shop/orders.py")
     (bundle / MANIFEST).unlink()
-    with pytest.raises(BundleError, match="no unpacked bundle"):
+    with pytest.raises(BundleAccessError, match="no unpacked bundle"):
+        find_entry(bundle, "shop/orders.py")
+
+
+def test_a_file_that_cannot_be_looked_at_is_the_nodes_trouble(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path) -> bool:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "is_file", broken)
+    with pytest.raises(BundleAccessError, match=r"orders\.py cannot be read: Input/output error"):
         find_entry(bundle, "shop/orders.py")

@@ -658,3 +658,16 @@ def test_a_job_is_not_over_because_a_worker_whose_assignment_was_taken_back_has_
     waiting = _actual(assignments={}, workers={}, results=stopped, statuses={"job": _status("PENDING")})
     assert _only(Assign, _decide(_spec(), waiting)).assignment.revision == 2
     assert _only(SetStatus, _decide(_spec(wanted="ended"), waiting)).status.phase == "ENDED"
+
+
+def test_refused_code_is_not_tried_again_while_what_is_wanted_has_no_node() -> None:
+    wanted = _spec(after=1, resources=Resources(cores=8, memory=GIB))
+    poison = _assignment(generation=2, bundle="b" * 64)
+    refused = {"job": Result("job", 1, "refused", "its code is poison", NOW)}
+    actual = _actual(assignments={"job": poison}, workers={}, results=refused)
+    actions = _decide(wanted, actual)
+    assert _only(Unassign, actions).job == "job"
+    status = _only(SetStatus, actions).status
+    assert (status.phase, "refused: its code is poison" in status.reason) == ("PENDING", True)
+    after = replace(actual, assignments={}, statuses={"job": status})
+    assert not [a for a in _decide(wanted, after) if isinstance(a, Assign | Unassign)]

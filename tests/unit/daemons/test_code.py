@@ -6,7 +6,9 @@ import errno
 from pathlib import Path
 
 import pytest
+from logged_events import logged_events
 
+from penstock.bundles.manifest import MANIFEST
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import BundleAccessError, sha256_of, sign
 from penstock.bundles.storing import BundleStore
@@ -143,6 +145,34 @@ def test_an_unpacked_bundle_that_was_changed_is_the_nodes_trouble(lab: Lab) -> N
     (folder / "job.py").write_text("x = 2\n")
     with pytest.raises(BundleAccessError, match="it was changed"):
         unpack(lab.bundles.fetch(sha256), folder)
+
+
+@pytest.mark.parametrize("lost", ["job.py", MANIFEST])
+def test_an_unpacked_bundle_that_has_lost_a_file_is_unpacked_anew_at_the_next_start(
+    lab: Lab, lost: str
+) -> None:
+    sha256 = lab.put("x = 1\n")
+    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    folder = unpacked(sha256)
+    (folder / lost).unlink()
+    with logged_events() as events:
+        assert unpacked(sha256) == folder
+        assert unpacked(sha256) == folder
+    assert (folder / "job.py").read_text() == "x = 1\n"
+    assert (folder / MANIFEST).exists()
+    [event] = events
+    assert lost in event["reason"]
+
+
+def test_a_bundle_that_was_cut_short_is_unpacked_anew_when_it_can_be_fetched(lab: Lab) -> None:
+    sha256 = lab.put("x = 1\n")
+    folder = UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+    (folder / "job.py").write_text("")
+    nobody = BundleStore(MemoryStore(MemoryEnsemble()), KEY)
+    with pytest.raises(FailedStartError, match="the cluster has no bundle"):
+        UnpackedBundles(nobody, lab.folder / "unpacked")(sha256)
+    UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+    assert (folder / "job.py").read_text() == "x = 1\n"
 
 
 def test_old_bundles_are_cleared_away_but_none_that_runs(lab: Lab) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logged_events import logged_events
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, Joined, Progress, WorkerInfo
 from penstock.cluster.supervising import Instance, Start
@@ -198,6 +199,65 @@ def test_deaths_are_counted_and_reasons_known_on_a_full_disk(
     assert lab.one().reason == "hung: no heartbeat for 31 s"
     lab.instances.count(lab.one())
     assert lab.one().counted
+
+
+def test_one_that_was_asked_to_end_on_a_full_disk_is_known_to_have_been(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.start()
+    lab.processes.hang(lab.place())
+
+    def full(path: Path, content: bytes | str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("penstock.daemons.instances.write_private", full)
+    lab.instances.ask_to_end(lab.one(), 170.0)
+    lab.wall += 3600
+    assert lab.one(now=171.0).asked_to_end == 170.0
+
+
+def test_a_mark_of_an_older_version_says_when_by_the_time_of_day(lab: Lab) -> None:
+    lab.start()
+    write_private(lab.place() / "asked", "")
+    os.utime(lab.place() / "asked", (lab.wall - 31, lab.wall - 31))
+    assert lab.one(now=200.0).asked_to_end == pytest.approx(169.0)
+
+
+_ODD = {
+    "no object": "[1, 2]",
+    "no JSON": '{"job": ',
+    "nothing": "",
+    "a field is missing": '{"job": "job", "role": "driver", "revision": 3, "attempt": 2}',
+    "a field is of another type": '{"job": "job", "role": "driver", "revision": "3", "attempt": 2,'
+    ' "generation": 1, "started": 1.0}',
+    "the copy of another": '{"job": "job", "role": "driver", "revision": 3, "attempt": 1,'
+    ' "generation": 1, "started": 1.0}',
+}
+
+
+@pytest.mark.parametrize("content", _ODD.values(), ids=_ODD)
+def test_a_folder_that_cannot_be_read_is_left_alone_and_logged_once(lab: Lab, content: str) -> None:
+    lab.start(1)
+    lab.start(2)
+    (lab.place(2) / "instance.json").write_text(content)
+    lab.instances = lab.supervisor()
+    with logged_events() as events:
+        for _ in range(3):
+            assert [one.attempt for one in lab.instances.look(100.0)] == [1]
+        assert lab.instances.bundles() == {BUNDLE}
+        lab.processes.end(lab.place(1))
+        lab.instances.forget({"job": 9})
+        lab.instances.forget_left(set(), 2e9)
+    assert lab.instances.folders() == [lab.place(2)]
+    assert lab.processes.alive(lab.place(2))
+    [event] = events
+    assert event["folder"] == str(lab.place(2))
+
+
+def test_a_process_that_was_killed_by_a_signal_without_a_name_is_dead_like_others(lab: Lab) -> None:
+    lab.start()
+    lab.processes.end(lab.place(), code=-40)
+    assert lab.one().reason == "it was killed by signal 40"
 
 
 def test_an_executor_knows_how_many_before_it_have_failed(lab: Lab) -> None:

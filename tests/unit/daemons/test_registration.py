@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 
@@ -14,8 +15,10 @@ from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import Assignment, MasterInfo, NodeInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
+from penstock.daemons import launcher
 from penstock.daemons.keeper import REFUSED
 from penstock.daemons.master import Master
+from penstock.daemons.registration import is_dead, registration_of
 from penstock.daemons.service import ClusterService
 from penstock.daemons.supervisor import NameTakenError, Supervisor
 
@@ -126,6 +129,65 @@ def test_a_registration_whose_answer_was_lost_is_ones_own(ensemble: MemoryEnsemb
         node.supervisor.step(0.0)
     node.supervisor.step(1.0)
     assert node.machine.started == ["job"]
+
+
+HERE = replace(NODE, pid=os.getpid(), started=1_700_000_000.0)
+"""A node whose supervisor is this process, and was started when the time of day was said to be this."""
+NOBODY = 2**22 + 1
+"""More than the largest pid of Linux."""
+
+
+def _read_again(info: NodeInfo) -> NodeInfo:
+    return decode(NodeInfo, encode(info))
+
+
+@pytest.mark.parametrize("jump", [-1e9, -3600.0, 3600.0, 1e9])
+def test_a_clock_that_is_set_makes_no_living_supervisor_dead(jump: float) -> None:
+    registered = _read_again(registration_of(replace(HERE, started=HERE.started + jump)))
+    assert registered.ticks is not None
+    assert not is_dead(registered, HERE)
+
+
+def test_a_process_that_only_has_the_pid_of_a_supervisor_is_not_it() -> None:
+    registered = registration_of(HERE)
+    assert registered.ticks is not None
+    assert is_dead(_read_again(replace(registered, ticks=registered.ticks - 1)), HERE)
+    assert is_dead(_read_again(replace(registered, pid=NOBODY)), HERE)
+
+
+def test_a_supervisor_of_another_machine_or_run_of_it_is_not_known_to_be_dead() -> None:
+    gone = replace(registration_of(HERE), pid=NOBODY)
+    assert not is_dead(replace(gone, host="10.0.0.2"), HERE)
+    assert not is_dead(replace(gone, boot="another"), HERE), "its address may be that of every machine"
+
+
+def test_a_registration_of_an_earlier_version_is_dead_only_without_a_process() -> None:
+    assert not is_dead(_read_again(HERE), HERE)
+    assert is_dead(_read_again(replace(HERE, pid=NOBODY)), HERE)
+
+
+def test_a_registration_tells_its_process_from_all_others_that_have_had_its_pid() -> None:
+    registered = registration_of(HERE)
+    assert (registered.ticks, registered.boot) == (launcher.ticks(os.getpid()), launcher.boot())
+    assert replace(registered, ticks=HERE.ticks, boot=HERE.boot) == HERE
+
+
+def test_what_a_dead_supervisor_of_this_machine_has_registered_is_replaced_at_once(
+    ensemble: MemoryEnsemble,
+) -> None:
+    other, own = MemoryStore(ensemble), MemoryStore(ensemble)
+    left = replace(registration_of(HERE), pid=NOBODY)
+    other.create(f"{paths.NODES}/n1", encode(left), ephemeral=True)
+    machine = NotingMachine()
+    registration = registration_of(HERE)
+    supervisor = Supervisor(
+        own, registration, machine, machine, is_dead=lambda found: is_dead(found, registration)
+    )
+    supervisor.step(1.0)
+    node = own.get(f"{paths.NODES}/n1")
+    assert node is not None
+    assert decode(NodeInfo, node.data) == registration
+    assert machine.started == ["job"]
 
 
 @pytest.mark.parametrize("in_order", [True, False])

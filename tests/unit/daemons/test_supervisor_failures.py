@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,83 @@ def test_a_full_disk_does_not_keep_the_supervisor_from_its_other_work(
     assert failures is not None
     assert "No space left on device" in failures.reason
     assert lab.store.get(f"{paths.REPORTS}/n1") is not None, "the step went on to its end"
+
+
+def test_a_worker_that_does_not_leave_is_killed_in_time_on_a_full_disk(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.assign("job")
+    lab.step()
+    place = lab.place("job", 1)
+    lab.processes.hang(place)
+    lab.store.delete(f"{paths.ASSIGNMENTS}/job")
+
+    def full(path: Path, content: bytes | str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("penstock.daemons.instances.write_private", full)
+    lab.pass_time(80.0, every=5.0)
+    assert lab.processes.processes[place].signals == [signal.SIGTERM], "it is asked once"
+    assert lab.processes.alive(place)
+    lab.pass_time(20.0, every=5.0)
+    assert not lab.processes.alive(place)
+
+
+@pytest.mark.parametrize("content", ['{"job": "odd"}', '{"job": 7, "role": []}', "[]", "{"])
+def test_a_folder_that_cannot_be_read_does_not_keep_the_supervisor_from_its_other_work(
+    lab: Lab, content: str
+) -> None:
+    odd = lab.place("odd", 1)
+    odd.mkdir(parents=True)
+    (odd / "instance.json").write_text(content)
+    lab.assign("job")
+    lab.step()
+    assert lab.processes.alive(lab.place("job", 1))
+    assert lab.store.get(f"{paths.REPORTS}/n1") is not None
+    assert (odd / "instance.json").read_text() == content
+
+
+def test_a_process_that_cannot_be_ended_or_measured_keeps_the_supervisor_from_nothing(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job in ("a", "b"):
+        lab.assign(job)
+    lab.step()
+    asked, measured = lab.processes.signal, lab.processes.figures
+
+    def signalled(folder: Path, number: int, *, family: bool = False) -> bool:
+        if folder == lab.place("a", 1):
+            raise KeyError("pid")
+        return asked(folder, number, family=family)
+
+    def figures(folder: Path) -> tuple[float, int]:
+        if folder == lab.place("a", 1):
+            raise ValueError("not a number")
+        return measured(folder)
+
+    monkeypatch.setattr(lab.processes, "signal", signalled)
+    monkeypatch.setattr(lab.processes, "figures", figures)
+    lab.pass_time(4.0)
+    lab.store.delete(f"{paths.REPORTS}/n1")
+    for job in ("a", "b"):
+        lab.store.delete(f"{paths.ASSIGNMENTS}/{job}")
+    lab.pass_time(4.0)
+    assert lab.processes.alive(lab.place("a", 1))
+    assert not lab.processes.alive(lab.place("b", 1))
+    node = lab.store.get(f"{paths.REPORTS}/n1")
+    assert node is not None
+    assert [figures.job for figures in decode(NodeReport, node.data).workers] == ["a"]
+
+
+def test_a_start_that_fails_in_an_unexpected_way_is_counted_like_others(lab: Lab) -> None:
+    lab.assign("a")
+    lab.assign("b")
+    lab.trouble["bundle-of-a"] = ValueError("embedded null byte")
+    lab.step()
+    assert lab.processes.alive(lab.place("b", 1))
+    failures = lab.failures("a")
+    assert failures is not None
+    assert (failures.count, failures.reason) == (1, "it could not be started: ValueError: embedded null byte")
 
 
 def test_a_nodes_trouble_with_a_bundle_is_a_failure_and_not_the_end_of_the_job(lab: Lab) -> None:
