@@ -685,3 +685,25 @@ def test_a_standby_takes_over_from_one_that_dies_with_code_that_is_not_wanted_an
         statuses={"job": JobStatus("STARTING", "", NOW - 100, 2)},
     )
     assert _runs(_decide(spec, actual)) == {"job~1": (2, True)}
+
+
+def test_a_replica_whose_share_of_the_nodes_cannot_take_it_is_no_hope() -> None:
+    """Its driver would fit on one node and its executor on another, but each replica has one node to use."""
+    asked = Resources(cores=2, memory=GIB, executors=1, executor_cores=1, executor_memory=GIB)
+    spec = _spec(resources=asked)
+    nodes = {**_nodes("n1"), "n3": NodeInfo("n3", "", 2, 8 * GIB), "n4": NodeInfo("n4", "", 2, 8 * GIB)}
+    on_first = (ExecutorSlot(1, "n1", 1, GIB),)
+    on_second = (ExecutorSlot(1, "n2", 1, GIB),)
+    lost = _actual(
+        nodes=nodes,
+        assignments={
+            "job": _assignment("job", "n1", 1, spec, executors=on_first, executors_asked=1),
+            "job~1": _assignment("job~1", "n2", 2, spec, executors=on_second, executors_asked=1),
+        },
+        workers={},
+        absent_since={"n2": NOW - 9},
+        results={"job": _refused("job", 1)},
+    )
+    assert _only(SetStatus, _decide(spec, lost)).status.phase == "FAILED"
+    roomy = replace(lost, nodes={**nodes, "n4": NodeInfo("n4", "", 3, 8 * GIB)})
+    assert _only(SetStatus, _decide(spec, roomy)).status.phase != "FAILED"

@@ -10,6 +10,7 @@ from penstock.cluster.documents import (
     Alarm,
     Assignment,
     Code,
+    ExecutorSlot,
     Failures,
     JobSpec,
     JobStatus,
@@ -671,3 +672,17 @@ def test_refused_code_is_not_tried_again_while_what_is_wanted_has_no_node() -> N
     assert (status.phase, "refused: its code is poison" in status.reason) == ("PENDING", True)
     after = replace(actual, assignments={}, statuses={"job": status})
     assert not [a for a in _decide(wanted, after) if isinstance(a, Assign | Unassign)]
+
+
+def test_a_worker_that_runs_on_keeps_its_executors_when_the_node_of_its_successor_is_lost() -> None:
+    asked = Resources(cores=2, memory=GIB, executors=1, executor_cores=2, executor_memory=GIB)
+    slots = (ExecutorSlot(1, "n1", 2, GIB),)
+    wanted = _spec(generation=2, resources=asked)
+    assigned = _assignment(wanted, revision=2, node="n2", executors=slots, executors_asked=1)
+    lost = _actual(nodes={"n1": _node("n1", 3)}, assignments={"job": assigned}, absent_since={"n2": NOW - 9})
+    actions = _decide(wanted, lost)
+    assert not [action for action in actions if isinstance(action, Unassign | Assign)]
+    status = _only(SetStatus, actions).status
+    assert (status.phase, status.reason.startswith("on n1, until revision 2 is ready")) == ("RUNNING", True)
+    dead = replace(lost, workers={})
+    assert _only(Unassign, _decide(wanted, dead)).job == "job", "then nobody needs the executors"
