@@ -59,6 +59,8 @@ BUNDLE = "b" * 64
 REPORT_SECONDS = 3.0
 BEAT_SECONDS = 1.0
 BATCHES_PER_SECOND = 2
+MOST_ENDED = 1000
+"""So many jobs that are over are kept by default: there are as many as busy ones, up to this."""
 SLICE = 0.02
 """Virtual seconds between two looks at who has something to do."""
 STRUCTURE = {"name": "", "vertices": [{"name": f"v{n}", "kind": "task", "of": "x" * 40} for n in range(8)]}
@@ -151,7 +153,7 @@ class _Sampler:
 
 
 class Cluster:
-    """Nodes with an equal share of jobs, all of which run and are busy."""
+    """Nodes with an equal share of jobs, all of which run and are busy, and jobs that are over."""
 
     def __init__(self, nodes: int, jobs: int, work: Path) -> None:
         self.now = time.time()
@@ -178,6 +180,11 @@ class Cluster:
             write(f"{paths.ASSIGNMENTS}/{job}", encode(_assignment(job, node, self.now)))
             write(f"{paths.STATUS}/{job}", encode(JobStatus("RUNNING", f"running on {node}", self.now, 1)))
             write(paths.worker(job, 1, 1), encode(self.info(job)), ephemeral=True)
+        for number in range(min(len(self.jobs), MOST_ENDED)):
+            job = f"ended{number:05d}"
+            spec = JobSpec(job, BUNDLE, "job.py", structure=dict(STRUCTURE, name=job), wanted="ended")
+            write(f"{paths.JOBS}/{job}", encode(spec))
+            write(f"{paths.STATUS}/{job}", encode(JobStatus("ENDED", "it was killed", self.now, 1)))
 
     def progress(self) -> Progress:
         batches = int((self.now - self.began) * BATCHES_PER_SECOND) + 1000
@@ -281,7 +288,7 @@ def measure(nodes: int, jobs: int, work: Path, seconds: float = 6.0) -> dict[str
     service: Any = ClusterService(master, None, None)  # type: ignore[arg-type]
     found["list, seconds"] = _timed(lambda: json.dumps(service.jobs()))
     found["metrics, seconds"] = _timed(lambda: render(master.documents, leads=True, connected=True))
-    listed = service.jobs()
+    listed = [job for job in service.jobs() if job["phase"] != "ENDED"]
     assert len(listed) == jobs
     assert all(job["phase"] == "RUNNING" and job["progress"]["batches"] > 1000 for job in listed)
     return found
