@@ -60,7 +60,10 @@ def _parts(spec: JobSpec, actual: Actual) -> tuple[str, ...]:
         return ()
     if status.phase == PENDING:
         return ("driver",)
-    members = member_specs(spec) if is_replicated(spec) else [spec]
+    replicated = is_replicated(spec)
+    if not replicated and not spec.resources.executors:
+        return ()  # As most jobs are: it has its node, or is PENDING.
+    members = member_specs(spec) if replicated else [spec]
     parts = []
     for member in members:
         assignment = actual.assignments.get(member.name)
