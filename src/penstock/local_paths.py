@@ -8,8 +8,9 @@ from typing import Any
 
 from penstock.errors import SettingError
 
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-"""A path that is made of an address has one slash behind the colon. A drive has one letter before it."""
+_ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9_+.-]+):/")
+"""A path that is made of an address has one slash behind the colon. A drive has one letter before it. Schemes
+have no underscores, but names of object stores that people make up do."""
 
 
 def local_path(what: str, given: Any) -> Path:

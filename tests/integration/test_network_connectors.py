@@ -238,6 +238,7 @@ def test_what_headers_hold_stays_in_the_driver(service: Service, tmp_path: Path)
         "url": service.url.partition("?")[0],
         "method": "POST",
         "headers": ["X-Token"],
+        "folder": str(tmp_path),
     }
     travelling = pickle.dumps(sink)
     assert b"hush" not in travelling

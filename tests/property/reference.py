@@ -72,17 +72,24 @@ def random_job(seed: int) -> RandomJob:
 
 def _build(seed: int, looped: frozenset[str]) -> RandomJob:
     dice = random.Random(seed)
-    job = ps.Job(f"random-{seed}", max_iterations=dice.choice([0, 1, 2]), parallelism=dice.choice([1, 2, 3]))
+    instances = random.Random(f"instances of {seed}")
+    rounds, default = dice.choice([0, 1, 2]), dice.choice([1, 2, 3])
+    job = ps.Job(
+        f"random-{seed}",
+        max_iterations=rounds,
+        parallelism=instances.choice([default, default, None]),
+        buckets=instances.choice([1, 2, 3]),
+    )
     sources = [job.source(f"source{n}", ps.MemorySource()) for n in range(dice.choice([1, 1, 2]))]
     keyed = dice.random() < 0.7
-    instances = random.Random(f"instances of {seed}")
     operators: list[Any] = [add_one, rekey, spread, Parity(), *([Running(), Running()] if keyed else [])]
     tasks = []
     for n in range(dice.randint(1, 5)):
         kind = dice.choice(operators)
         if isinstance(kind, Running) and f"task{n}" in looped:
             kind = Echo()
-        parallelism = instances.choice([None, None, 2, 3])
+        stateful = isinstance(kind, ps.StatefulTask)
+        parallelism = None if stateful else instances.choice([None, None, 2, 3, job.parallelism])
         tasks.append(job.task(f"task{n}", kind, parallelism=parallelism))
     sinks = [job.sink(f"sink{n}", ps.MemorySink()) for n in range(dice.choice([1, 1, 2]))]
     joined: set[tuple[str, str, str]] = set()
@@ -93,7 +100,8 @@ def _build(seed: int, looped: frozenset[str]) -> RandomJob:
         joined.add((source.name, port, target.name))
         stateful = isinstance(target.operator, ps.StatefulTask)
         by = ps.SAME_KEY if keyed and not stateful and dice.random() < 0.3 else None
-        if by is None and not stateful and target.parallelism and instances.random() < 0.3:
+        chance = 0.3 if target.parallelism else 0.1
+        if by is None and not stateful and target.kind == "task" and instances.random() < chance:
             by = ps.BROADCAST
         job.connect(source[port], target, by=by)
 
@@ -146,7 +154,8 @@ def evaluate(random_job: RandomJob, most: int = 20_000) -> tuple[dict[str, Multi
             if target.kind == "sink":
                 out[target.name][(key, value)] += 1
                 continue
-            copies = target.parallelism or 1 if edge.by is ps.BROADCAST else 1
+            every = target.parallelism or job.parallelism or job.buckets or 1
+            copies = every if edge.by is ps.BROADCAST else 1
             for its_port, its_key, its_value in copies * _call(target, key, value, state):
                 queue.append((target.index, its_port, its_key, its_value, tuple(sorted(counts.items()))))
     return out, discarded

@@ -139,8 +139,12 @@ def check_plan(job: Job, plan: PhysicalPlan) -> None:
     keyed = [
         (edge.source, edge.target)
         for edge in job.edges
-        if edge.target in told or (edge.by is SAME_KEY and edge.target in tasks)
+        if edge.target in tasks
+        # Tasks that a broadcast reaches all have an instance in each bucket, and are chained to each other.
+        and (edge.by is not ROUND_ROBIN or (edge.target in told and edge.source not in told))
     ]
+    assert plan.instances == dict.fromkeys(sorted(told), 0)
+    assert not told & set(plan.direct), "instances are behind the shuffle"
     memory = [pair for pair in pairs if pair not in keyed]
     reach, near = closure(size, pairs), closure(size, memory)
     targets = [end for _, end in keyed]

@@ -9,8 +9,12 @@ from engine_support import LocalRun
 from reference import RandomJob, compare, evaluate, random_job
 
 import penstock as ps
+from penstock.engine.flow import Program
+from penstock.engine.steps import Step
 
 WITHOUT_SPARK = 300
+
+_step = Program.step
 
 
 def _usable(count: int, first: int) -> list[RandomJob]:
@@ -28,6 +32,13 @@ def _usable(count: int, first: int) -> list[RandomJob]:
     return found
 
 
+def _in_its_instance(program: Program, vertex: int, instance: int) -> Step:
+    """Do what ``Program.step`` does, where a vertex has as many instances as it should."""
+    number = program.blueprint.instances.get(vertex)
+    assert number is None or 0 <= instance < number, (program.names[vertex], instance, number)
+    return _step(program, vertex, instance)
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_random_jobs_without_spark(partitions: int) -> None:
     for candidate in _usable(30, first=0):
@@ -35,10 +46,14 @@ def test_random_jobs_without_spark(partitions: int) -> None:
         compare(candidate, dict(result), result.discarded)
 
 
-def test_many_more_in_the_engine_alone(tmp_path: Path) -> None:
+def test_many_more_in_the_engine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Program, "step", _in_its_instance)
     for number, candidate in enumerate(_usable(WITHOUT_SPARK, first=10_000)):
         sources = list(candidate.feed.items())
-        run = LocalRun(candidate.job, tmp_path / str(number), buckets=1 + number % 3)
+        assert candidate.job.buckets is not None
+        run = LocalRun(candidate.job, tmp_path / str(number), buckets=candidate.job.buckets)
+        plan = run.blueprint.plan
+        assert not set(plan.instances) & set(plan.direct), "instances are behind the shuffle"
         for name, items in sources:
             run.step(list(items), source=name)
         while run.feedback:

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.cluster.supervising import Patience
+from penstock.daemons import ending, following
+from penstock.engine import runtime
 from penstock.parameters import given
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +97,67 @@ def test_each_point_of_what_it_adds_to_spark_names_what_shows_it() -> None:
     points = [f"- {point}" for point in section.split("\n- ")[1:]]
     assert len(points) > 5
     assert [point for point in points if not list(_named(point))] == []
+
+
+_STRONG = re.compile(
+    r"\b(never|always|exactly|guarantee[sd]?|no record|nothing is lost|loses? nothing|cannot|at most)\b", re.I
+)
+_FAULT = re.compile(
+    r"\b(dies?|died|dead|deaths?|crash\w*|kill\w*|lost|loses?|twice|doubled?|repeat\w*|paused|cut off"
+    r"|hangs?|hung|power cuts?|damaged)\b",
+    re.I,
+)
+_MARKUP = re.compile(r"`[^`]*`|\[[^\]]*\]\([^)]*\)")
+_PIECE = re.compile(r"\n\s*\n|\n(?=- |\d+\. |\| )")
+
+
+def _claims(section: str) -> list[str]:
+    """Return paragraphs, points and rows that say in strong words what happens when something goes wrong.
+
+    Links and names do not count: a page may be called "exactly once", and a setting, too.
+    """
+    pieces = [_MARKUP.sub("", piece) for piece in _PIECE.split(section) if not piece.startswith("#")]
+    return [piece for piece in pieces if _STRONG.search(piece) and _FAULT.search(piece)]
+
+
+@pytest.mark.parametrize("page", CLAIMING, ids=_name)
+def test_a_section_that_promises_something_of_faults_names_what_shows_it(page: Path) -> None:
+    sections = re.split(r"^(?=#+ )", _prose(page), flags=re.MULTILINE)
+    unproven = {
+        section.partition("\n")[0]: found
+        for section in sections
+        if (found := _claims(section)) and not list(_named(section))
+    }
+    assert unproven == {}
+
+
+def test_which_words_promise_something_of_faults() -> None:
+    text = """# A page
+
+It never loses a record that was acknowledged when a node dies.
+
+- A name never ends with a dot.
+- A batch that was interrupted is repeated, and its output is there
+  exactly once.
+
+| [never](x.md) | killed |
+"""
+    assert [claim.split()[1] for claim in _claims(text)] == ["never", "A"]
+
+
+def test_the_page_on_guarantees_has_the_times_of_the_code() -> None:
+    page = (DOCS / "explanation" / "guarantees.md").read_text()
+    section = page.partition("\n## How long a stop waits\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|", section, re.MULTILINE))
+    expected = {
+        "`handle.stop": runtime._STOP_SECONDS,
+        "`penstock kill JOB`": Patience().leave,
+        "`penstock update`": following.TAKE_OVER_AFTER,
+        "`penstock down`": ending.WORKER_SECONDS,
+    }
+    for begin, seconds in expected.items():
+        [told] = [told for what, told in rows.items() if what.startswith(begin)]
+        assert told.startswith(f"{seconds:g} s"), begin
 
 
 def test_the_index_has_every_page() -> None:

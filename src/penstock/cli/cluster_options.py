@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from penstock.cli.output import Output
 from penstock.errors import SettingError
+from penstock.local_paths import local_path
 from penstock.log import home
 
 if TYPE_CHECKING:
@@ -55,6 +58,13 @@ def usage(read: Callable[[T], U], given: T) -> U:
         return read(given)
     except SettingError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def local_folder(parameter: typer.CallbackParam, given: Path | None) -> Path | None:
+    """Refuse a folder that is an address, as the callback of an option."""
+    if given is not None:
+        usage(partial(local_path, parameter.opts[0]), given)
+    return given
 
 
 def read_labels(assignments: list[str]) -> dict[str, str]:

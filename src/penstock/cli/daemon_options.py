@@ -7,13 +7,20 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.cluster_options import local_folder
+
 Host = Annotated[str, typer.Option("--host", help="The address it listens at.")]
 Port = Annotated[int, typer.Option("--port", help="The port it answers at.")]
 Connect = Annotated[str, typer.Option("--connect", metavar="HOST:PORT,…", help="The ZooKeeper servers.")]
 Root = Annotated[str, typer.Option("--root", help="The node of ZooKeeper that all others are below.")]
 ClusterFolder = Annotated[
     Path | None,
-    typer.Option("--cluster-folder", metavar="DIR", help="Holds cluster.key; $PENSTOCK_HOME/cluster."),
+    typer.Option(
+        "--cluster-folder",
+        metavar="DIR",
+        callback=local_folder,
+        help="Holds cluster.key; $PENSTOCK_HOME/cluster.",
+    ),
 ]
 RetainDays = Annotated[
     float, typer.Option("--retain-days", min=0.0, help="How long a job that has ended is known.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.cluster_options import local_folder
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 from penstock.cli.painting import make_console, make_table
@@ -53,7 +54,8 @@ def simulate_command(
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many runs, each with other events.")] = 10,
     plots: Annotated[
-        Path | None, typer.Option("--plots", metavar="DIR", help="Write plots to this folder.")
+        Path | None,
+        typer.Option("--plots", metavar="DIR", callback=local_folder, help="Write plots to this folder."),
     ] = None,
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Print the scenario as JSON and run nothing.")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.cluster_options import local_folder
 from penstock.cli.daemon import UnavailableError, daemon_errors, stop_on_signals
 from penstock.cli.local_cluster import cluster_folder
 from penstock.errors import SettingError
@@ -22,7 +23,12 @@ def zookeeper(
     ] = "",
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", metavar="DIR", help="Settings and data; $PENSTOCK_HOME/zookeeper."),
+        typer.Option(
+            "--folder",
+            metavar="DIR",
+            callback=local_folder,
+            help="Settings and data; $PENSTOCK_HOME/zookeeper.",
+        ),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds it may take to be up.")] = 30.0,
 ) -> None:

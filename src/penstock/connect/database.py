@@ -103,15 +103,22 @@ class DatabaseSink(Sink):
             attempt += 1
         # The database is where it is written down that the batch is out.
         self._staging.discard(receipts)
-        self._staging.tidy(receipts)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove rows that will not be inserted."""
         self._staging.discard(receipts)
 
+    def tidy(self, job: str) -> None:
+        """Remove what crashes have left long ago."""
+        self._staging.tidy(job)
+
     def describe(self) -> dict[str, Any]:
         """Return what is done with a row. How to connect may be a secret."""
-        return {"insert": self.insert, "batches": self._batches.name}
+        return {
+            "insert": self.insert,
+            "batches": self._batches.name,
+            "folder": self._staging.described,
+        }
 
     def _connect(self) -> Any:
         assert self.connect is not None, "only the driver's own sink can connect"

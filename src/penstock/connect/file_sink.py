@@ -134,6 +134,10 @@ class FileSink(Sink):
             for staged, _ in receipt["files"]:
                 (self.folder / STAGING / staged).unlink(missing_ok=True)
 
+    def tidy(self, job: str) -> None:
+        """Remove what crashes have left in the staging folder long ago."""
+        self._marks.tidy(self.folder / STAGING / folder_of(job))
+
     def describe(self) -> dict[str, Any]:
         """Return where to and in which form."""
         return {

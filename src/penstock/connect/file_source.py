@@ -54,6 +54,11 @@ class FileSource(Source):
         owner = "FileSource"
         checking.one_of(owner, "format", format, _FORMATS)
         checking.text(owner, "pattern", pattern)
+        if "/" in pattern:
+            raise SettingError(
+                f"{owner}: pattern takes a pattern of names, such as '*.csv', not {pattern!r:.60}: only"
+                " files of the folder itself are read"
+            )
         checking.whole(owner, "partitions", partitions)
         checking.whole(owner, "max_files_per_batch", max_files_per_batch)
         checking.whole(owner, "max_bytes_per_batch", max_bytes_per_batch, optional=True)

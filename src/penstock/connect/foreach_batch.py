@@ -50,6 +50,14 @@ class ForeachBatchSink(Sink):
         """Remove what the function will not be called with."""
         self._staging.discard(receipts)
 
+    def tidy(self, job: str) -> None:
+        """Remove what crashes have left long ago."""
+        self._staging.tidy(job)
+
+    def describe(self) -> dict[str, Any]:
+        """Return where records wait."""
+        return {"folder": self._staging.described}
+
     def __getstate__(self) -> dict[str, Any]:
         # Workers never call it, and what it holds, such as a connection, may not be able to travel.
         return {**self.__dict__, "function": None}

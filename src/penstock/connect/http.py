@@ -93,9 +93,18 @@ class HttpSink(Sink):
         """Remove what will not be posted."""
         self._staging.discard(receipts)
 
+    def tidy(self, job: str) -> None:
+        """Remove what crashes have left long ago."""
+        self._staging.tidy(job)
+
     def describe(self) -> dict[str, Any]:
         """Return where to and how, without anything that may be a secret."""
-        return {"url": self._shown_url, "method": self.method, "headers": sorted(self.headers)}
+        return {
+            "url": self._shown_url,
+            "method": self.method,
+            "headers": sorted(self.headers),
+            "folder": self._staging.described,
+        }
 
     def _post_all(self, batch: int, receipts: Sequence[Receipt], records: Iterator[Record]) -> None:
         # A service that knows a key takes its records for applied: a key stands for the same records for

@@ -199,7 +199,7 @@ class LogSink(_NamedLog, Sink):
         self.lenient = lenient
         """Store the representation of a value that has no form in a log, instead of failing."""
         self.holdable = not lenient
-        self._tidy = False
+        self._tidied = False
 
     @property
     def log(self) -> Log:
@@ -222,14 +222,22 @@ class LogSink(_NamedLog, Sink):
         """Publish the segments of a batch, those that are not published yet."""
         for receipt in receipts:
             self.log.publish(_segments(receipt), receipt["since"])
-        if not self._tidy and "job" in receipts[0]:
-            self.log.discard_staged(ABANDONED, owner=receipts[0]["job"])
-            self._tidy = True
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove segments that will not be published."""
         for receipt in receipts:
             self.log.unstage(_segments(receipt))
+
+    def describe(self) -> dict[str, Any]:
+        """Return which log it is, and below which folder if one was named."""
+        root = None if self.root is None else str(Path(self.root).absolute())
+        return {**super().describe(), "root": root}
+
+    def tidy(self, job: str) -> None:
+        """Remove segments that crashes have left long ago."""
+        if not self._tidied:
+            self.log.discard_staged(ABANDONED, owner=job)
+            self._tidied = True
 
 
 def _segments(receipt: Receipt) -> list[StagedSegment]:

@@ -56,6 +56,11 @@ class Staging:
         """Where the files are."""
         return self._folder or home() / STAGED
 
+    @property
+    def described(self) -> str | None:
+        """Which folder was asked for; None for the one below Penstock's home, which may move with that."""
+        return None if self._folder is None else str(self._folder)
+
     def prepare(self, *, synced: bool = False) -> None:
         """Make the folder."""
         make_folder(self.folder)
@@ -92,10 +97,9 @@ class Staging:
         for path in self.paths(receipts):
             path.unlink(missing_ok=True)
 
-    def tidy(self, receipts: Sequence[Receipt]) -> None:
-        """Remove what crashes have left long ago of the job that the receipts are of."""
-        if receipts[0].get("marked"):
-            self._marks.tidy(self.paths(receipts)[0].parent)
+    def tidy(self, job: str) -> None:
+        """Remove what crashes of a job have left long ago."""
+        self._marks.tidy(self.folder / folder_of(job))
 
     def beside(self, receipts: Sequence[Receipt], suffix: str) -> Path:
         """Return a file that belongs to a batch."""
@@ -193,7 +197,10 @@ def staged_records(path: Path) -> Iterator[Record]:
     try:
         segment = load(path)
     except DamageError as error:
-        raise FolderError(f"{path} is damaged: {error}") from error
+        raise FolderError(
+            f"{path} is damaged: {error}. Put it back from a copy, or start from scratch with fresh=True"
+            " (--fresh)"
+        ) from error
     for chunk in segment.records():
         yield from chunk
 

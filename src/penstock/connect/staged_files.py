@@ -55,36 +55,49 @@ class Marks:
     def __init__(self) -> None:
         self._recent: dict[Path, deque[Path]] = {}
         """By folder, the marks that are there, the oldest first."""
+        self._tidied: set[Path] = set()
 
     def make(self, mark: Path, *, synced: bool = False) -> None:
         """Say of a batch that it is out, and stop to say it of one long ago."""
-        self.tidy(mark.parent)
+        recent = self._recent.get(mark.parent)
+        if recent is None:
+            recent = self._recent[mark.parent] = _marks_in(mark.parent)
         os.close(os.open(mark, os.O_CREAT | os.O_CLOEXEC, 0o600))
         if synced:
             sync(mark.parent)
-        recent = self._recent[mark.parent]
         if mark not in recent:
             recent.append(mark)
         while len(recent) > _KEPT:
             recent.popleft().unlink(missing_ok=True)
 
     def tidy(self, folder: Path, now: float | None = None) -> None:
-        """Remove from a job's folder, once in a process, what crashes have left there long ago."""
-        if folder in self._recent:
+        """Remove from a job's folder, once in a process, what crashes have left there long ago.
+
+        Only when all sinks of the job have got what is theirs: a file may be old and wait for another sink,
+        since a job can be started again after any time.
+        """
+        if folder in self._tidied:
             return
         limit = (time.time() if now is None else now) - ABANDONED
-        marks = []
         for path in sorted(folder.rglob("*")):
             try:
-                status = path.stat()
-                if path.suffix == DONE:
-                    marks.append((status.st_mtime, path))
-                elif path.is_file() and status.st_mtime < limit:
+                if path.suffix != DONE and path.is_file() and path.stat().st_mtime < limit:
                     path.unlink()
             except FileNotFoundError:
                 continue  # its owner was faster
-        self._recent[folder] = deque(path for _, path in sorted(marks))
+        self._tidied.add(folder)
 
     def __reduce__(self) -> Any:
         # Only a driver makes marks.
         return Marks, ()
+
+
+def _marks_in(folder: Path) -> deque[Path]:
+    """Return the marks in a folder, the oldest first."""
+    marks = []
+    for path in folder.rglob(f"*{DONE}"):
+        try:
+            marks.append((path.stat().st_mtime, path))
+        except FileNotFoundError:
+            continue  # Another replica has removed it.
+    return deque(path for _, path in sorted(marks))

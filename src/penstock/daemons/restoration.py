@@ -13,6 +13,7 @@ from penstock.daemons.following import TAKE_OVER_AFTER
 from penstock.daemons.instance import Instance
 from penstock.daemons.worker_link import Link
 from penstock.logs import get_logger
+from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
 from penstock.snapshots.client import SnapshotClient
 from penstock.snapshots.errors import TransferError, TransferStoppedError
 from penstock.snapshots.restoring import Restored, needs_restore, restore
@@ -21,6 +22,15 @@ from penstock.snapshots.store import SnapshotStore
 _LOOK = 0.05
 _FIRST_RETRY = 0.5
 _LONGEST_RETRY = 10.0
+
+OFF_PLAN_RATE = 0.1 * UNKNOWN_BANDWIDTH
+"""Bytes a second of a transfer for which nothing was set aside.
+
+The plan may have been to run the job where its copy is, and the job has landed elsewhere; or a node fetches
+back what its own disk has lost. The location controller has promised links to other transfers, and counts on
+a tenth of a link for copies however busy it is (``schedule/locating.py``). A worker does not know how fast
+the links of both nodes are, so it takes that share of what the controller assumes where nobody has said.
+"""
 
 _log = get_logger(__name__)
 
@@ -143,5 +153,5 @@ class Restoration:
             local = SnapshotStore(Path(instance.snapshots))
             return restore(self._home, instance.job, local=local, revision=wanted.revision, stop=self._stop)
         # More than was set aside for it would be at the cost of what was set aside for others.
-        with SnapshotClient(wanted.url, self._token, rate=wanted.rate or None) as client:
+        with SnapshotClient(wanted.url, self._token, rate=wanted.rate or OFF_PLAN_RATE) as client:
             return restore(self._home, instance.job, client=client, revision=wanted.revision, stop=self._stop)

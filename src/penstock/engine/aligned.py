@@ -13,6 +13,7 @@ from penstock.engine.exchange import Address, Counters
 from penstock.engine.flow import Flow, unwrapped
 from penstock.engine.inbox import Inbox
 from penstock.engine.state import BucketState, waiting
+from penstock.engine.windowing import timeless
 from penstock.graph.tasks import Inputs, Outputs
 from penstock.record import Record
 
@@ -101,19 +102,30 @@ def _execute(flow: Flow, vertex: int, spec: VertexSpec, taken: dict[str, tuple[C
     counters = tuple(max(counts) for counts in zip(*(counts for counts, _ in taken.values()), strict=True))
     times = [record.ts for records in by_port.values() for record in records if record.ts is not None]
     first = next(iter(by_port.values()))[0]
-    incoming = Record(first.key, None, max(times, default=None))
 
     def call() -> Outputs:
         outputs = Outputs(spec.outputs)
-        outputs._incoming = incoming
+        outputs._incoming = Record(first.key, None, _newest(times))
         spec.operator.execute(Inputs({port: list(records) for port, records in by_port.items()}), outputs)
         return outputs
 
     try:
         outputs = call()
     except BaseException as error:
-        whole = Record(first.key, {port: records[0].value for port, records in by_port.items()}, incoming.ts)
+        values = {port: records[0].value for port, records in by_port.items()}
+        whole = Record(first.key, values, max(filter(_is_moment, times), default=None))
         outputs = flow.recovers(vertex, counters)(whole, error, call)
         if outputs is None:
             return
     flow.leave(vertex, counters, [(name, out) for name, out in outputs._emitted.items() if out])
+
+
+def _newest(times: list[Any]) -> Any:
+    try:
+        return max(times, default=None)
+    except TypeError as error:
+        raise timeless(next(ts for ts in times if not _is_moment(ts)), error) from None
+
+
+def _is_moment(ts: Any) -> bool:
+    return isinstance(ts, int | float)

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from penstock.engine.agreement.next_window import is_whole
@@ -19,7 +20,7 @@ from penstock.engine.clock import Times, advance, due
 from penstock.engine.digest import chained
 from penstock.engine.ledger import Entry, Ledger
 from penstock.engine.positions import Positions
-from penstock.engine.publishing import acknowledge, publish
+from penstock.engine.publishing import acknowledge, publish, tidy
 from penstock.engine.report import Report, VertexReport
 from penstock.engine.state import remove_before
 from penstock.engine.summary import TaskSummary
@@ -27,6 +28,7 @@ from penstock.errors import (
     IncompleteBatchError,
     InterruptedBatchError,
     JobFailedError,
+    PenstockError,
     QueryInterruptedError,
 )
 from penstock.logs import get_logger
@@ -106,9 +108,15 @@ class BatchCommitter:
             self.changed.notify_all()
 
     def end(self) -> None:
-        """Note how far the output is out: a job that goes on from there may have other sinks."""
-        if self.last is not None:
-            self._ledger.note_published(self.last.batch)
+        """Note how far the output is out: a job that goes on from there may have other sinks.
+
+        Of replicas, what one has left to another is not out before that has said so.
+        """
+        if self.last is None:
+            return
+        with suppress(PenstockError, OSError):  # Who cannot say it leaves it open, as after a crash.
+            if self._agreed is None or self._agreed.is_out(self.last.batch):
+                self._ledger.note_published(self.last.batch)
 
     def _still_incomplete(self, error: IncompleteBatchError, attempts: int) -> JobFailedError:
         if attempts == 1:
@@ -139,10 +147,12 @@ class BatchCommitter:
         transactional = {name: made for name, made in summary.receipts.items() if sinks[name].transactional}
         entry = self._entry(batch, summary, transactional)
         if summary.empty or not self._ledger.commit(entry):
-            # The batch happened before a crash: what it did then stands, and is made visible now.
+            # The batch happened before a crash: what it did then stands, and is made visible now, unless it
+            # is known to be: then its sinks may be others by now.
             entry = self._committed_before(entry)
-            summary.receipts = dict(entry.receipts)
+            summary.receipts = {} if self._ledger.is_published(batch) else dict(entry.receipts)
         publish(self.blueprint, batch, summary.receipts)
+        tidy(self.blueprint)
         self.last = entry
         self._tidy(before, entry)
         if self.blueprint.lasting:

@@ -2,21 +2,27 @@
 
 The mark of a vertex says that windows ending at or before it are closed. It follows the slowest lane
 (source partition) that still sends, so a window is closed only when no lane can bring a record that is in
-time for it. A vertex fed from behind the shuffle follows, a batch later, the mark of who feeds it.
+time for it. A window fed from behind the shuffle follows, a batch later, the mark of who feeds it.
+
+A vertex without windows on the way to one relays time: it has a mark for each window behind it, because each
+window says for itself how long it waits for a silent lane.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.summary import TaskSummary
 from penstock.graph.windows import PROCESSING_TIME, TimeWindow
+from penstock.plan.physical import Timed
 
 Highs = dict[int, dict[str, float]]
 """By vertex and lane, the newest event time that has arrived."""
+Relays = dict[str, dict[str, float]]
+"""By window, the marks of the vertices without windows that it follows. Both go by their names."""
 
 
 @dataclass
@@ -31,6 +37,7 @@ class Times:
     marks: dict[str, float] = field(default_factory=dict)
     pending: dict[str, dict[str, float]] = field(default_factory=dict)
     """By bucket and vertex, the end of the earliest window that is open."""
+    relays: Relays = field(default_factory=dict)
 
     @property
     def earliest(self) -> dict[str, float]:
@@ -76,28 +83,60 @@ def expect(
                 known.setdefault(f"{name}:{lane}", (-inf, now))
             for lane in unread.get(name, ()):
                 known[f"{name}:{lane}"] = (known.get(f"{name}:{lane}", (-inf, now))[0], now)
-    return Times(times.now, times.flushed, highs, times.marks, times.pending)
+    return replace(times, highs=highs)
 
 
 def marks_of(blueprint: Blueprint, clock: Clock, fresh: Highs) -> dict[int, float]:
-    """Return the mark of each vertex, with what a batch has brought."""
+    """Return the mark of each vertex with windows of time, with what a batch has brought."""
     marks: dict[int, float] = {}
-    before = clock.before
     for timed in blueprint.plan.timed:
         spec = blueprint.vertices[timed.vertex]
-        window = spec.window
-        old = before.marks.get(spec.name, -inf)
-        if isinstance(window, TimeWindow) and window.time == PROCESSING_TIME:
-            marks[timed.vertex] = inf if clock.flush else max(old, clock.now)
+        if not isinstance(spec.window, TimeWindow):
             continue
-        idle = window.idle if isinstance(window, TimeWindow) else inf
-        delay = window.watermark if isinstance(window, TimeWindow) else 0.0
-        bounds = [before.marks.get(blueprint.vertices[up].name, -inf) for up in timed.upstream]
-        if timed.sources:
-            lanes = _heard(before.highs.get(spec.name, {}), fresh.get(timed.vertex, {}), clock.now)
-            bounds.append(inf if clock.flush else _slowest(lanes, clock.now, idle))
-        marks[timed.vertex] = max(old, min(bounds, default=-inf) - delay)
+        old = clock.before.marks.get(spec.name, -inf)
+        if spec.window.time == PROCESSING_TIME:
+            marks[timed.vertex] = inf if clock.flush else max(old, clock.now)
+        else:
+            bound = _bound(blueprint, clock, fresh, timed, spec.name, spec.window.idle)
+            marks[timed.vertex] = max(old, bound - spec.window.watermark)
     return marks
+
+
+def relays_of(blueprint: Blueprint, clock: Clock, fresh: Highs) -> Relays:
+    """Return the marks of the vertices without windows that relay time, with what a batch has brought."""
+    by_vertex = {timed.vertex: timed for timed in blueprint.plan.timed}
+    found: Relays = {}
+    for timed in blueprint.plan.timed:
+        spec = blueprint.vertices[timed.vertex]
+        if not isinstance(spec.window, TimeWindow) or spec.window.time == PROCESSING_TIME:
+            continue
+        before, relays = clock.before.relays.get(spec.name, {}), {}
+        waiting = [by_vertex[vertex] for vertex in timed.upstream]
+        while waiting:
+            relay = waiting.pop()
+            sender = blueprint.vertices[relay.vertex]
+            if not isinstance(sender.window, TimeWindow) and sender.name not in relays:
+                bound = _bound(blueprint, clock, fresh, relay, spec.name, spec.window.idle)
+                relays[sender.name] = max(before.get(sender.name, -inf), bound)
+                waiting += [by_vertex[vertex] for vertex in relay.upstream]
+        if relays:
+            found[spec.name] = relays
+    return found
+
+
+def _bound(blueprint: Blueprint, clock: Clock, fresh: Highs, timed: Timed, window: str, idle: float) -> float:
+    """Return up to where all that a vertex gets has come, for a window that waits ``idle`` for a lane."""
+    before = clock.before
+    bounds = []
+    for up in timed.upstream:
+        sender = blueprint.vertices[up]
+        passed = before.marks if isinstance(sender.window, TimeWindow) else before.relays.get(window, {})
+        bounds.append(passed.get(sender.name, -inf))
+    if timed.sources:
+        name = blueprint.vertices[timed.vertex].name
+        lanes = _heard(before.highs.get(name, {}), fresh.get(timed.vertex, {}), clock.now)
+        bounds.append(inf if clock.flush else _slowest(lanes, clock.now, idle))
+    return min(bounds, default=-inf)
 
 
 def _heard(
@@ -128,16 +167,25 @@ def advance(blueprint: Blueprint, summary: TaskSummary) -> dict[str, Any]:
         highs,
         {names[vertex]: mark for vertex, mark in summary.marks.items()},
         {str(bucket): ends for bucket, ends in summary.pending.items() if ends},
+        relays_of(blueprint, clock, summary.highs),
     )
     return asdict(times)
 
 
 def due(blueprint: Blueprint, times: Times, now: float, *, at_end: bool) -> bool:
-    """Whether a batch without new records would close a window. ``at_end``: nothing will ever come."""
+    """Whether batches without new records would close a window. ``at_end``: nothing will ever come."""
     earliest = times.earliest
     if not earliest:
         return False
-    marks = marks_of(blueprint, Clock(now, at_end, times), {})
-    if at_end and {blueprint.vertices[v].name: mark for v, mark in marks.items()} != times.marks:
-        return True
-    return any(earliest.get(blueprint.vertices[vertex].name, inf) <= mark for vertex, mark in marks.items())
+    names = [vertex.name for vertex in blueprint.vertices]
+    for _ in blueprint.plan.timed:
+        clock = Clock(now, at_end, times)
+        marks = {names[vertex]: mark for vertex, mark in marks_of(blueprint, clock, {}).items()}
+        if any(earliest.get(name, inf) <= mark for name, mark in marks.items()):
+            return True
+        # Time comes one vertex further with each batch.
+        following = replace(times, marks=marks, relays=relays_of(blueprint, clock, {}))
+        if following == times:
+            break
+        times = following
+    return False

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.exchange import Address, merge_records
-from penstock.engine.flow import Flow
+from penstock.engine.flow import Flow, unwrapped
 from penstock.engine.inbox import Inbox
 from penstock.engine.owned import owned
 from penstock.engine.state import BucketState, waiting
 from penstock.engine.updating import call_update
+from penstock.engine.windowing import timeless
 from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import CountWindow, Window, WindowValues
 from penstock.record import Record
+
+_TIMES = frozenset({float, int, type(None)})
 
 
 def run_counted(
@@ -26,7 +30,12 @@ def run_counted(
     touched: dict[tuple[Any], None] = {}
     for address in addresses:
         for _, _, records in inbox.in_order(address):
-            for key, value, ts in records:
+            for record in records:
+                key, value, ts = record
+                if type(ts) not in _TIMES and not _is_in_order(ts):
+                    recover = flow.recovers(vertex, flow.no_counters)
+                    recover(unwrapped(record), timeless(ts, TypeError()), None)
+                    continue
                 entry = (key,)
                 touched[entry] = None
                 held.setdefault(entry, (0, []))[1].append((ts, value))
@@ -42,6 +51,15 @@ def run_counted(
         held[entry] = (start, stamped[given:])
         flow.leave(vertex, flow.no_counters, [(spec.outputs[0], out)])
     state.changed(section, list(touched))
+
+
+def _is_in_order(ts: Any) -> bool:
+    """Whether a time can be compared with others: the newest is that of the window."""
+    try:
+        bool(ts > -inf)
+    except Exception:
+        return False
+    return True
 
 
 def _give(

@@ -12,7 +12,8 @@ from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.failure import Recover
-from penstock.engine.owned import owned
+from penstock.engine.owned import IMMUTABLE, owned
+from penstock.graph.aggregates import Distinct, Max, Mean, Min, Quantiles, TopN
 from penstock.graph.tasks import CombiningTask, Count, Sum
 from penstock.graph.windows import CountWindow
 from penstock.record import Record
@@ -27,8 +28,8 @@ DEALT = "dealt"
 
 Merge = Callable[[Any, Any], Any]
 
-OF_NUMBERS = (Count, Sum)
-"""Tasks that make a new state each time, and never change one."""
+CAREFUL = frozenset({Count, Sum, Min, Max, Mean, Distinct, TopN, Quantiles})
+"""Tasks that never change what they are given, neither when they merge nor when they give a result."""
 
 Recovers = Callable[[int, Counters], Recover]
 """Says how a vertex copes with a record that it cannot work on."""
@@ -46,9 +47,32 @@ def merging(spec: VertexSpec) -> Merge:
     """
     task: CombiningTask = spec.operator
     merge = task.merge
-    if type(task) in OF_NUMBERS or not spec.policy.goes_on:
+    if type(task) in CAREFUL or not spec.policy.goes_on:
         return merge
     return lambda left, right: merge(owned(left), owned(right))
+
+
+def lifting(spec: VertexSpec) -> Callable[[Any], Any]:
+    """Return how the value of a record becomes a partial result that may be changed.
+
+    What is lifted may be the value itself or a part of it, and other edges lead the same record elsewhere.
+    """
+    task: CombiningTask = spec.operator
+    lift = task.lift
+    if type(task) is Sum:
+        return task.read  # For a sum, lifting is reading: a call less for each record.
+    if type(task) in CAREFUL:
+        return lift
+
+    def own(value: Any) -> Any:
+        return lift(value) if type(value) in IMMUTABLE else owned(lift(value))
+
+    return own
+
+
+def result_of(task: CombiningTask, state: Any) -> Any:
+    """Return what a task gives for a state that is needed as it is: user code may change what it is given."""
+    return task.result(state if type(task) in CAREFUL else owned(state))
 
 
 def merge_one(merge: Merge, into: dict[Any, Any], key: Any, partial: Any) -> None:
@@ -61,7 +85,7 @@ def merge_records(
 ) -> None:
     """Merge records into partial results by key; the way of every count, so there is no call to spare."""
     task: CombiningTask = spec.operator
-    merge = merging(spec)
+    merge, lift = merging(spec), lifting(spec)
     rest = iter(records)
     while True:
         record = Record()
@@ -72,14 +96,12 @@ def merge_records(
                     key = record[0]
                     into[key] = seen(key, 0) + 1
             else:
-                # For a sum, lifting is reading: a call less for each record.
-                lift = task.read if type(task) is Sum else task.lift
                 for record in rest:
                     key = record[0]
                     value = lift(record[1])
                     into[key] = merge(into[key], value) if key in into else value
         except BaseException as error:
-            again = lambda record=record: merge_one(merge, into, record[0], task.lift(record[1]))  # noqa: E731
+            again = lambda record=record: merge_one(merge, into, record[0], lift(record[1]))  # noqa: E731
             recover(record, error, again)
         else:
             return

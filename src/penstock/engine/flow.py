@@ -73,7 +73,7 @@ class Program:
         """Return how a vertex works on records; an instance of its own has an object of its own."""
         known = self.steps[vertex]
         if known is None:
-            place = (vertex, instance % self._instances[vertex])
+            place = (vertex, instance)
             known = self._own_steps.get(place)
             if known is None:
                 spec = self.blueprint.vertices[vertex]
@@ -127,8 +127,13 @@ class Flow:
 
     def enter(self, vertex: int, port: str, counters: Counters, records: list[Record]) -> None:
         """Bring records to a vertex and let everything run that follows from them."""
+        sent_to = self.scope.instance
+        if vertex in self._instances:
+            # What was on its way when the job was changed may have been sent to one of more instances.
+            self.scope.instance %= self._instances[vertex]
         self._queue.append((vertex, port, counters, records))
         self._run()
+        self.scope.instance = sent_to
 
     def leave(self, vertex: int, counters: Counters, emitted: Emitted) -> None:
         """Send on what a vertex has emitted, and let everything run that follows from it."""

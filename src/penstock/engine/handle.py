@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.launch import launch, prepare, settle, wanted_buckets
+from penstock.engine.launch import launch, prepare, settle
 from penstock.engine.replacement import Reconfigured, replace_query, restart_query
 from penstock.engine.report import Report
 from penstock.engine.restarts import Restarts
@@ -19,6 +19,7 @@ from penstock.engine.runtime import Query, Runtime
 from penstock.engine.shipping import pack_blueprint
 from penstock.errors import QueryInterruptedError, SettingError
 from penstock.graph.copying import changed_copy
+from penstock.graph.dealing import buckets_of
 from penstock.graph.job import Job
 from penstock.graph.on_error import Retry
 from penstock.graph.qos import QoS
@@ -78,7 +79,7 @@ class Handle:
         last = settle(job, blueprint)
         pack_blueprint(blueprint.for_workers())  # Code that cannot be sent is told before anything starts.
         runtime = open_runtime()
-        buckets = wanted_buckets(job) or (last.buckets if last else None)
+        buckets = buckets_of(job) or (last.buckets if last else None)
         restarts = Restarts()
         while True:
             try:

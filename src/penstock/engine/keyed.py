@@ -9,14 +9,14 @@ from typing import Any
 from penstock.engine.aligned import run_aligned
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.counted import run_counted
-from penstock.engine.exchange import OF_NUMBERS, Address, Counters, merging
+from penstock.engine.exchange import Address, Counters, merging, result_of
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
-from penstock.engine.owned import owned
+from penstock.engine.owned import owned, owned_records
 from penstock.engine.panes import Panes
 from penstock.engine.state import BucketState
-from penstock.engine.updating import call_update, keep, updated
-from penstock.graph.tasks import CombiningTask
+from penstock.engine.updating import call_update, keep, own_values, updated
+from penstock.graph.tasks import CombiningTask, Count
 from penstock.graph.windows import CountWindow, TimeWindow
 from penstock.record import Record
 
@@ -121,17 +121,17 @@ class Bucket:
         state.changed(spec.name, list(partials))
         if type(task).result is not CombiningTask.result:
             out = self._results(address, task, out)
-        if type(task) not in OF_NUMBERS:
-            out = [owned(record) for record in out]
+        if type(task) is not Count:
+            out = owned_records(out)
         self._flow.leave(vertex, address[2], [(spec.outputs[0], out)])
 
     def _results(self, address: Address, task: CombiningTask, states: list[Record]) -> list[Record]:
         out = []
         for key, state, _ in states:
             try:
-                out.append(Record(key, task.result(state)))
+                out.append(Record(key, result_of(task, state)))
             except BaseException as error:
-                self._flow.recovers(address[0], address[2])(Record(key, state), error, None)
+                self._flow.recovers(address[0], address[2])(Record(key, owned(state)), error, None)
         return out
 
     def _update(
@@ -175,7 +175,7 @@ class Bucket:
             trial: list[Record] = []
             try:
                 known = state.states.get(spec.name, {}).get(key)
-                new = updated(spec.operator, key, values, owned(known), ts, trial)
+                new = updated(spec.operator, key, own_values(values), owned(known), ts, trial)
             except Exception:
                 for value in values:
                     call_update(self._flow, vertex, counters, spec, state, key, [value], ts, out)

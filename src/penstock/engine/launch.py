@@ -20,6 +20,7 @@ from penstock.errors import IncompatibleJobError, JobFailedError, connecting
 from penstock.graph.compatibility import obstacles, other_sinks
 from penstock.graph.job import Job
 from penstock.keys import VERSION
+from penstock.private_files import sync
 
 
 def settle(job: Job, blueprint: Blueprint) -> Entry | None:
@@ -45,21 +46,30 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     if given_up is not None:
         ledger.commit(given_up)
     remove_leftovers(folders, last)
-    if last is not None and blueprint.member is not None:
-        AgreedOutput(blueprint).resume(last)
-    elif last is not None:
-        publish(blueprint, last.batch, last.receipts)
-    if last is not None:
-        ledger.note_published(last.batch)
+    _bring_out(blueprint, last, ledger)
     for name, sink in blueprint.sinks.items():
         with connecting(blueprint.job, name):
             sink.prepare()
     return last
 
 
-def wanted_buckets(job: Job) -> int | None:
-    """Return how many buckets a job asks for; None when it leaves that to others."""
-    return job.buckets or job.parallelism
+def _bring_out(blueprint: Blueprint, last: Entry | None, ledger: Ledger) -> None:
+    """Make sure that all output of the last batch is out.
+
+    What is known to be out is left alone: after a clean stop sinks may be others, or elsewhere.
+    """
+    if last is None:
+        ledger.forget_published()
+        return
+    if blueprint.member is not None:
+        agreed = AgreedOutput(blueprint)
+        agreed.resume(last)
+        if agreed.is_out(last.batch):
+            ledger.note_published(last.batch)
+        return
+    if not ledger.is_published(last.batch):
+        publish(blueprint, last.batch, last.receipts)
+    ledger.note_published(last.batch)
 
 
 def prepare(
@@ -77,7 +87,7 @@ def launch(job: Job, query: Query, last: Entry | None) -> None:
         # a query that was stopped in its first batch has noted would keep it from that.
         shutil.rmtree(folders.checkpoint, ignore_errors=True)
     if last is not None and (last.buckets, last.keys) != (buckets, VERSION):
-        last = change_buckets(folders, last, buckets)
+        last = change_buckets(folders, last, buckets, query.blueprint)
     write_structure(job, folders)
     query.start(last)
 
@@ -85,8 +95,14 @@ def launch(job: Job, query: Query, last: Entry | None) -> None:
 def write_structure(job: Job, folders: Folders) -> None:
     """Note the structure of the job that runs in a folder from now on."""
     staged = folders.structure.with_suffix(".new")
-    staged.write_text(job.to_json())
+    with staged.open("w") as file:
+        file.write(job.to_json())
+        if folders.synced:
+            file.flush()
+            os.fsync(file.fileno())
     staged.replace(folders.structure)
+    if folders.synced:
+        sync(folders.structure.parent)  # No entry may be there of a job of which nobody knows what it was.
 
 
 def read_structure(folders: Folders) -> dict[str, Any]:
@@ -144,8 +160,14 @@ def _check_spark(job: Job, folders: Folders, last: Entry | None) -> None:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """Whether Spark can go on from a checkpoint: what it has committed has an offset that can be read."""
+    """Whether Spark can go on from a checkpoint: what it has committed has an offset that can be read.
+
+    A power cut can leave files without what was written to them. Spark asks only for the newest.
+    """
     try:
+        metadata = checkpoint / "metadata"
+        if metadata.exists() and "id" not in json.loads(metadata.read_text()):
+            return False
         commits, offsets = (set(_numbers(checkpoint / name)) for name in ("commits", "offsets"))
         if not offsets:
             return False  # Spark begins anew, and only where there is nothing, not even a file half written.
@@ -153,8 +175,12 @@ def _is_whole(checkpoint: Path) -> bool:
             version, *lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
             if not version.startswith("v") or len(lines) < 2 or not all(map(json.loads, lines)):
                 return False
+        for number in sorted(commits)[-2:]:
+            version, *lines = (checkpoint / "commits" / str(number)).read_text().splitlines()
+            if not version.startswith("v") or not all(isinstance(json.loads(line), dict) for line in lines):
+                return False
         return max(commits, default=-1) in {*offsets, -1}
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return False
 
 

@@ -111,7 +111,10 @@ class Ledger:
         except (ValueError, KeyError, TypeError, AttributeError):
             fields = None
         if fields is None:
-            raise JobFailedError(f"{path} is damaged: it does not say {what}")
+            raise JobFailedError(
+                f"{path} is damaged: it does not say {what}. Put it back from a copy of the job's folder, or"
+                " start from scratch with fresh=True (--fresh)"
+            )
         if version != VERSION:
             raise JobFailedError(
                 f"{path} has version {version}; this is version {VERSION}. Run the job with the version of"
@@ -146,6 +149,10 @@ class Ledger:
         """
         with suppress(OSError):
             write_private(self._published, str(batch))
+
+    def forget_published(self) -> None:
+        """Know nothing of what is out: there are no entries, and batches are counted from 0."""
+        self._published.unlink(missing_ok=True)
 
     def is_published(self, batch: int) -> bool:
         """Whether all output of a batch is known to be out. Who dies leaves no note: then nobody knows."""

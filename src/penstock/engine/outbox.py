@@ -214,7 +214,7 @@ class Outbox:
             try:
                 for key in rest:
                     chosen[key_hash(key) % self._buckets].append(key)
-            except TypeError as error:
+            except Exception as error:
                 self._recovers(address[0], address[2])(Record(key, value_of(key)), error, None)
             else:
                 break
@@ -232,7 +232,7 @@ class Outbox:
             try:
                 for record in rest:
                     chosen.setdefault(key_hash(record[0]) % places, []).append(record)
-            except TypeError as error:
+            except Exception as error:
                 self._recovers(address[0], address[2])(record, error, None)
             else:
                 break

@@ -43,6 +43,13 @@ def owned(value: Any) -> Any:
     return deepcopy(value)
 
 
+def owned_records(records: list[Record]) -> list[Record]:
+    """Return records whose values nobody else can change: the list itself if that holds already."""
+    if _holds_immutable(record[1] for record in records):
+        return records
+    return [_owned_record(record) for record in records]
+
+
 def _owned_record(record: Record) -> Record:
     """A key stays as it is: it has a hash."""
     value = owned(record[1])

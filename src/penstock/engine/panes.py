@@ -125,23 +125,23 @@ class Panes:
 
     def _drop(self, upto: int) -> None:
         """Forget what only closed windows need; what others still need is in their part of the cell."""
-        # Of records of the same time, those that came earlier are in cells that begin earlier: going
-        # backwards and adding in front keeps their order.
-        for entry in reversed(self._index.due(upto)):
+        # Of records of the same time, those that came earlier are in cells that begin earlier.
+        moved: dict[tuple[Any, ...], list[Any]] = {}
+        for entry in self._index.due(upto):
             self._index.remove(entry)
             value = self._held.pop(entry)
             self._touched.setdefault(entry, False)
             key, _, last, *rest = entry
             if last > upto:
-                moved = (key, upto + 1, last, *rest)
-                known = self._held.get(moved)
-                if known is None:
-                    self._held[moved] = value
-                else:
-                    self._held[moved] = (
-                        self._spec.operator.merge(known, value) if merges(self._spec) else value + known
-                    )
-                self._note(moved, new=known is None)
+                moved.setdefault((key, upto + 1, last, *rest), []).append(value)
+        for entry, values in moved.items():
+            known = self._held.get(entry)
+            every = values if known is None else [*values, known]
+            if merges(self._spec):
+                self._held[entry], _ = self._merged(entry[0], every)
+            else:
+                self._held[entry] = [pair for stamped in every for pair in stamped]
+            self._note(entry, new=known is None)
 
     def _give(self, key: Any, index: int, entries: list[tuple[Any, ...]], out: list[Record]) -> None:
         start, end = index * self._window.slide, self._window.end(index)
@@ -160,17 +160,23 @@ class Panes:
         self, key: Any, index: int, entries: list[tuple[Any, ...]], ts: float, out: list[Record]
     ) -> None:
         task: CombiningTask = self._spec.operator
-        merge = merging(self._spec)
         recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        # What an earlier window could not merge is in no later one. In this order, which is the same however
+        # many windows the last batch has closed, the same ones cannot be merged.
+        entries = sorted((entry for entry in entries if entry in self._held), key=lambda entry: entry[2:0:-1])
+        if not entries:
+            return
+        # A merge may change what it is given, and later windows need it unchanged.
+        held = [self._held[entry] if entry[2] == index else owned(self._held[entry]) for entry in entries]
+        merged, left_out = self._merged(key, held)
+        for entry in (entries[place] for place in left_out):
+            self._index.remove(entry)
+            del self._held[entry]
+            self._touched.setdefault(entry, False)
 
         def result() -> list[Record]:
-            # A merge may change what it is given, and later windows need it unchanged.
-            partials = [
-                self._held[entry] if entry[2] == index else owned(self._held[entry]) for entry in entries
-            ]
-            state = partials[0]
-            for partial in partials[1:]:
-                state = merge(state, partial)
+            # One that raises may have changed the state, and is called again.
+            state = owned(merged) if self._spec.policy.goes_on else merged
             if type(task).update is CombiningTask.update:
                 return self._bounded(index, [Record(key, task.result(state), ts)])
             items: list[Record] = []
@@ -181,6 +187,24 @@ class Panes:
             out += result()
         except BaseException as error:
             out += recover(Record(key, None, ts), error, result) or ()
+
+    def _merged(self, key: Any, partials: list[Any]) -> tuple[Any, list[int]]:
+        """Merge partial results, the earlier ones first; return also the places of those that cannot be."""
+        merge = merging(self._spec)
+        recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        state = partials[0]
+        left_out: list[int] = []
+        for place, partial in enumerate(partials[1:], 1):
+            try:
+                state = merge(state, partial)
+            except BaseException as error:
+                again = lambda state=state, partial=partial: (merge(state, partial),)  # noqa: E731
+                done = recover(Record(key, partial), error, again)
+                if done is None:
+                    left_out.append(place)
+                else:
+                    [state] = done
+        return state, left_out
 
     def _bounded(self, index: int, results: list[Record]) -> list[Record]:
         """Return results together with their window, where that was asked for."""

@@ -26,6 +26,13 @@ def discard(blueprint: Blueprint, receipts: Mapping[str, list[Any]]) -> None:
                 sink.discard(receipts[name])
 
 
+def tidy(blueprint: Blueprint) -> None:
+    """Let sinks remove what crashes have left; only when nothing waits for any of them."""
+    for name, sink in blueprint.sinks.items():
+        with connecting(blueprint.job, name):
+            sink.tidy(blueprint.job)
+
+
 def acknowledge(blueprint: Blueprint, end: Mapping[str, Any]) -> None:
     """Tell the sources how far they have been read for good: up to the end of a batch."""
     for name, source in blueprint.sources.items():

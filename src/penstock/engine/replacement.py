@@ -12,7 +12,6 @@ from penstock.engine.launch import (
     launch,
     prepare,
     settle,
-    wanted_buckets,
     write_structure,
 )
 from penstock.engine.ledger import Entry, Ledger
@@ -21,6 +20,7 @@ from penstock.engine.runtime import Query, Runtime
 from penstock.errors import IncompatibleJobError
 from penstock.graph.changes import differences
 from penstock.graph.compatibility import same_graph
+from penstock.graph.dealing import buckets_of
 from penstock.graph.job import Job
 
 
@@ -60,7 +60,7 @@ def replace_query(
     if old.batches.last is not None:
         # Records on their way are no obstacle yet: they are let out before the stop.
         check_continuation(after, structure, blueprint.folders, replace(old.batches.last, feedback=[]))
-    new = prepare(runtime, blueprint, wanted_buckets(after) or old.blueprint.buckets, old)
+    new = prepare(runtime, blueprint, buckets_of(after) or old.blueprint.buckets, old)
     old.stop(let_out=not same_graph(structure, after.to_dict()))
     reached = Ledger(blueprint.folders.ledger).latest()
     try:

@@ -12,6 +12,7 @@ from penstock.private_files import sync
 
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"PENSTK01"
+_ADVICE = "Put it back from a copy of the job's folder, or start from scratch with fresh=True (--fresh)"
 UNSEALED = ".new"
 """What the name of a file ends with as long as it is being written."""
 
@@ -48,15 +49,19 @@ def read_sealed(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise JobFailedError(f"{path} is missing: the job's folder has been altered") from None
+        raise JobFailedError(f"{path} is missing: the job's folder has been altered. {_ADVICE}") from None
     if len(content) < _HEADER.size:
-        raise JobFailedError(f"{path} is damaged: it ends within its header")
+        raise _damaged(path, "it ends within its header")
     magic, length, checksum = _HEADER.unpack_from(content)
     data = content[_HEADER.size :]
     if magic != _MAGIC:
-        raise JobFailedError(f"{path} is damaged: its header is not one of Penstock's")
+        raise _damaged(path, "its header is not one of Penstock's")
     if len(data) != length:
-        raise JobFailedError(f"{path} is damaged: {len(data)} bytes of {length}")
+        raise _damaged(path, f"{len(data)} bytes of {length}")
     if zlib.crc32(data) != checksum:
-        raise JobFailedError(f"{path} is damaged: its checksum does not match")
+        raise _damaged(path, "its checksum does not match")
     return data
+
+
+def _damaged(path: Path, reason: str) -> JobFailedError:
+    return JobFailedError(f"{path} is damaged: {reason}. {_ADVICE}")

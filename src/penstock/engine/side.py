@@ -7,8 +7,10 @@ An entry stands in the stream's log as a dict; in reports and tests it is one of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
+from penstock.errors import shorten
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 from penstock.record import Record
 
@@ -42,14 +44,23 @@ class SideEntry:
     def _reasons(self) -> dict[str, Any]:
         return {name: field for name, field in self.__dict__.items() if name != "record"}
 
+    def _with_time(self, reasons: dict[str, Any], shown: str) -> dict[str, Any]:
+        """Add a time that has no form in a log to what is said of the record."""
+        return {**reasons, "ts": shown}
+
     def to_record(self) -> Record:
-        """Return the entry as it stands in its stream."""
-        return Record(self.record.key, {**self._reasons(), "value": self.record.value}, self.record.ts)
+        """Return the entry as it stands in its stream. A time that is none is shown in it instead."""
+        given, reasons = self.record.ts, self._reasons()
+        ts = seconds_of(given)
+        if ts is None and given is not None:
+            reasons = self._with_time(reasons, shorten(given))
+        return Record(self.record.key, {**reasons, "value": self.record.value}, ts)
 
     @classmethod
     def from_record(cls, entry: Record) -> Any:
         """Read an entry back from its stream."""
         fields = dict(entry.value)
+        fields.pop("ts", None)
         record = Record(entry.key, fields.pop("value"), entry.ts)
         return cls(**fields, record=record)
 
@@ -63,10 +74,8 @@ class Discarded(SideEntry):
     """How often the record would have come back with this time: more than ``limit``."""
     limit: int
 
-    def to_record(self) -> Record:
-        """Return the entry as it stands in the stream of discarded records."""
-        reasons = {**self._reasons(), "cycle": list(self.cycle)}
-        return Record(self.record.key, {**reasons, "value": self.record.value}, self.record.ts)
+    def _reasons(self) -> dict[str, Any]:
+        return {**super()._reasons(), "cycle": list(self.cycle)}
 
     @classmethod
     def from_record(cls, entry: Record) -> Discarded:
@@ -92,3 +101,24 @@ class Failed(SideEntry):
     """The type of the exception."""
     message: str
     """What the exception said."""
+
+    def _with_time(self, reasons: dict[str, Any], shown: str) -> dict[str, Any]:
+        if shown in self.message:
+            return reasons
+        return {**reasons, "message": f"{self.message} (the record's time is {shown})"}
+
+
+def seconds_of(ts: Any) -> float | None:
+    """Return a time as a log stores it; None if it is no time.
+
+    >>> seconds_of(5), seconds_of("5"), seconds_of(10**400)
+    (5, None, None)
+    """
+    if ts is None or type(ts) is float:
+        return ts
+    is_number = isinstance(ts, Number)  # Text may look like a time, and an array have only one.
+    try:
+        seconds = float(ts) if is_number else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return ts if type(ts) is int else seconds

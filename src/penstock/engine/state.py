@@ -36,9 +36,14 @@ def waiting(vertex: str) -> str:
     return f"{vertex}{_WAITING}"
 
 
+def is_waiting(section: str) -> bool:
+    """Whether a section has what waits at a vertex."""
+    return section.endswith(_WAITING)
+
+
 def owner_of(section: str, key: Any) -> Any:
     """Return the record key that decides in which bucket an entry of a section is."""
-    return key[0] if section.endswith(_WAITING) else key
+    return key[0] if is_waiting(section) else key
 
 
 def vertex_of(section: str) -> str:

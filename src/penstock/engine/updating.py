@@ -10,6 +10,7 @@ from penstock.engine.flow import Flow
 from penstock.engine.items import emit
 from penstock.engine.owned import IMMUTABLE, owned
 from penstock.engine.state import BucketState
+from penstock.graph.windows import WindowValues
 from penstock.record import Record
 
 
@@ -32,6 +33,17 @@ def updated(task: Any, key: Any, values: list[Any], state: Any, ts: float | None
         emit(emitted, key, ts, lambda record: items.append(owned(record)))
     out += items
     return new
+
+
+def own_values(values: list[Any]) -> list[Any]:
+    """Return values that ``update`` may take out of their list and change, and that are still there after it.
+
+    Only where the job goes on after errors: another call needs them then, and the entry in ``errors``.
+    """
+    copies = [owned(value) for value in values]
+    if isinstance(values, WindowValues):
+        return WindowValues(copies, values.start, values.end)
+    return copies
 
 
 def keep(state: BucketState, vertex: str, key: Any, new: Any) -> None:
@@ -59,8 +71,10 @@ def call_update(
     before = state.states.get(spec.name, {}).get(key)
 
     def call() -> Any:
-        # A call that raises may have changed the state it was given; the next one must not see that.
-        return updated(spec.operator, key, values, owned(before) if spec.policy.goes_on else before, ts, out)
+        if not spec.policy.goes_on:
+            return updated(spec.operator, key, values, before, ts, out)
+        # A call that raises may have changed what it was given; the next one must not see that.
+        return updated(spec.operator, key, own_values(values), owned(before), ts, out)
 
     try:
         new = call()

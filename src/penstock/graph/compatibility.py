@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_PLACES = ("folder", "log", "batches")
+_PLACES = ("folder", "log", "root", "batches")
 """Options that say where a sink keeps what is not out, or what is."""
 
 
@@ -62,7 +62,8 @@ def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str
         else:
             for option in _PLACES:
                 was, has = then["options"].get(option), now["options"].get(option)
-                if was != has:
+                # Version 0.1.0 did not write down all of them, and a place that is not known is no other one.
+                if option in then["options"] and was != has:
                     found[name] = f"sink {name!r} had {option}={was!r} and has {option}={has!r}"
     return found
 

@@ -1,7 +1,8 @@
 """How records are divided among the instances of a vertex, and which vertices have instances of their own.
 
-A task runs where its records are, unless it says how many instances it has and that is another number than
-its sender's, or an edge leads into it that reaches all of them: then records are sent through the shuffle.
+A task runs where its records are, unless it has instances of its own: then its records reach it through the
+shuffle, or from a task with as many instances. What a source or a stateful task sends is always dealt out to
+them: such a sender runs in as many places as there are partitions or buckets, whatever a setting says.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from penstock.graph.kinds import COLUMNAR
-from penstock.graph.partitioning import BROADCAST, SAME_KEY
+from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY
+from penstock.graph.traversal import arcs_of, reachable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.graph.edge import Edge
     from penstock.graph.job import Job
     from penstock.graph.vertex import Vertex
@@ -29,35 +33,76 @@ class Dealing(Enum):
 
 
 def dealing_of(job: Job, edge: Edge) -> Dealing:
-    """Return how the records of an edge are dealt out. A sink writes from wherever its records are."""
-    sender, target = job.vertices[edge.source], job.vertices[edge.target]
-    if target.kind != "task" or isinstance(target.operator, COLUMNAR):
-        return Dealing.CHAINED
-    if target.sync or edge.by is SAME_KEY:
-        return Dealing.BY_KEY
-    if edge.by is BROADCAST:
-        return Dealing.TO_ALL
-    if any(other.target == edge.target and other.by is BROADCAST for other in job.edges):
-        # What comes over its other edges has to meet the same instances.
-        said = _said(target.parallelism)
-        same = said is not None and _may_have_instances(sender) and _said(sender.parallelism) == said
-    else:
-        own = _said(target.parallelism) or _said(job.parallelism)
-        same = own is None or own == (_said(sender.parallelism) or _said(job.parallelism))
-    return Dealing.CHAINED if same else Dealing.IN_TURN
+    """Return how the records of an edge are dealt out."""
+    return _dealing(job, edge, instances_of(job))
+
+
+def dealings_of(job: Job) -> list[tuple[Edge, Dealing]]:
+    """Return all edges in their order, each with how its records are dealt out."""
+    instances = instances_of(job)
+    return [(edge, _dealing(job, edge, instances)) for edge in job.edges]
 
 
 def instances_of(job: Job) -> dict[int, int]:
     """Return how many instances each vertex has that has some of its own; 0 for one in each bucket.
 
-    Such a vertex says so, or something is dealt out to it.
+    That is a plain task that says so, or that a BROADCAST edge leads to. Where the job has a number for tasks
+    that do not say, it also is one that gets records in turn from such a task.
     """
-    dealt = {edge.target for edge in job.edges if dealing_of(job, edge) in (Dealing.IN_TURN, Dealing.TO_ALL)}
-    return {
-        vertex.index: _said(vertex.parallelism) or _said(job.parallelism) or 0
-        for vertex in job.vertices
-        if _may_have_instances(vertex) and (vertex.parallelism is not None or vertex.index in dealt)
-    }
+    plain = [_may_have_instances(vertex) for vertex in job.vertices]
+    default = _said(job.parallelism)
+    found: dict[int, int] = {}
+    for vertex in job.vertices:
+        number = _said(vertex.parallelism)
+        if plain[vertex.index] and number is not None:
+            found[vertex.index] = number
+    for edge in job.edges:
+        if edge.by is BROADCAST and plain[edge.target]:
+            found.setdefault(edge.target, default or 0)
+    if default is not None:
+        onward = arcs_of(
+            len(job.vertices),
+            (
+                (edge.source, edge.target)
+                for edge in job.edges
+                if edge.by is ROUND_ROBIN and plain[edge.target] and not _is_side(job, edge)
+            ),
+        )
+        for index in reachable(onward, found):
+            found.setdefault(index, default)
+    return dict(sorted(found.items()))
+
+
+def buckets_of(job: Job) -> int | None:
+    """Return into how many parts a job divides its keyed work; None leaves that to what runs it.
+
+    These parts are the instances of its tasks with state, which may say their number as well.
+    """
+    keyed = [_said(vertex.parallelism) for vertex in job.vertices if vertex.stateful]
+    return _said(job.buckets) or next(filter(None, keyed), None) or _said(job.parallelism)
+
+
+def _dealing(job: Job, edge: Edge, instances: Mapping[int, int]) -> Dealing:
+    target = job.vertices[edge.target]
+    if target.kind != "task" or isinstance(target.operator, COLUMNAR):
+        return Dealing.CHAINED  # A sink writes from wherever its records are.
+    if target.sync or edge.by is SAME_KEY:
+        return Dealing.BY_KEY
+    if edge.by is BROADCAST:
+        return Dealing.TO_ALL
+    if edge.target not in instances:
+        return Dealing.CHAINED
+    same = instances.get(edge.source) == instances[edge.target] and not _is_side(job, edge)
+    return Dealing.CHAINED if same else Dealing.IN_TURN
+
+
+def _is_side(job: Job, edge: Edge) -> bool:
+    """Whether an edge leaves from a side port.
+
+    What does not fit a vertex, or may not enter it again, is found by its sender and leaves from there: not
+    from an instance of the vertex.
+    """
+    return job.vertices[edge.source].is_side(edge.source_port)
 
 
 def _may_have_instances(vertex: Vertex) -> bool:

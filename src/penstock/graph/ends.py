@@ -194,6 +194,13 @@ class Sink(ABC):
     def prepare(self) -> None:  # noqa: B027
         """Make the sink ready to be written to, on the driver, before the first batch."""
 
+    def tidy(self, job: str) -> None:  # noqa: B027
+        """Remove what crashes of a job have left here long ago, on the driver, after batches.
+
+        It is called when all sinks of the job have got all that is theirs, so whatever the job has staged
+        before is nobody's any more, even where another of its sinks has staged it.
+        """
+
     def describe(self) -> dict[str, Any]:
         """Return the options of this sink, as plain JSON data, the same from run to run."""
         return {}

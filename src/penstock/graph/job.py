@@ -79,7 +79,8 @@ class Job:
         self.max_iterations = max_iterations
         """How often a record may come back into the entry of a loop, unless the entry says otherwise."""
         self.parallelism = parallelism
-        """How many instances a task has that does not say; None lets it run where its records are."""
+        """How many instances a task has that does not say, and that gets records from instances or by
+        BROADCAST. Other tasks that do not say run where their records are."""
         self.buckets = buckets
         """Into how many parts the keyed work is divided; None takes ``parallelism``, or else leaves it to
         Spark."""

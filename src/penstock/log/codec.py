@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.arrow_values import array_of, numbers_in
-from penstock.errors import UnstorableValueError
+from penstock.errors import UnstorableValueError, shorten
 from penstock.log import tagged
 from penstock.record import Record
 
@@ -153,7 +153,7 @@ def _seconds(ts: Any) -> float | None:
     except OverflowError:
         pass
     raise UnstorableValueError(
-        f"a record's ts must be seconds since the epoch as a float, or None, not {ts!r:.80}"
+        f"a record's ts must be seconds since the epoch as a float, or None, not {shorten(ts):.80}"
     )
 
 

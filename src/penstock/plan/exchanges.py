@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.graph.dealing import Dealing, dealing_of
+from penstock.graph.dealing import Dealing, dealings_of
 from penstock.graph.edge import Edge
 from penstock.graph.job import Job
 from penstock.graph.kinds import NativeTask
@@ -51,19 +51,27 @@ class Sides:
     keyed: tuple[int, ...]
 
 
-def channel_of(job: Job, edge: Edge) -> Channel:
-    """Return the channel of an edge."""
-    target = job.vertices[edge.target]
-    if isinstance(target.operator, NativeTask):
+def channels_of(job: Job) -> list[tuple[Edge, Channel]]:
+    """Return all edges in their order, each with its channel."""
+    return [(edge, _channel(job, edge, dealing)) for edge, dealing in dealings_of(job)]
+
+
+def edges_by(job: Job, channel: Channel) -> list[Edge]:
+    """Return the edges that have a channel, in their order."""
+    return [edge for edge, its in channels_of(job) if its is channel]
+
+
+def _channel(job: Job, edge: Edge, dealing: Dealing) -> Channel:
+    if isinstance(job.vertices[edge.target].operator, NativeTask):
         return Channel.NATIVE
-    return Channel.MEMORY if dealing_of(job, edge) is Dealing.CHAINED else Channel.EXCHANGE
+    return Channel.MEMORY if dealing is Dealing.CHAINED else Channel.EXCHANGE
 
 
 def memory_arcs(job: Job) -> list[list[int]]:
     """Return the arcs that stay in memory."""
     return arcs_of(
         len(job.vertices),
-        ((edge.source, edge.target) for edge in job.edges if channel_of(job, edge) is Channel.MEMORY),
+        ((edge.source, edge.target) for edge in edges_by(job, Channel.MEMORY)),
     )
 
 
@@ -77,7 +85,7 @@ def find_sides(job: Job) -> Sides:
         for vertex in job.vertices
         if (vertex.kind == "source" and not vertex.window) or isinstance(vertex.operator, NativeTask)
     ]
-    targets = [edge.target for edge in job.edges if channel_of(job, edge) is Channel.EXCHANGE] + windowed
+    targets = [edge.target for edge in edges_by(job, Channel.EXCHANGE)] + windowed
     return Sides(tuple(reachable(arcs, sources)), tuple(reachable(arcs, targets)))
 
 
@@ -93,7 +101,6 @@ def find_exchanges(job: Job, sides: Sides) -> tuple[Exchange, ...]:
         *windowed,
         *(
             Exchange(edge.source, edge.source_port, edge.target, edge.target_port, edge.source in after)
-            for edge in job.edges
-            if channel_of(job, edge) is Channel.EXCHANGE
+            for edge in edges_by(job, Channel.EXCHANGE)
         ),
     )

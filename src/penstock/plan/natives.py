@@ -14,7 +14,7 @@ from penstock.graph.rules.kinds import columns_of
 from penstock.graph.rules.schemas import schema_of
 from penstock.graph.schema import Schema
 from penstock.graph.traversal import arcs_of, reachable
-from penstock.plan.exchanges import Channel, Sides, channel_of, memory_arcs
+from penstock.plan.exchanges import Channel, Sides, channels_of, memory_arcs
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def find_native(job: Job, sides: Sides) -> NativePlan:
     memory = memory_arcs(job)
     within = arcs_of(
         len(job.vertices),
-        ((edge.source, edge.target) for edge in job.edges if channel_of(job, edge) is not Channel.EXCHANGE),
+        ((edge.source, edge.target) for edge, channel in channels_of(job) if channel is not Channel.EXCHANGE),
     )
     behind = {native: set(reachable(within, [native])) for native in natives}
     order = sorted(natives, key=lambda native: (sum(native in found for found in behind.values()), native))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.graph.dealing import Dealing, dealing_of, instances_of
+from penstock.graph.dealing import Dealing, dealings_of, instances_of
 from penstock.graph.job import Job
-from penstock.plan.exchanges import Channel, Exchange, channel_of, find_exchanges, find_sides
+from penstock.plan.exchanges import Channel, Exchange, channels_of, find_exchanges, find_sides
 from penstock.plan.loops import Closing, Loop, find_live, find_loops
 from penstock.plan.natives import NativePlan, find_native
 from penstock.plan.regions import Region, find_regions
@@ -88,13 +88,13 @@ def compile_plan(job: Job) -> PhysicalPlan:
 
 def _hops(job: Job, closings: Mapping[tuple[int, int], Closing]) -> dict[tuple[int, str], tuple[Hop, ...]]:
     found: dict[tuple[int, str], list[Hop]] = {}
-    for edge in job.edges:
+    for (edge, channel), (_, dealing) in zip(channels_of(job), dealings_of(job), strict=True):
         hop = Hop(
             target=edge.target,
             port=edge.target_port,
-            channel=channel_of(job, edge),
+            channel=channel,
             closing=closings.get((edge.source, edge.target)),
-            dealing=dealing_of(job, edge),
+            dealing=dealing,
         )
         found.setdefault((edge.source, edge.source_port), []).append(hop)
     return {start: tuple(hops) for start, hops in found.items()}

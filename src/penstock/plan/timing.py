@@ -10,7 +10,7 @@ from penstock.graph.kinds import NativeTask
 from penstock.graph.traversal import arcs_of, reachable
 from penstock.graph.vertex import Vertex
 from penstock.graph.windows import TimeWindow
-from penstock.plan.exchanges import GATHERED, Channel, Exchange, channel_of
+from penstock.plan.exchanges import GATHERED, Channel, Exchange, edges_by
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,8 @@ def find_timed(
         len(job.vertices),
         (
             (edge.target, edge.source)
-            for edge in job.edges
-            if channel_of(job, edge) is Channel.MEMORY
-            and (edge.source, edge.target) not in closings
+            for edge in edges_by(job, Channel.MEMORY)
+            if (edge.source, edge.target) not in closings
             # Behind the shuffle a way backwards ends at the vertex that began it.
             and edge.target not in keyed
         ),
@@ -75,8 +74,8 @@ def find_tangled(job: Job, exchanges: tuple[Exchange, ...], timed: tuple[Timed, 
     What came on one way must not make late what comes on the other, so such records go one by one.
     """
     onward: list[list[int]] = [[] for _ in job.vertices]
-    for edge in job.edges:
-        if channel_of(job, edge) is Channel.MEMORY and job.vertices[edge.target].kind == "task":
+    for edge in edges_by(job, Channel.MEMORY):
+        if job.vertices[edge.target].kind == "task":
             onward[edge.source].append(edge.target)
     found = set()
     for window in timed:

@@ -114,7 +114,8 @@ def open_driver(job: Job, options: DriverOptions, scratch: Path, secret: str) ->
     if own:
         _lock_pages(scratch)
     with _secret(secret if own else None):
-        session = open_session(master, settings_for(job, master), job.spark, options.settings)
+        needed = settings_for(job, master, job.spark, options.settings)
+        session = open_session(master, needed, job.spark, options.settings)
     context = session.sparkContext
     port = context.getConf().get("spark.driver.port")
     url = f"spark://CoarseGrainedScheduler@{options.host}:{port}" if own else ""

@@ -10,7 +10,7 @@ from penstock.engine.runtime import Query
 from penstock.graph.job import Job
 from penstock.spark.query import SparkQuery
 from penstock.spark.session import open_session
-from penstock.spark.settings import settings_for
+from penstock.spark.settings import check_session, settings_for
 
 
 class SparkRuntime:
@@ -24,7 +24,11 @@ class SparkRuntime:
         cls, job: Job, master: str | None = None, conf: Mapping[str, object] | None = None
     ) -> SparkRuntime:
         """Start the session that a job needs, or take the one that runs."""
-        return cls(open_session(master, settings_for(job, master), job.spark, conf))
+        session = open_session(master, settings_for(job, master, job.spark, conf), job.spark, conf)
+        context = session.sparkContext
+        if job.guarantee == "at-most-once":  # Somebody else may have started the session.
+            check_session(job, context.master, dict(context.getConf().getAll()))
+        return cls(session)
 
     @property
     def parallelism(self) -> int:

@@ -72,6 +72,10 @@ _NO_REPETITION = {
 }
 
 
+_SPARKS_OWN = {"spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "4"}
+"""What Spark does where a setting is left out."""
+
+
 _REPETITION = {
     # Executors come, go and die without the task having any part in it.
     "spark.task.maxFailures": "16",
@@ -82,21 +86,44 @@ _REPETITION = {
 _LOCAL_REPETITION = re.compile(r"local\[\s*[^,\s]+\s*,\s*(\d+)\s*\]")
 
 
-def settings_for(job: Job, master: str | None) -> dict[str, str]:
+def settings_for(job: Job, master: str | None, *overrides: Mapping[str, object] | None) -> dict[str, str]:
     """Return the settings that a job needs of its session: at most once, Spark must not repeat a task either.
 
-    A local master repeats none of its own accord, and one that is told to heeds no setting.
+    ``overrides`` are the settings that the session gets beside these. Raises SettingError when they, or the
+    master that one of them may name, have Spark repeat tasks nevertheless. A local master repeats none of its
+    own accord, and one that is told to heeds no setting.
     """
     if job.guarantee == "at-most-once":
-        told = _LOCAL_REPETITION.fullmatch(master or "")
-        if told is not None and told[1] != "1":
-            raise SettingError(
-                f"job {job.name!r} is to process each record at most once, and with the master {master} Spark"
-                f" tries a task up to {told[1]} times: leave the second number out"
-            )
-        if not is_local(master or DEFAULT_MASTER):
+        chosen, settings = session_settings(master, *overrides)
+        check_repetition(job, chosen, settings)
+        if not is_local(chosen):
             return dict(_NO_REPETITION)
     return dict(_REPETITION) if master == ACCEPTING else {}
+
+
+def check_repetition(job: Job, master: str, settings: Mapping[str, str]) -> None:
+    """Raise SettingError when Spark would repeat tasks of a job that must not process a record twice."""
+    if job.guarantee != "at-most-once":
+        return
+    reason = ""
+    told = _LOCAL_REPETITION.fullmatch(master)
+    if told is not None and int(told[1]) != 1:
+        reason = (
+            f"with the master {master} Spark tries a task up to {told[1]} times: leave the second number out"
+        )
+    for name, value in _NO_REPETITION.items():
+        given = settings.get(name, value)
+        if given.strip().lower() != value:
+            reason = f"{name}={given} has Spark repeat tasks: it must be {value}. Leave the setting out"
+            break
+    if reason:
+        raise SettingError(f"job {job.name!r} is to process each record at most once, and {reason}")
+
+
+def check_session(job: Job, master: str, settings: Mapping[str, str]) -> None:
+    """Raise SettingError when a session that somebody else has started repeats tasks that must not be."""
+    unless_said = {} if is_local(master) else _SPARKS_OWN
+    check_repetition(job, master, {**unless_said, **settings})
 
 
 def protection(master: str) -> dict[str, str]:

@@ -245,5 +245,5 @@ def test_styles_of_placeholders(insert: str, style: str, count: int) -> None:
 
 def test_it_is_exported_and_says_nothing_of_the_connection() -> None:
     sink = ps.DatabaseSink(lambda: sqlite3.connect("secret"), INSERT)
-    assert sink.describe() == {"insert": INSERT, "batches": "penstock_batches"}
+    assert sink.describe() == {"insert": INSERT, "batches": "penstock_batches", "folder": None}
     assert sink.shared

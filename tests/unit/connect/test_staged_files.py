@@ -77,6 +77,8 @@ def test_leftovers_of_a_job_go_and_what_another_job_waits_for_stays(kind: str, t
     make_old(made)
     sink = SINKS[kind](tmp_path)
     sink.commit(1, [stage(sink, "mine", 1)])
+    assert made <= files(tmp_path), "another sink of mine may wait for it"
+    sink.tidy("mine")
     gone = made - files(tmp_path)
     assert len(gone) == 1, "the leftover of mine"
     other.commit(0, [waiting])

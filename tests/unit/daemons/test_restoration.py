@@ -11,8 +11,10 @@ from penstock.cluster.documents import Assignment, Kept, Restore
 from penstock.daemons import restoration as restoration_module
 from penstock.daemons.following import View
 from penstock.daemons.instance import Instance
-from penstock.daemons.restoration import Restoration, wanted_restore
+from penstock.daemons.restoration import OFF_PLAN_RATE, Restoration, wanted_restore
 from penstock.daemons.worker_link import Link
+from penstock.schedule.locating import _LEAST_OF_LINK
+from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
 from penstock.snapshots.client import SnapshotClient
 from penstock.snapshots.errors import NoWholeSnapshotError, TransferError
 from penstock.snapshots.restoring import restored
@@ -134,10 +136,12 @@ def test_a_store_that_does_not_answer_is_asked_until_nobody_wants_it_any_more(
     restoration.cancel()
 
 
-@pytest.mark.parametrize(("set_aside", "limit"), [(5e6, 5e6), (0.0, None)])
+@pytest.mark.parametrize(("set_aside", "limit"), [(5e6, 5e6), (0.0, OFF_PLAN_RATE)])
 def test_a_copy_is_brought_no_faster_than_was_set_aside_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_aside: float, limit: float | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_aside: float, limit: float
 ) -> None:
+    """Where nothing was, as when a job lands elsewhere than planned, others are still left most of a link."""
+    assert limit <= _LEAST_OF_LINK * UNKNOWN_BANDWIDTH
     limits: list[float | None] = []
 
     class Client(SnapshotClient):

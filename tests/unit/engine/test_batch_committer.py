@@ -132,6 +132,17 @@ def test_a_batch_that_has_happened_stands_and_is_published_again(tmp_path: Path)
     assert sink.batches == [0, 0]
 
 
+def test_a_batch_that_is_known_to_be_out_is_not_published_again(tmp_path: Path) -> None:
+    """After a clean stop the job may have got other sinks, and Spark may still run its last batch again."""
+    blueprint, sink = make(tmp_path)
+    first = committer(blueprint)
+    first.run_batch(lambda: result(0))
+    first.end()
+    again = committer(blueprint, first.last)
+    again.run_batch(lambda: result(0, empty=True))
+    assert sink.batches == [0]
+
+
 def test_an_empty_result_never_makes_an_entry(tmp_path: Path) -> None:
     blueprint, _ = make(tmp_path)
     with pytest.raises(JobFailedError, match="was committed by another run"):

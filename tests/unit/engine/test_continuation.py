@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PosixPath, PurePosixPath
 from typing import Any
 from unittest import mock
 from zlib import crc32
@@ -17,7 +17,7 @@ from penstock.engine import outbox
 from penstock.engine.continuation import change_buckets, mended, skipped
 from penstock.engine.ledger import Entry, Intent, Ledger
 from penstock.engine.state import read_bucket
-from penstock.errors import JobFailedError
+from penstock.errors import IncompatibleJobError, JobFailedError
 from penstock.graph.compatibility import obstacles
 from penstock.keys import key_hash
 from penstock.log import Log
@@ -240,6 +240,149 @@ def test_keys_whose_bucket_another_version_chose_are_moved(tmp_path: Path) -> No
     assert last is not None
     ledger.replace(replace(last, keys=1))
     assert _counted(tmp_path, paths) == sorted((str(path), 2) for path in paths)
+
+
+def _by_text(key: Any) -> int:
+    """Stand for the hash of version 1, which told paths of different classes apart."""
+    return crc32(repr(key).encode())
+
+
+def _both_kinds(folder: Path, task: Any, by_batch: list[list[ps.Record]], **options: Any) -> LocalRun:
+    """Run a job that keeps what belongs to equal keys in different buckets."""
+    job = ps.Job("paths")
+    (
+        job.source("in", ps.MemorySource())
+        >> job.task("work", task, **options)
+        >> job.sink("out", ps.MemorySink())
+    )
+    run = LocalRun(job, folder, buckets=7)
+    with mock.patch.object(outbox, "key_hash", _by_text):
+        for records in by_batch:
+            run.step(records)
+    assert len(run.heads) == 2, "the keys are in different buckets"
+    return run
+
+
+POSIX, PURE = PosixPath("a"), PurePosixPath("a")
+
+
+def _moved(run: LocalRun) -> LocalRun:
+    assert run.last is not None
+    entry = change_buckets(run.blueprint.folders, run.last, 7, run.blueprint)
+    run._committer.begin(entry)
+    return run
+
+
+def _at(key: Any, value: Any, ts: float | None = 5.0) -> ps.Record:
+    return ps.Record(key, value, ts)
+
+
+@pytest.mark.parametrize("task", [ps.Sum(), ps.Reduce(lambda left, right: left + right)])
+def test_states_of_keys_that_have_become_equal_are_merged(tmp_path: Path, task: Any) -> None:
+    run = _both_kinds(tmp_path, task, [[_at(POSIX, 5)], [_at(PURE, 3)]])
+    _moved(run).step([_at(POSIX, 1)])
+    assert run.sinks["out"].records[-1].value == 9
+
+
+class Replaces(ps.CombiningTask):
+    """Merges, but keeps something else than what it has merged."""
+
+    def lift(self, value: Any) -> Any:
+        return value
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
+        return values[0], [(key, values[0])]
+
+
+class Unmergeable(ps.Sum):
+    """Has states that cannot be merged."""
+
+    def lift(self, value: Any) -> Any:
+        return {"sum": value}
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (Visits(), "nobody knows what the state of both is"),
+        (Replaces(), "nobody knows what the state of both is"),
+        (Unmergeable(), "cannot be put together: TypeError"),
+    ],
+)
+def test_states_that_cannot_be_merged_are_refused_and_left_alone(
+    tmp_path: Path, task: Any, reason: str
+) -> None:
+    run = _both_kinds(tmp_path, task, [[_at(POSIX, 5)], [_at(PURE, 3)]])
+    folders = run.blueprint.folders
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(IncompatibleJobError) as refused:
+        _moved(run)
+    said = str(refused.value)
+    assert all(word in said for word in ("job 'paths'", "'work'", "Path('a')", reason, "--fresh"))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert Ledger(folders.ledger).latest() == run.last
+
+
+@pytest.mark.parametrize("task", [ps.Sum(), ps.Reduce(lambda left, right: left + right)])
+def test_windows_of_keys_that_have_become_equal_are_merged(tmp_path: Path, task: Any) -> None:
+    run = _both_kinds(tmp_path, task, [[_at(POSIX, 5)], [_at(PURE, 3)]], window=ps.TimeWindow(10))
+    _moved(run).step([_at(POSIX, 1)])
+    assert [record.value for record in run.end().sinks["out"].records] == [9]
+
+
+class Listed(ps.StatefulTask):
+    """Emits what a window has."""
+
+    def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, list[Any]]:
+        return None, [(key, tuple(sorted(values)))]
+
+
+def test_values_that_wait_in_windows_of_keys_that_have_become_equal_are_put_together(tmp_path: Path) -> None:
+    batches = [[_at(POSIX, 5), _at(PURE, 3)]]
+    run = _both_kinds(tmp_path, Listed(), batches, window=ps.TimeWindow(10))
+    _moved(run).step([_at(POSIX, 1)])
+    assert [record.value for record in run.end().sinks["out"].records] == [(1, 3, 5)]
+
+
+def test_windows_of_a_number_of_records_of_keys_that_have_become_equal_are_refused(tmp_path: Path) -> None:
+    run = _both_kinds(tmp_path, ps.Sum(), [[_at(POSIX, 5)], [_at(PURE, 3)]], window=ps.CountWindow(3))
+    with pytest.raises(IncompatibleJobError, match="nobody knows"):
+        _moved(run)
+
+
+def test_records_that_wait_for_others_under_keys_that_have_become_equal_are_put_together(
+    tmp_path: Path,
+) -> None:
+    job = ps.Job("pairs")
+    pair = job.task("pair", _Pair())
+    job.source("in", ps.MemorySource()) >> pair["left"]
+    job.source("other", ps.MemorySource()) >> pair["right"]
+    pair >> job.sink("out", ps.MemorySink())
+    run = LocalRun(job, tmp_path, buckets=7)
+    with mock.patch.object(outbox, "key_hash", _by_text):
+        run.run({("in", "0"): [_at(POSIX, 1), _at(PURE, 2)]})
+    assert len(run.heads) == 2
+    _moved(run).run({("other", "0"): [_at(PURE, 1), _at(PURE, 2)]})
+    assert [record.value for record in run.sinks["out"].records] == ["pair", "pair"]
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_keys_that_are_refused_now_are_told_in_a_sentence(tmp_path: Path, under_way: bool) -> None:
+    job = ps.Job("job")
+    source, keyed = job.source("in", ps.MemorySource()), job.task("keyed", ps.Count())
+    source >> job.task("first", Listed()) >> keyed if under_way else source >> keyed
+    keyed >> job.sink("out", ps.MemorySink())
+    run = LocalRun(job, tmp_path, buckets=2)
+    with mock.patch.object(outbox, "key_hash", return_value=0):
+        run.step([(float("nan"), 1)])
+    assert run.last is not None
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(IncompatibleJobError, match=r"job 'job'.*'keyed' under the key nan.*--fresh"):
+        change_buckets(run.blueprint.folders, run.last, 3, run.blueprint)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("content", ["", '{"name": "pa', "[]", "\x00"])

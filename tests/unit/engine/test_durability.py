@@ -83,6 +83,7 @@ def test_a_power_cut_at_any_moment_loses_and_doubles_nothing(
     assert len(disk.cuts) > 50
     for number, tree in enumerate([*disk.cuts[::every], disk.left()]):
         disk.cut(tree)
+        _check_known(root / "home" / "jobs" / "powered", number)
         again: list[Any] = []
         run(job_of(root, "batch", sinks, again))
         for sink in sinks:
@@ -91,6 +92,12 @@ def test_a_power_cut_at_any_moment_loses_and_doubles_nothing(
             else:
                 # The function had been called some times before the cut; who goes by the ids has each once.
                 assert any(is_exact(_by_id({**before, **dict(again)})) for before in seen), f"cut {number}"
+
+
+def _check_known(folder: Path, cut: int) -> None:
+    """See that of a job which has done anything it is known what it was."""
+    if any((folder / "ledger").glob("*.json")):
+        assert json.loads((folder / "job.json").read_text())["name"] == "powered", f"after cut {cut}"
 
 
 def _by_id(called: dict[str, list[ps.Record]]) -> Counter[tuple[int, int, int]]:

@@ -185,3 +185,88 @@ def _emptied(record: ps.Record) -> int:
     size = len(record.value)
     record.value.clear()
     return size
+
+
+def _extended(left: list[Any], right: list[Any]) -> list[Any]:
+    left.extend(right)
+    return left
+
+
+def _put_in_front(left: list[Any], right: list[Any]) -> list[Any]:
+    right[:0] = left
+    return right
+
+
+class Parts(ps.CombiningTask):
+    """Lifts a part of the value, and changes it."""
+
+    def lift(self, value: Any) -> Any:
+        return value[0]
+
+    def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
+        return _extended(left, right)
+
+
+@pytest.mark.parametrize("batch", [1, 2, None])
+@pytest.mark.parametrize("policy", ["fail", "discard"])
+@pytest.mark.parametrize("reduce", [ps.Reduce(_extended), ps.Reduce(_put_in_front), Parts()])
+def test_a_merge_in_place_does_not_change_the_records_that_go_elsewhere_too(
+    reduce: Any, policy: str, batch: int | None
+) -> None:
+    job = ps.Job("shared", parallelism=1, on_error=policy)
+    source = job.source("in", ps.MemorySource())
+    source >> job.task("reduce", reduce) >> job.sink("reduced", ps.MemorySink())
+    source >> job.sink("out", ps.MemorySink())
+    nested = isinstance(reduce, Parts)
+    feed = [("a", [[number]] if nested else [number]) for number in NUMBERS]
+    assert _run(job, batch, feed) == [value for _, value in feed]
+    assert feed == [("a", [[number]] if nested else [number]) for number in NUMBERS]
+
+
+@pytest.mark.parametrize("task", [ps.Sum(), ps.Min(), ps.TopN(1)])
+def test_a_task_behind_an_aggregation_of_lists_cannot_change_its_state(task: Any) -> None:
+    job = ps.Job("emptied", parallelism=1)
+    vertex = job.source("in", ps.MemorySource()) >> job.task("total", task)
+    vertex >> job.task("size", _spoilt) >> job.sink("out", ps.MemorySink())
+    feed = [("a", [1]), ("a", [2])]
+    assert _run(job, 1, feed)[-1] == (2 if type(task) is ps.Sum else 1)
+
+
+def _spoilt(record: ps.Record) -> int:
+    size = len(record.value)
+    record.value.append([0])
+    if type(record.value[0]) is list:
+        record.value[0].append(9)
+    return size
+
+
+class Last(ps.CombiningTask):
+    """Takes its results out of the state."""
+
+    def lift(self, value: Any) -> list[Any]:
+        return [value]
+
+    def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
+        return left + right
+
+    def result(self, state: list[Any]) -> tuple[int, Any]:
+        return len(state), state.pop()
+
+
+def test_a_result_that_changes_what_it_is_given_does_not_change_the_state() -> None:
+    assert _run(_job(Last()), 1) == [(1, 1), (2, 2), (3, 3)]
+    assert _run(_job(Last()), None)[-1] == (3, 3)
+
+
+class Refuses(Last):
+    """Raises, after it has changed the state, until there are three values."""
+
+    def result(self, state: list[Any]) -> Any:
+        if len(state) < 3:
+            state.clear()
+            raise ValueError("too few")
+        return state
+
+
+def test_nor_does_one_that_raises() -> None:
+    assert _run(_job(Refuses(), on_error="discard"), 1) == [NUMBERS]

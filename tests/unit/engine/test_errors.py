@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from engine_support import LaneSource, LocalRun
 
@@ -99,6 +100,88 @@ def test_only_the_bad_values_of_a_key_are_left_out_and_the_state_does_not_see_th
     run.step([("a", 4)])
     assert run.sinks["out"].records[-1].value == (1, 2, 4)
     assert [(f.key, f.value) for f in _failed(run)] == [("a", [0])]
+
+
+class _Consumes(ps.StatefulTask):
+    """Takes the values out of their list, and changes them, before it finds out that one is bad."""
+
+    def update(self, key: Any, values: list[Any], state: Any) -> Any:
+        total = state or 0
+        while values:
+            value = values.pop(0)
+            value[0] *= 10
+            if value[0] < 0:
+                raise ValueError("negative")
+            total += value[0]
+        return total, [(key, total)]
+
+
+@pytest.mark.parametrize("policy", ["discard", ps.Retry(2, delay=0, then="discard")])
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_values_that_update_has_taken_out_of_their_list_are_not_lost(
+    tmp_path: Path, policy: Any, cut: int
+) -> None:
+    run = LocalRun(_line(_Consumes(), on_error=policy), tmp_path)
+    items = [("a", [1]), ("a", [-1]), ("a", [2]), ("a", [5])]
+    for start in range(0, len(items), cut):
+        run.step(items[start : start + cut])
+    assert run.sinks["out"].records[-1].value == 80
+    assert [(f.key, f.value) for f in _failed(run)] == [("a", [[-1]])]
+
+
+def test_a_window_that_update_has_emptied_is_in_the_errors_as_it_was(tmp_path: Path) -> None:
+    class Empties(ps.StatefulTask):
+        def update(self, key: Any, values: Any, state: Any) -> Any:
+            calls.append((values.start, values.end, list(values)))
+            values.clear()
+            raise ValueError("never")
+
+    calls: list[Any] = []
+    job = ps.Job("line", on_error=ps.Retry(1, delay=0, then="discard"))
+    source, out = _ends(job)
+    source >> job.task("work", Empties(), window=ps.CountWindow(2)) >> out
+    run = LocalRun(job, tmp_path)
+    run.step([("a", 1), ("a", 2)])
+    assert calls == [(0, 2, [1, 2])] * 2
+    assert [f.value for f in _failed(run)] == [[1, 2]]
+
+
+class _Raising:
+    """A key whose own method fails."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Raising)
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __penstock_key__(self) -> str:
+        raise OverflowError("no key")
+
+
+@pytest.mark.parametrize("task", [ps.Count(), _Totals()])
+@pytest.mark.parametrize("key", [pd.NaT, float("nan"), _Raising()], ids=["NaT", "NaN", "raising"])
+def test_a_key_without_a_place_goes_into_the_errors_whatever_it_raises(
+    tmp_path: Path, key: Any, task: Any
+) -> None:
+    with pytest.raises(ps.TaskError, match="work"):
+        LocalRun(_line(task), tmp_path / "fail").step([(key, 1)])
+    run = LocalRun(_line(task, on_error="discard"), tmp_path / "discard")
+    run.step([(key, 1), ("a", 1)])
+    assert [record.key for record in run.sinks["out"].records] == ["a"]
+    assert len(_failed(run)) == 1
+
+
+def test_nor_does_a_record_that_is_dealt_out_by_such_a_key_end_the_job(tmp_path: Path) -> None:
+    job = ps.Job("line", on_error="discard")
+    source, out = _ends(job)
+    work = job.task("work", lambda r: r, parallelism=2)
+    job.connect(source, work, by=ps.SAME_KEY)
+    work >> out
+    run = LocalRun(job, tmp_path)
+    run.step([(pd.NaT, 1), ("a", 1)])
+    assert run.out("out") == {("a", 1): 1}
+    assert len(_failed(run)) == 1
 
 
 @pytest.mark.parametrize(

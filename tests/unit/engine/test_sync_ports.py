@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,22 @@ def test_a_set_that_fails_goes_into_the_errors_as_a_whole(tmp_path: Path) -> Non
     [failed] = [ps.Failed.from_record(record) for record in run.sides["errors"].records]
     assert (failed.vertex, failed.error, failed.message) == ("pair", "ValueError", "poison")
     assert failed.value == {"left": "poison", "right": 1}
+
+
+@pytest.mark.parametrize("ts", ["noon", datetime(2026, 1, 1)], ids=["text", "datetime"])
+def test_a_set_whose_times_cannot_be_compared_goes_into_the_errors(tmp_path: Path, ts: Any) -> None:
+    lanes = {
+        ("left", "0"): [ps.Record("a", 1, ts), ps.Record("a", 2, 1.0)],
+        ("right", "0"): [ps.Record("a", 10, 1.0), ps.Record("a", 20, 2.0)],
+    }
+    with pytest.raises(ps.TaskError, match="the record's time must be a number of seconds"):
+        LocalRun(_job(), tmp_path / "fail").run(lanes)
+    run = LocalRun(_job(on_error="discard"), tmp_path / "discard")
+    run.run(lanes)
+    assert [tuple(record) for record in run.sinks["out"].records] == [("a", (2, 20), 2.0)]
+    [failed] = [ps.Failed.from_record(record) for record in run.sides["errors"].records]
+    assert (failed.value, failed.ts) == ({"left": 1, "right": 10}, 1.0)
+    assert repr(ts) in failed.message
 
 
 def test_three_ports_in_a_loop_count_the_rounds_of_the_set(tmp_path: Path) -> None:

@@ -330,3 +330,63 @@ def test_bounds_are_a_matter_of_output_and_for_aggregations_only() -> None:
         _job(_Seen(), ps.TimeWindow(10, with_bounds=True)).validate()
     with pytest.raises(ps.GraphError, match="with_bounds must be True or False, not 1"):
         _job(ps.Sum(), ps.TimeWindow(10, with_bounds=1)).validate()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, None])
+@pytest.mark.parametrize("task", [ps.Sum(), ps.Reduce(lambda left, right: left + right)])
+def test_a_value_that_cannot_be_merged_leaves_sliding_windows_alone_however_batches_are_cut(
+    task: Any, batch: int | None
+) -> None:
+    """It meets the others when a window is given, when what is left of it moves on, or in the next batch."""
+    feed = {"in": _at(("k", 1, 6.0), ("o", 1, 11.0), ("k", "x", 7.0), ("k", 2, 12.0))}
+    job = _job(task, ps.TimeWindow(10, slide=5), on_error="discard")
+    result = ps.testing.run(job, feed, batch=batch, partitions=1, engine="local")
+    given = [(record.value, record.ts) for record in result["out"] if record.key == "k"]
+    assert given == [(1, 9.999), (3, 14.999), (2, 19.999)]
+    assert [(failed.key, failed.value) for failed in result.errors] == [("k", "x")]
+
+
+def test_a_value_that_cannot_be_merged_when_the_last_window_is_given_is_the_only_one_left_out(
+    tmp_path: Path,
+) -> None:
+    run = LocalRun(_job(ps.Sum(), ps.TimeWindow(30, slide=10), on_error="discard"), tmp_path)
+    run.step(_at(("k", 1, 15.0), ("o", 1, 21.0), ("k", "x", 22.0)))
+    run.end()
+    assert [record.value for record in run.sinks["out"].records if record.key == "k"] == [1, 1, 1]
+    assert [record.value["value"] for record in run.sides["errors"].records] == ["x"]
+
+
+@pytest.mark.parametrize("batch", [1, None])
+def test_a_record_whose_time_cannot_be_compared_is_not_in_a_window_of_a_number_of_records(
+    batch: int | None,
+) -> None:
+    feed = {"in": _at(("a", 1, 1.0), ("a", 2, "noon"), ("a", 3, 3.0))}  # type: ignore[arg-type]
+    for task, expected in ((_Seen(), (1, 0, 2, (1, 3))), (ps.Sum(), 4)):
+        job = _job(task, ps.CountWindow(2), on_error="discard")
+        result = ps.testing.run(job, feed, batch=batch, partitions=1, engine="local")
+        assert [(record.value, record.ts) for record in result["out"]] == [(expected, 3.0)]
+        assert [failed.value for failed in result.errors] == [2]
+    with pytest.raises(ps.TaskError, match="the record's time must be a number of seconds, not 'noon'"):
+        ps.testing.run(_job(_Seen(), ps.CountWindow(2)), feed, engine="local")
+
+
+def test_a_result_that_raises_is_asked_again_for_the_state_as_it_was(tmp_path: Path) -> None:
+    class Takes(ps.CombiningTask):
+        def lift(self, value: Any) -> list[Any]:
+            return [value]
+
+        def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
+            return left + right
+
+        def result(self, state: list[Any]) -> list[Any]:
+            taken = [state.pop() for _ in range(len(state))]
+            calls.append(taken)
+            if len(calls) == 1:
+                raise OSError("try again")
+            return taken
+
+    calls: list[list[Any]] = []
+    run = LocalRun(_job(Takes(), ps.TimeWindow(10), on_error=ps.Retry(1, delay=0)), tmp_path)
+    run.step(_at(("a", 1, 1.0), ("a", 2, 2.0)))
+    run.end()
+    assert calls == [[2, 1], [2, 1]]

@@ -22,7 +22,9 @@ from tests.unit.graph.samples import (
 )
 
 from penstock.errors import GraphError, Problem
+from penstock.graph.dealing import buckets_of
 from penstock.graph.job import Job
+from penstock.graph.kinds import ArrowTask, Sql
 from penstock.graph.on_error import Retry
 from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY
 from penstock.graph.qos import QoS
@@ -182,6 +184,51 @@ def test_good_settings(settings: dict[str, Any]) -> None:
 def test_bad_options_of_a_task(options: dict[str, Any], code: str) -> None:
     problems = find_problems(line_with(same, **options))
     assert [(problem.code, problem.vertex) for problem in problems] == [(code, "task")]
+
+
+class Together(Quiet):
+    inputs = ("left", "right")
+    sync = True
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (ArrowTask(same), "ArrowTask runs where its columns are"),
+        (Sql("SELECT * FROM input"), "Sql runs where its columns are"),
+    ],
+)
+def test_parallelism_where_it_would_say_nothing(task: Any, reason: str) -> None:
+    job = Job("job")
+    vertex = job.task("task", task, parallelism=4, input_schema="n long")
+    job.source("source", NoSource()) >> vertex >> job.sink("sink", NoSink())
+    [problem] = find_problems(job)
+    assert (problem.code, problem.vertex) == ("bad-parallelism", "task")
+    assert reason in problem.message
+    vertex.parallelism = None
+    assert find_problems(job) == []
+
+
+@pytest.mark.parametrize("task", [Count(), Together()])
+def test_tasks_with_state_share_one_number_of_instances(task: Any) -> None:
+    job = Job("job")
+    vertex, other = job.task("task", task, parallelism=4), job.task("other", Count())
+    source, sink = job.source("source", NoSource()), job.sink("sink", NoSink())
+    for port in vertex.inputs:
+        source >> vertex[port]
+    source >> other >> sink
+    vertex >> sink
+    assert find_problems(job) == []
+    assert buckets_of(job) == 4, "it is the number of all parts of keys"
+    job.parallelism = 2
+    assert buckets_of(job) == 4, "what a task says comes before what is said for all that do not"
+    other.parallelism = 3
+    [problem] = find_problems(job)
+    assert (problem.code, problem.vertex) == ("bad-parallelism", "other")
+    assert "of which the job has 4" in problem.message
+    job.buckets = 3
+    [problem] = find_problems(job)
+    assert (problem.code, problem.vertex) == ("bad-parallelism", "task")
 
 
 class Needy(Quiet):

@@ -125,21 +125,27 @@ def test_broadcast_goes_through_the_shuffle_to_every_instance_of_a_task() -> Non
 
 
 @pytest.mark.parametrize(
-    ("of_job", "of_sender", "of_target", "dealing"),
+    ("of_job", "of_sender", "of_target", "dealing", "instances"),
     [
-        (None, None, None, Dealing.CHAINED),
-        (4, None, None, Dealing.CHAINED),
-        (4, None, 4, Dealing.CHAINED),
-        (None, 3, 3, Dealing.CHAINED),
-        (None, 3, None, Dealing.CHAINED),  # Nobody says how many: it runs where its records are.
-        (4, 3, None, Dealing.IN_TURN),
-        (None, None, 3, Dealing.IN_TURN),
-        (4, None, 3, Dealing.IN_TURN),
-        (None, 2, 3, Dealing.IN_TURN),
+        (None, None, None, Dealing.CHAINED, None),
+        (4, None, None, Dealing.CHAINED, None),
+        (None, 3, 3, Dealing.CHAINED, 3),
+        (None, 3, None, Dealing.CHAINED, None),  # Nobody says how many: it runs where its records are.
+        (4, 4, None, Dealing.CHAINED, 4),
+        (4, 4, 4, Dealing.CHAINED, 4),
+        (4, 3, None, Dealing.IN_TURN, 4),
+        (None, None, 3, Dealing.IN_TURN, 3),
+        (4, None, 4, Dealing.IN_TURN, 4),  # The sender runs in as many places as the source has partitions.
+        (4, None, 3, Dealing.IN_TURN, 3),
+        (None, 2, 3, Dealing.IN_TURN, 3),
     ],
 )
 def test_records_are_dealt_out_where_numbers_of_instances_differ(
-    of_job: int | None, of_sender: int | None, of_target: int | None, dealing: Dealing
+    of_job: int | None,
+    of_sender: int | None,
+    of_target: int | None,
+    dealing: Dealing,
+    instances: int | None,
 ) -> None:
     job = Job("job", parallelism=of_job)
     sender = job.task("sender", same, parallelism=of_sender)
@@ -148,7 +154,60 @@ def test_records_are_dealt_out_where_numbers_of_instances_differ(
     plan = compile_plan(job)
     assert [hop.dealing for hop in plan.hops[sender.index, "out"]] == [dealing]
     assert [hop.dealing for hop in plan.hops[target.index, "out"]] == [Dealing.CHAINED], "into a sink"
-    assert plan.instances.get(target.index) == (of_target or (of_job if dealing is Dealing.IN_TURN else None))
+    assert plan.instances.get(target.index) == instances
+
+
+@pytest.mark.parametrize("of_job", [None, 4])
+def test_a_source_and_a_stateful_task_have_no_instances_to_chain_from(of_job: int | None) -> None:
+    job = Job("job", parallelism=of_job)
+    source, count = job.source("source", NoSource()), job.task("count", Count())
+    first, second = job.task("first", same, parallelism=4), job.task("second", same, parallelism=4)
+    source >> first >> job.sink("one", NoSink())
+    source >> count >> second >> job.sink("other", NoSink())
+    plan = compile_plan(job)
+    assert [hop.dealing for hop in plan.hops[source.index, "out"]] == [Dealing.IN_TURN, Dealing.BY_KEY]
+    assert [hop.dealing for hop in plan.hops[count.index, "out"]] == [Dealing.IN_TURN]
+    assert not {first.index, second.index} & set(plan.direct)
+
+
+def test_a_side_port_is_not_chained_to_instances() -> None:
+    """What does not fit a task is put aside by its sender, so it does not come from an instance."""
+    job = Job("job")
+    task, mend = job.task("task", same, parallelism=2), job.task("mend", same, parallelism=2)
+    sink = job.sink("sink", NoSink())
+    job.source("source", NoSource()) >> task >> sink
+    task["errors"] >> mend >> sink
+    plan = compile_plan(job)
+    assert [hop.dealing for hop in plan.hops[task.index, "errors"]] == [Dealing.IN_TURN]
+
+
+def test_a_number_of_the_job_reaches_all_tasks_behind_instances() -> None:
+    """A task does not get some of its records in instances, and others where a source has them."""
+    job = Job("job", parallelism=4)
+    source, wide = job.source("source", NoSource()), job.task("wide", same, parallelism=2)
+    first, second, apart = (job.task(name, same) for name in ("first", "second", "apart"))
+    source >> wide >> first >> second >> job.sink("sink", NoSink())
+    source >> second
+    source >> apart >> job.sink("other", NoSink())
+    plan = compile_plan(job)
+    assert plan.instances == {wide.index: 2, first.index: 4, second.index: 4}
+    assert [hop.dealing for hop in plan.hops[first.index, "out"]] == [Dealing.CHAINED]
+    assert [hop.dealing for hop in plan.hops[source.index, "out"]] == [
+        Dealing.IN_TURN,
+        Dealing.IN_TURN,
+        Dealing.CHAINED,
+    ]
+
+
+def test_data_is_not_chained_in_front_of_the_shuffle_into_what_is_broadcast_to() -> None:
+    job = Job("job", parallelism=3)
+    data, rules = job.source("data", NoSource()), job.source("rules", NoSource())
+    a, b = job.task("a", same, parallelism=3), job.task("b", same, parallelism=3)
+    data >> a >> b >> job.sink("sink", NoSink())
+    job.connect(rules, b, by=BROADCAST)
+    plan = compile_plan(job)
+    assert [hop.dealing for hop in plan.hops[a.index, "out"]] == [Dealing.CHAINED]
+    assert not {a.index, b.index} & set(plan.direct), "both run behind the shuffle, and there only"
 
 
 def test_what_meets_a_broadcast_is_dealt_out_to_the_same_instances() -> None:

@@ -10,7 +10,13 @@ import penstock as ps
 from penstock.errors import SettingError
 from penstock.spark.cluster_session import DriverOptions
 from penstock.spark.session import SECRET, _with_secret
-from penstock.spark.settings import NO_SECRET, SECRET_SETTING, session_settings, settings_for
+from penstock.spark.settings import (
+    NO_SECRET,
+    SECRET_SETTING,
+    check_session,
+    session_settings,
+    settings_for,
+)
 
 ONCE = ps.Job("once", guarantee="at-most-once")
 
@@ -25,6 +31,53 @@ def test_at_most_once_refuses_a_master_that_repeats_tasks(master: str) -> None:
 @pytest.mark.parametrize("master", [None, "local", "local[2]", "local[2,1]"])
 def test_a_local_master_repeats_none_of_its_own_accord(master: str | None) -> None:
     assert settings_for(ONCE, master) == {}
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "told"),
+    [
+        (None, {"spark.master": "local[2,4]"}, "leave the second number out"),
+        (None, {"spark.master": "local[*, 04 ]"}, "leave the second number out"),
+        (None, {"spark.task.maxFailures": "4"}, "spark.task.maxFailures=4 has Spark repeat tasks"),
+        ("local[2]", {"spark.speculation": True}, "spark.speculation=true has Spark repeat tasks"),
+        ("spark://host:7077", {"spark.task.maxFailures": 4}, "it must be 1. Leave the setting out"),
+        (
+            None,
+            {"spark.master": "spark://host:7077", "spark.stage.maxConsecutiveAttempts": "4"},
+            "spark.stage.maxConsecutiveAttempts=4",
+        ),
+    ],
+)
+def test_at_most_once_refuses_settings_that_repeat_tasks(
+    master: str | None, conf: dict[str, object], told: str
+) -> None:
+    for before, after in ((conf, None), ({}, conf)):
+        with pytest.raises(SettingError, match=told):
+            settings_for(ONCE, master, before, after)
+    assert settings_for(ps.Job("again"), master, conf) == {}
+
+
+def test_a_master_among_the_settings_is_told_to_repeat_none() -> None:
+    conf = {"spark.master": "spark://host:7077", "spark.speculation": False}
+    needed = settings_for(ONCE, None, conf)
+    assert session_settings(None, needed, conf)[1]["spark.task.maxFailures"] == "1"
+
+
+def test_at_most_once_refuses_a_session_of_somebody_elses_that_repeats_tasks() -> None:
+    check_session(ONCE, "local[2]", {})
+    check_session(ps.Job("again"), "spark://host:7077", {})
+    for master, settings in (
+        ("local[2,3]", {}),
+        ("spark://host:7077", {}),
+        ("spark://host:7077", {"spark.task.maxFailures": "1"}),
+    ):
+        with pytest.raises(SettingError, match="at most once, and"):
+            check_session(ONCE, master, settings)
+    check_session(
+        ONCE,
+        "spark://host:7077",
+        {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1"},
+    )
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "local-cluster[2,1,1024]"])

@@ -18,7 +18,7 @@ from penstock.engine.agreement.pacing import forgettable
 from penstock.engine.agreement.standby import Standby
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.ledger import Entry
-from penstock.engine.publishing import acknowledge, discard, publish
+from penstock.engine.publishing import acknowledge, discard, publish, tidy
 from penstock.errors import OutdatedError, StrayedError, SupersededError
 
 _STATE_EVERY = 16
@@ -73,6 +73,8 @@ class AgreedOutput:
         if mine or self._standby is None:
             # These can neither take over what another has staged nor be told twice: readers tell by the ids.
             publish(self._blueprint, batch, own)
+        if mine:
+            tidy(self._blueprint)  # Who gave a batch has brought out all that was left before it.
         self._agreement.stand(Standing(self._member.name, batch, time.time(), offer.seconds))
         self._forget(batch)
         return stood
@@ -88,6 +90,13 @@ class AgreedOutput:
             stood = self._agreement.committed(last.batch)
             assert stood is not None, "a commit that was seen stays"
             self._bring_out(stood)
+
+    def is_out(self, batch: int) -> bool:
+        """Whether all output of a batch is known to be out, whoever had to bring it out."""
+        charter = self._agreement.charter()
+        if charter is not None and batch < charter.begin:
+            return self._member.number == 0  # It was for the first one to bring out.
+        return self._agreement.is_out(batch)
 
     def _bring_out(self, stood: Commit, *, sure: bool = False) -> None:
         """Make the output of a batch visible that counts, unless that is known to be done.

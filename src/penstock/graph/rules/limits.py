@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem
+from penstock.graph.dealing import buckets_of
+from penstock.graph.kinds import COLUMNAR
 from penstock.graph.on_error import on_error_fault
 from penstock.graph.qos import qos_faults
 from penstock.graph.wording import shown
@@ -23,9 +25,24 @@ def limits(job: Job) -> Iterator[Problem]:
     yield from _instances("buckets", job.buckets, "job", None)
     for vertex in job.vertices:
         yield from _limits_of(vertex, f"vertex {vertex.label!r}", vertex.label)
+        if _whole(vertex.parallelism) and (reason := _wrong_number(job, vertex)):
+            yield Problem("bad-parallelism", f"vertex {vertex.label!r}: {reason}", vertex.label)
         fault = on_error_fault(vertex.on_error) if vertex.on_error is not None else None
         if fault:
             yield Problem("bad-on-error", f"vertex {vertex.label!r}: {fault}", vertex.label)
+
+
+def _wrong_number(job: Job, vertex: Vertex) -> str | None:
+    """Return why a task cannot have its number of instances; None where it can."""
+    if vertex.stateful and vertex.parallelism != buckets_of(job):
+        return (
+            f"its instances are the parts of its keys, of which the job has {shown(buckets_of(job))}: say "
+            "one number for all tasks with state, by buckets= of the job or by their parallelism"
+        )
+    if isinstance(vertex.operator, COLUMNAR):
+        kind = type(vertex.operator).__name__
+        return f"{kind} runs where its columns are and has no instances of its own: leave parallelism out"
+    return None
 
 
 def _limits_of(owner: Job | Vertex, where: str, vertex: str | None) -> Iterator[Problem]:
