@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count, islice
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, Membership, Restore
+from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, Membership, Restore, Result
 from penstock.cluster.placing import Placed, Request
 from penstock.cluster.replicas import is_replicated
 
@@ -52,6 +52,18 @@ def difference(spec: JobSpec, assignment: Assignment) -> str | None:
     if spec.nodes and assignment.node not in spec.nodes:
         return f"it is for {', '.join(spec.nodes)} only now"
     return None
+
+
+def has_drained(spec: JobSpec, assignment: Assignment | None, result: Result) -> bool:
+    """Whether a job that shall drain has done so with what is assigned, whatever else is wanted of it.
+
+    Other code or another size that no node can take is no reason to process everything once more. What is to
+    be forgotten does not count, nor what a new worker was asked for instead of.
+    """
+    if assignment is None or (result.outcome, result.revision) != ("drained", assignment.revision):
+        return False
+    forgotten = spec.fresh and result.revision <= spec.forget
+    return wanted_until(spec) == "drained" and spec.restarts == assignment.restarts and not forgotten
 
 
 def assignment_of(

@@ -12,6 +12,7 @@ from penstock.cluster.assigning import (
     assignment_of,
     difference,
     executors,
+    has_drained,
     other_code,
     slots_of,
     wanted_until,
@@ -74,6 +75,8 @@ class JobDeciding:
             return self._still_over(spec, assignment, status)
         # What became of the code before is no reason to give the code up that is wanted now.
         tried = assignment is None or not other_code(spec, assignment)
+        if result is not None and has_drained(spec, assignment, result):
+            return self._over(spec, assignment, ENDED, f"{result.outcome}: {result.reason}")
         if (
             result is not None
             and of_today(spec, result.revision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.cluster.assigning import other_code
+from penstock.cluster.assigning import has_drained, other_code
 from penstock.cluster.documents import (
     Assignment,
     Difference,
@@ -108,10 +108,14 @@ def replica_of(member: JobSpec, actual: Actual, now: float, rules: Rules) -> Rep
     ):
         failures = None
     result = actual.results.get(member.name)
-    if result is not None and (
-        result.revision <= history
-        or (assignment is not None and result.revision < assignment.revision)
-        or (result.outcome == "refused" and not tried)
+    if (
+        result is not None
+        and not has_drained(member, assignment, result)
+        and (
+            result.revision <= history
+            or (assignment is not None and result.revision < assignment.revision)
+            or (result.outcome == "refused" and not tried)
+        )
     ):
         result = None
     return Replica(member, assignment, workers, failures, result)

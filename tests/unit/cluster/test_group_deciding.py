@@ -707,3 +707,11 @@ def test_a_replica_whose_share_of_the_nodes_cannot_take_it_is_no_hope() -> None:
     assert _only(SetStatus, _decide(spec, lost)).status.phase == "FAILED"
     roomy = replace(lost, nodes={**nodes, "n4": NodeInfo("n4", "", 3, 8 * GIB)})
     assert _only(SetStatus, _decide(spec, roomy)).status.phase != "FAILED"
+
+
+def test_a_drain_of_replicas_completes_though_another_change_has_no_node() -> None:
+    wanted = _spec(
+        generation=2, after=2, wanted="ended", drain=True, resources=Resources(cores=8, memory=GIB)
+    )
+    actual = _actual(workers={}, results={"job~1": Result("job~1", 2, "drained", "all is processed", NOW)})
+    assert _only(SetStatus, _decide(wanted, actual)).status.phase == "ENDED"

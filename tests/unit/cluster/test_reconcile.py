@@ -686,3 +686,17 @@ def test_a_worker_that_runs_on_keeps_its_executors_when_the_node_of_its_successo
     assert (status.phase, status.reason.startswith("on n1, until revision 2 is ready")) == ("RUNNING", True)
     dead = replace(lost, workers={})
     assert _only(Unassign, _decide(wanted, dead)).job == "job", "then nobody needs the executors"
+
+
+def test_a_drain_completes_though_another_change_has_no_node() -> None:
+    """The code that runs has processed everything: it is not started again for the code that is wanted."""
+    wanted = _spec(
+        generation=2, after=1, wanted="ended", drain=True, resources=Resources(cores=8, memory=GIB)
+    )
+    drained = {"job": Result("job", 1, "drained", "all is processed", NOW)}
+    assignments = {"job": _assignment(until="drained")}
+    actual = _actual(assignments=assignments, workers={}, results=drained)
+    assert _only(SetStatus, _decide(wanted, actual)).status.phase == "ENDED"
+    for other in ({"restarts": 1}, {"fresh": True, "forget": 1}, {"wanted": "running", "drain": False}):
+        status = _only(SetStatus, _decide(replace(wanted, **other), actual)).status
+        assert status.phase != "ENDED", other
