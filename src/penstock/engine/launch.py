@@ -67,7 +67,8 @@ def _bring_out(blueprint: Blueprint, last: Entry | None, ledger: Ledger) -> None
         if agreed.is_out(last.batch):
             ledger.note_published(last.batch)
         return
-    if not ledger.is_published(last.batch):
+    # A note of later batches is of entries that are lost, and says nothing of those with their numbers now.
+    if not ledger.is_published(last.batch) or ledger.is_published(last.batch + 1):
         publish(blueprint, last.batch, last.receipts)
     ledger.note_published(last.batch)
 

@@ -214,3 +214,17 @@ def test_a_note_of_what_is_out_is_made_anew_at_each_start(home: Path) -> None:
     run(job_with(ps.LogSink("out")))
     assert ledger.is_published(batch)
     assert not ledger.is_published(batch + 1)
+
+
+def test_a_note_of_batches_that_are_lost_says_nothing_of_those_that_have_their_numbers_now(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power cut that took ledger entries and left the note of what was out."""
+    Log.create(log_folder("out"), partitions=1)
+    job = job_with(ps.LogSink("out"))
+    kill_before_publishing(job, monkeypatch)
+    assert sum(Log.open(log_folder("out")).ends()) == 0
+    ledger = next((home / "jobs" / "open").rglob("ledger"))
+    (ledger / "published").write_text("99")
+    run(job)
+    assert sum(Log.open(log_folder("out")).ends()) == 5
