@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import penstock as ps
 from penstock.engine.handle import Handle
@@ -23,6 +24,13 @@ from support.waiting import eventually
 JOB = "little"
 KEYS = 7
 EVERY = 5
+
+
+class HomeSink(ps.LogSink):
+    """A log of the home, which a worker is told by its environment: it moves with the home."""
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "root": None}
 
 
 class LittleJob:
@@ -40,7 +48,7 @@ class LittleJob:
         tally, route = job.task("tally", Tally()), job.task("route", Route(EVERY))
         source >> job.task("by_key", lambda r: (r.value % KEYS, (r.value, 0))) >> tally >> route
         route["again"] >> tally
-        route["out"] >> job.sink("out", ps.LogSink("out", root=self._home, partitions=2))
+        route["out"] >> job.sink("out", HomeSink("out", root=self._home, partitions=2))
         self._before = self.batch
         return start_job(job, LocalRuntime, folder=self.folder, taken=True)
 

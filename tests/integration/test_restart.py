@@ -277,6 +277,7 @@ def test_a_batch_that_was_committed_and_not_published_is_published(home: Path, s
             published.rename(staged)
             os.utime(staged, (0, time.time() - 2 * 24 * 3600))
     (_job_folder(home) / "checkpoint" / "commits" / "0").unlink()
+    (_job_folder(home) / "ledger" / "published").unlink()
     assert not _read("out")
     spark.run(_counting())
     assert _read("out") == Counter([("a", 1), ("b", 1)])
