@@ -357,8 +357,11 @@ class JobDeciding:
 
     def _is_dead(self, assignment: Assignment) -> bool:
         """Whether a driver's node is gone, and no worker of an earlier revision runs on in its place."""
-        workers = self.actual.workers.get(assignment.job, ())
-        return self._is_lost(assignment) and not any(worker.phase == "running" for worker in workers)
+        return self._is_lost(assignment) and not self._runs(assignment.job)
+
+    def _runs(self, name: str) -> bool:
+        """Whether any worker of a job or replica runs, of whatever revision."""
+        return any(worker.phase == "running" for worker in self.actual.workers.get(name, ()))
 
     def _place(
         self, spec: JobSpec, before: Assignment | None, reason: str, only: str = ""
@@ -392,15 +395,19 @@ class JobDeciding:
         if given_up:
             note = f"{note}; {given_up}" if note else given_up
         if given_up or self._lacks_its_data(request.spec, before):
-            return [Unassign(before.job, note), *self._status(request.spec, PENDING, note, taken_back=before)]
+            return self._taken_back(request.spec, before, note)
         return self._adjusted(request.staying, placed, note)
+
+    def _taken_back(self, spec: JobSpec, assignment: Assignment, note: str) -> list[Action]:
+        """Take an assignment back; the job waits for a node, and its next assignment goes on counting."""
+        return [Unassign(spec.name, note), *self._status(spec, PENDING, note, taken_back=assignment)]
 
     def _given_up_meanwhile(self, assignment: Assignment) -> str:
         """Say that what runs until a change finds room was refused, or has failed too often; else empty.
 
         What became of what is wanted is decided on before. This is about what is not wanted any more.
         """
-        if any(one.phase == "running" for one in self.actual.workers.get(assignment.job, ())):
+        if self._runs(assignment.job):
             return ""
         result = self.actual.results.get(assignment.job)
         if result is not None and (result.revision, result.outcome) == (assignment.revision, "refused"):
@@ -418,18 +425,14 @@ class JobDeciding:
         assignment = self.actual.assignments.get(spec.name)
         if assignment is None or all(slot.node in self.lost for slot in assignment.executors):
             return self._status(spec, PENDING, note)
-        return [Unassign(spec.name, note), *self._status(spec, PENDING, note, taken_back=assignment)]
+        return self._taken_back(spec, assignment, note)
 
     def _lacks_its_data(self, spec: JobSpec, assignment: Assignment) -> bool:
         """Whether nobody works, and a worker here could not: newer data is elsewhere, or its copy is lost."""
         kept = self.actual.kept.get(spec.name)
-        if spec.keep != "node" or kept is None:
+        if spec.keep != "node" or kept is None or self._runs(spec.name):
             return False
-        if not is_elsewhere(assignment, assignment.node, kept) and not is_copy_lost(
-            assignment, kept, self.actual
-        ):
-            return False
-        return not any(worker.phase == "running" for worker in self.actual.workers.get(spec.name, ()))
+        return is_elsewhere(assignment, assignment.node, kept) or is_copy_lost(assignment, kept, self.actual)
 
     def placed(self, intent: ToPlace, answers: Mapping[str, Placed]) -> list[Action]:
         """Return what to do now that it is known where a job goes."""
