@@ -391,7 +391,7 @@ class JobDeciding:
         before = request.before
         if before is None or self._is_dead(before):
             return self._released(request.spec, note)
-        given_up = self._given_up_meanwhile(before) if self._changed(request.spec, before) else ""
+        given_up = self._failure_of_superseded(before) if self._changed(request.spec, before) else ""
         if given_up:
             note = f"{note}; {given_up}" if note else given_up
         if given_up or self._lacks_its_data(request.spec, before):
@@ -402,10 +402,10 @@ class JobDeciding:
         """Take an assignment back; the job waits for a node, and its next assignment goes on counting."""
         return [Unassign(spec.name, note), *self._status(spec, PENDING, note, taken_back=assignment)]
 
-    def _given_up_meanwhile(self, assignment: Assignment) -> str:
-        """Say that what runs until a change finds room was refused, or has failed too often; else empty.
+    def _failure_of_superseded(self, assignment: Assignment) -> str:
+        """Return why superseded code cannot run until its successor finds a node; empty if it can.
 
-        What became of what is wanted is decided on before. This is about what is not wanted any more.
+        It was refused, or has failed too often. Failures of the code that is wanted are decided on before.
         """
         if self._runs(assignment.job):
             return ""

@@ -28,7 +28,7 @@ DEALT = "dealt"
 
 Merge = Callable[[Any, Any], Any]
 
-CAREFUL = frozenset({Count, Sum, Min, Max, Mean, Distinct, TopN, Quantiles})
+NON_MUTATING = frozenset({Count, Sum, Min, Max, Mean, Distinct, TopN, Quantiles})
 """Tasks that never change what they are given, neither when they merge nor when they give a result."""
 
 Recovers = Callable[[int, Counters], Recover]
@@ -47,7 +47,7 @@ def merging(spec: VertexSpec) -> Merge:
     """
     task: CombiningTask = spec.operator
     merge = task.merge
-    if type(task) in CAREFUL or not spec.policy.goes_on:
+    if type(task) in NON_MUTATING or not spec.policy.goes_on:
         return merge
     return lambda left, right: merge(owned(left), owned(right))
 
@@ -61,7 +61,7 @@ def lifting(spec: VertexSpec) -> Callable[[Any], Any]:
     lift = task.lift
     if type(task) is Sum:
         return task.read  # For a sum, lifting is reading: a call less for each record.
-    if type(task) in CAREFUL:
+    if type(task) in NON_MUTATING:
         return lift
 
     def own(value: Any) -> Any:
@@ -72,7 +72,7 @@ def lifting(spec: VertexSpec) -> Callable[[Any], Any]:
 
 def result_of(task: CombiningTask, state: Any) -> Any:
     """Return what a task gives for a state that is needed as it is: user code may change what it is given."""
-    return task.result(state if type(task) in CAREFUL else owned(state))
+    return task.result(state if type(task) in NON_MUTATING else owned(state))
 
 
 def merge_one(merge: Merge, into: dict[Any, Any], key: Any, partial: Any) -> None:
