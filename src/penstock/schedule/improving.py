@@ -72,6 +72,8 @@ def shake(state: State, movable: Sequence[int], budget: Budget) -> None:
     """Leave the nearest valley: move a few tasks at will, descend again, and keep the best that was found."""
     best, least = list(state.place), state.total()
     draws = _draws()
+    # From the same places the descent leads to the same end. With few tasks most shakes repeat one another.
+    tried: set[tuple[int, ...]] = set()
     free = [task for task in movable if len(state.index.eligible[task].nodes) > 1]
     patience = PATIENCE
     while free and patience > 0 and budget.spend(SHAKEN):
@@ -82,7 +84,10 @@ def shake(state: State, movable: Sequence[int], budget: Budget) -> None:
             node = nodes[next(draws) % len(nodes)]
             if node != state.place[task] and state.fits(task, node):
                 state.move(task, node)
-        descend(state, movable, budget, deal=False)
+        shaken = tuple(state.place[task] for task in movable)
+        if shaken not in tried:
+            tried.add(shaken)
+            descend(state, movable, budget, deal=False)
         if state.total() < least - LEAST:
             best, least, patience = list(state.place), state.total(), PATIENCE
         else:
@@ -152,17 +157,30 @@ def _swap(state: State, first: int, second: int) -> bool:
     more_cpu, more_memory = index.cpu[first] - index.cpu[second], index.bytes[first] - index.bytes[second]
     if more_cpu == 0 == more_memory and not index.neighbours[first] and not index.neighbours[second]:
         return False
+    if not (_may_swap(state, first, two, second) and _may_swap(state, second, one, first)):
+        return False
+    if state.change_of_swap(first, second) >= -LEAST:
+        return False
     before = state.total()
     state.move(first, two)
     state.move(second, one)
-    promising = state.total() < before - LEAST and _is_right(state, first) and _is_right(state, second)
-    if promising and state.confirm(before):
+    if state.confirm(before):
         return True
     state.move(second, two)
     state.move(first, one)
-    if promising:
-        state.confirm(before)
+    state.confirm(before)
     return False
+
+
+def _may_swap(state: State, task: int, node: int, other: int) -> bool:
+    """Say whether a node keeps the rules with a task instead of another; the node may run the task."""
+    index, group = state.index, state.index.apart[task]
+    return (
+        state.cpu[node] + index.cpu[task] - index.cpu[other] <= index.cores[node] + TOLERANCE / 2
+        and state.memory[node] + index.bytes[task] - index.bytes[other] <= index.memory[node]
+        and (index.normal[node] or index.current[task] == node)
+        and not (group and state.groups[group, node] > (index.apart[other] == group))
+    )
 
 
 def _is_right(state: State, task: int) -> bool:

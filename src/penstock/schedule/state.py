@@ -28,6 +28,7 @@ class State:
         self.place = [NOWHERE] * len(index.tasks)
         self.cpu = [0.0] * len(index.nodes)
         self.memory = [0.0] * len(index.nodes)
+        self._count = max(len(index.nodes), 1)
         self.groups: Counter[tuple[str, int]] = Counter()
         self.lazy = not index.alike and len(index.nodes) > CENTRED
         for task in keep:
@@ -81,11 +82,11 @@ class State:
     def move(self, task: int, node: int) -> None:
         """Move a placed task to another node and count on. Whether it fits is the caller's business."""
         index, before = self.index, self.place[task]
-        nodes_before, racks_before = self.crossing(task, before)
+        if index.neighbours[task]:
+            nodes, racks = self._crossing_change(task, node)
+            self.crossing_nodes += nodes
+            self.crossing_racks += racks
         self.put(task, node)
-        nodes, racks = self.crossing(task, node)
-        self.crossing_nodes += nodes - nodes_before
-        self.crossing_racks += racks - racks_before
         current = index.current[task]
         if current != NOWHERE:
             self.moved += (node != current) - (before != current)
@@ -97,7 +98,7 @@ class State:
         if index.alike or self.lazy:
             for changed in (before, node):
                 self.spread -= self.distance[changed]
-                self.distance[changed] = self._distance(changed)
+                self.distance[changed] = self._distance(self.share_cpu[changed], self.share_memory[changed])
                 self.spread += self.distance[changed]
             if self.lazy:
                 shift_cpu = index.per_core[node] - index.per_core[before]
@@ -115,25 +116,109 @@ class State:
 
     def change(self, task: int, node: int) -> float:
         """Return by how much the total would change if a placed task moved; nothing is moved."""
-        before, total = self.place[task], self.total()
+        index, before = self.index, self.place[task]
         if before == node:
             return 0.0
-        self.move(task, node)
-        changed = self.total() - total
-        self.move(task, before)
-        return changed
+        nodes, racks = self._crossing_change(task, node) if index.neighbours[task] else (0.0, 0.0)
+        cpu, size = index.cpu[task], index.bytes[task]
+        moved = self._moved_change(task, node)
+        return self._shifted(before, node, cpu, size, nodes, racks, moved) - self.total()
+
+    def change_of_swap(self, first: int, second: int) -> float:
+        """Return by how much the total would change if two tasks changed places; nothing is moved."""
+        index, one, two = self.index, self.place[first], self.place[second]
+        nodes = racks = 0.0
+        if index.neighbours[first] or index.neighbours[second]:
+            nodes, racks = self._crossing_change(first, two)
+            self.place[first] = two  # The two may be neighbours of each other.
+            more_nodes, more_racks = self._crossing_change(second, one)
+            self.place[first] = one
+            nodes, racks = nodes + more_nodes, racks + more_racks
+        cpu, size = index.cpu[first] - index.cpu[second], index.bytes[first] - index.bytes[second]
+        moved = self._moved_change(first, two) + self._moved_change(second, one)
+        return self._shifted(one, two, cpu, size, nodes, racks, moved) - self.total()
 
     def total(self) -> float:
         """Return the weighted cost."""
-        index, weights = self.index, self.weights
-        count = max(len(index.nodes), 1)
-        return (
-            weights.imbalance * (self.spread + self.slope) / (2 * count)
-            + weights.cross_node * self.crossing_nodes * index.per_rate
-            + weights.cross_rack * self.crossing_racks * index.per_rate
-            + weights.moves * self.moved / index.running
-            + weights.fit * self.unfit / count
+        return self._weighed(
+            self.spread + self.slope, self.crossing_nodes, self.crossing_racks, self.moved, self.unfit
         )
+
+    def _weighed(self, spread: float, nodes: float, racks: float, moved: int, unfit: float) -> float:
+        index, weights = self.index, self.weights
+        count = self._count
+        return (
+            weights.imbalance * spread / (2 * count)
+            + weights.cross_node * nodes * index.per_rate
+            + weights.cross_rack * racks * index.per_rate
+            + weights.moves * moved / index.running
+            + weights.fit * unfit / count
+        )
+
+    def _shifted(
+        self, one: int, two: int, cpu: float, size: float, nodes: float, racks: float, moved: int
+    ) -> float:
+        """Return what the total would be with a load on another node, and with other changes by moves."""
+        index, shares_cpu, shares_memory = self.index, self.share_cpu, self.share_memory
+        cpu_one, memory_one, cpu_two, memory_two = (
+            shares_cpu[one],
+            shares_memory[one],
+            shares_cpu[two],
+            shares_memory[two],
+        )
+        new_cpu_one = (self.cpu[one] - cpu) * index.per_core[one]
+        new_memory_one = (self.memory[one] - size) * index.per_byte[one]
+        new_cpu_two = (self.cpu[two] + cpu) * index.per_core[two]
+        new_memory_two = (self.memory[two] + size) * index.per_byte[two]
+        unfit = self.unfit - abs(cpu_one - memory_one) + abs(new_cpu_one - new_memory_one)
+        unfit = unfit - abs(cpu_two - memory_two) + abs(new_cpu_two - new_memory_two)
+        if index.alike or self.lazy:
+            spread = self.spread - self.distance[one] - self.distance[two]
+            spread += self._distance(new_cpu_one, new_memory_one)
+            spread += self._distance(new_cpu_two, new_memory_two)
+            if self.lazy:
+                spread += self.slope
+                spread -= self._pull_cpu * cpu * (index.per_core[two] - index.per_core[one])
+                spread -= self._pull_memory * size * (index.per_byte[two] - index.per_byte[one])
+        else:
+            shares_cpu[one], shares_memory[one] = new_cpu_one, new_memory_one
+            shares_cpu[two], shares_memory[two] = new_cpu_two, new_memory_two
+            mean_cpu, mean_memory = sum(shares_cpu) / self._count, sum(shares_memory) / self._count
+            spread = sum(
+                map(hypot, [s - mean_cpu for s in shares_cpu], [s - mean_memory for s in shares_memory])
+            )
+            shares_cpu[one], shares_memory[one] = cpu_one, memory_one
+            shares_cpu[two], shares_memory[two] = cpu_two, memory_two
+        return self._weighed(
+            spread, self.crossing_nodes + nodes, self.crossing_racks + racks, self.moved + moved, unfit
+        )
+
+    def _moved_change(self, task: int, node: int) -> int:
+        current = self.index.current[task]
+        return 0 if current == NOWHERE else (node != current) - (self.place[task] != current)
+
+    def _crossing_change(self, task: int, node: int) -> tuple[float, float]:
+        """Return by how much :meth:`crossing` would change if a placed task moved: in one pass, not two."""
+        index, place, before = self.index, self.place, self.place[task]
+        rack, counts = index.rack, index.rack_counts
+        was, here = rack[before], rack[node]
+        count_was, count_here = counts[was], counts[here]
+        nodes_before = racks_before = nodes = racks = 0.0
+        for other, rate in index.neighbours[task]:
+            there = place[other]
+            if there == NOWHERE:
+                continue
+            far = rack[there]
+            count = counts[far]
+            if there != before:
+                nodes_before += rate
+                if far != was:
+                    racks_before += rate * (count if count > count_was else count_was)
+            if there != node:
+                nodes += rate
+                if far != here:
+                    racks += rate * (count if count > count_here else count_here)
+        return nodes - nodes_before, racks - racks_before
 
     def cost(self) -> Cost:
         """Return the terms of the cost."""
@@ -159,7 +244,7 @@ class State:
         )
 
     def _recentre(self) -> None:
-        count = max(len(self.share_cpu), 1)
+        count = self._count
         mean_cpu = self.mean_cpu = sum(self.share_cpu) / count
         mean_memory = self.mean_memory = sum(self.share_memory) / count
         off_cpu = [share - mean_cpu for share in self.share_cpu]
@@ -172,8 +257,8 @@ class State:
             self._pull_cpu = sum(map(truediv, off_cpu, lengths)) / count
             self._pull_memory = sum(map(truediv, off_memory, lengths)) / count
 
-    def _distance(self, node: int) -> float:
-        cpu, memory = self.share_cpu[node] - self.mean_cpu, self.share_memory[node] - self.mean_memory
+    def _distance(self, cpu: float, memory: float) -> float:
+        cpu, memory = cpu - self.mean_cpu, memory - self.mean_memory
         return sqrt(cpu * cpu + memory * memory)
 
     def crossing(self, task: int, node: int) -> tuple[float, float]:
@@ -186,7 +271,7 @@ class State:
         here = rack[node]
         for other, rate in neighbours:
             there = place[other]
-            if there not in (node, NOWHERE):
+            if node != there > NOWHERE:
                 nodes += rate
                 if rack[there] != here:
                     racks += rate * max(counts[here], counts[rack[there]])

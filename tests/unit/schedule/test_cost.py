@@ -83,6 +83,29 @@ def test_counting_move_by_move_is_counting_from_nothing(seed: int, lazy: bool) -
             assert getattr(found, term) == pytest.approx(value, abs=1e-9), term
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.booleans())
+def test_what_a_swap_would_change_is_what_it_changes(seed: int, lazy: bool) -> None:
+    draw = Random(seed)
+    index = Index(random_cluster(seed))
+    state = State(index, DEFAULT)
+    state.lazy = lazy
+    for task in range(len(index.tasks)):
+        state.put(task, draw.randrange(len(index.nodes)))
+    state.settle()
+    for _ in range(10):
+        first, second = draw.randrange(len(index.tasks)), draw.randrange(len(index.tasks))
+        one, two = state.place[first], state.place[second]
+        if one == two:
+            continue
+        before, change = state.total(), state.change_of_swap(first, second)
+        assert (state.place[first], state.place[second], state.total()) == (one, two, before)
+        state.move(first, two)
+        state.move(second, one)
+        assert state.total() == pytest.approx(before + change)
+        state.confirm(before)
+
+
 def test_with_many_nodes_of_different_sizes_a_change_is_told_nearly_right() -> None:
     draw = Random(3)
     nodes = tuple(Node(f"n{n:02}", draw.choice([4, 64]), 1 << draw.choice([33, 37])) for n in range(60))
