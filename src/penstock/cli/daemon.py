@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from penstock.cli.addresses import trouble_at
-from penstock.daemons.keeper import REFUSED
 from penstock.errors import PenstockError, SettingError
 from penstock.graph.names import name_fault
 
@@ -41,6 +40,8 @@ def daemon_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except SettingError as error:
+            from penstock.daemons.keeper import REFUSED  # It brings psutil, which a master has no use for.
+
             _leave(str(error), REFUSED)
         except (PenstockError, OSError) as error:
             _leave(str(error), _FAILED)

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Collection
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from penstock.bundles.verifying import open_bundle
 from penstock.cluster.codec import DocumentError
 from penstock.coord.store import ConflictError, Operation
 from penstock.daemons.interface import InvalidError, RefusedError
-from penstock.daemons.supervisor import FailedStartError, RefusedStartError
+from penstock.daemons.start_errors import FailedStartError, RefusedStartError
 from penstock.logs import get_logger
 
 _log = get_logger(__name__)
@@ -149,6 +148,8 @@ def unmet(requirements: Collection[str]) -> list[str]:
     >>> unmet(["pyspark>=4", "no-such-thing==1"])
     ['no-such-thing==1 (not installed)']
     """
+    from importlib.metadata import PackageNotFoundError, version
+
     from packaging.requirements import InvalidRequirement, Requirement
 
     found = []

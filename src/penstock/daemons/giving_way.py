@@ -10,8 +10,6 @@ import os
 import resource
 from contextlib import suppress
 
-import psutil
-
 _STEP = 15
 """So much nicer: about a thirtieth of the processor that others on the same core get."""
 _NICEST = 19
@@ -39,6 +37,8 @@ class GivingWay:
         if not self._gives_way:
             return
         self._gives_way = False
+        import psutil  # Most workers never give way.
+
         own = psutil.Process()
         for process in (own, *own.children(recursive=True)):
             with suppress(psutil.Error):

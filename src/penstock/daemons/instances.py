@@ -44,7 +44,8 @@ from penstock.daemons.instance import (
     read_exit,
 )
 from penstock.daemons.processes import Processes
-from penstock.daemons.supervisor import INSTANCE_ERRORS, FailedStartError, RefusedStartError
+from penstock.daemons.start_errors import FailedStartError, RefusedStartError
+from penstock.daemons.supervisor import INSTANCE_ERRORS
 from penstock.errors import cause_of
 from penstock.graph.names import name_fault
 from penstock.keyring import Keyring

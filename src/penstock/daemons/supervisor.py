@@ -48,6 +48,7 @@ from penstock.coord.store import (
 )
 from penstock.daemons.machine import Sample
 from penstock.daemons.node_mirror import NodeMirror
+from penstock.daemons.start_errors import RefusedStartError
 from penstock.daemons.stepping import FatalError, keep_stepping
 from penstock.errors import PenstockError, cause_of
 from penstock.logs import get_logger
@@ -63,14 +64,6 @@ INSTANCE_ERRORS = (OSError, PenstockError, LookupError, RuntimeError, TypeError,
 
 A failed assertion is not among them: it tells of a mistake in a decision and not of trouble with a process.
 """
-
-
-class RefusedStartError(PenstockError):
-    """A worker cannot be started at all, on whatever node: trying again would be of no use."""
-
-
-class FailedStartError(PenstockError):
-    """A worker cannot be started here and now. That counts as a failure of it."""
 
 
 class NameTakenError(FatalError):

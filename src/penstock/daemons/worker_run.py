@@ -20,7 +20,6 @@ from penstock.daemons.giving_way import GivingWay
 from penstock.daemons.instance import Instance, write_heartbeat
 from penstock.daemons.membership import Replica, drawn_for, refuse_if_agreed
 from penstock.daemons.pulse import Pulse
-from penstock.daemons.worker_data import WorkerData
 from penstock.daemons.worker_engine import EngineOf, SparkEngine
 from penstock.daemons.worker_link import Link
 from penstock.engine.takeover import Claim, current, holds, take_over
@@ -30,6 +29,7 @@ from penstock.keyring import Keyring
 from penstock.logs import get_logger
 
 if TYPE_CHECKING:
+    from penstock.daemons.worker_data import WorkerData
     from penstock.engine.handle import Handle
     from penstock.engine.report import Report
 
@@ -78,7 +78,7 @@ class Worker:
         self._link = Link(connect, instance.assignment, self._info)
         self._handle: Handle | None = None
         kept = instance.assignment.keep == "node"
-        self._data = WorkerData(instance, self._link, ring.node_token) if kept else None
+        self._data = _worker_data(instance, self._link, ring) if kept else None
         member = instance.assignment.membership is not None
         self._replica = Replica(instance, folder / "scratch") if member else None
         self._giving_way = GivingWay()
@@ -347,6 +347,13 @@ class Worker:
             lag = report.lag
         new = _progress_of(self._done, report, lag, known.at)
         return new if new == known else replace(new, at=time.time())
+
+
+def _worker_data(instance: Instance, link: Link, ring: Keyring) -> WorkerData:
+    # Snapshots and transfers are a sixth of what a worker imports, and most jobs have their data elsewhere.
+    from penstock.daemons.worker_data import WorkerData
+
+    return WorkerData(instance, link, ring.node_token)
 
 
 def _quietly(ask: Callable[[], int | None]) -> int | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from penstock.daemons.interface import Submission
 from penstock.web.errors import ClientError, UnreachableError
+
+if TYPE_CHECKING:
+    from penstock.daemons.interface import Submission
 
 _BASE = "/api/v1"
 _PAUSE = 0.5
@@ -39,6 +42,9 @@ class Client:
             timeout=httpx.Timeout(timeout, connect=3.0),
             trust_env=False,
             follow_redirects=False,
+            # Reading the certificates of the whole world takes longer than a request to a master.
+            verify=any(url.lower().startswith("https:") for url in urls)
+            or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         )
 
     def __enter__(self) -> Client:

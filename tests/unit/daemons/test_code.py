@@ -20,7 +20,7 @@ from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Check, ConflictError, Operation
 from penstock.daemons.code import KeptBundles, UnpackedBundles
 from penstock.daemons.interface import InvalidError, RefusedError
-from penstock.daemons.supervisor import FailedStartError, RefusedStartError
+from penstock.daemons.start_errors import FailedStartError, RefusedStartError
 
 KEY = bytes(32)
 

@@ -20,7 +20,7 @@ from penstock.daemons.instances import FolderInstances, Node
 from penstock.daemons.output_limits import read_output_limits
 from penstock.daemons.processes import ProcessError
 from penstock.daemons.processes_memory import FakeProcesses
-from penstock.daemons.supervisor import FailedStartError, RefusedStartError
+from penstock.daemons.start_errors import FailedStartError, RefusedStartError
 from penstock.errors import SettingError
 from penstock.keyring import Keyring
 from penstock.private_files import write_private

@@ -25,7 +25,8 @@ from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons.instances import FolderInstances, Node
 from penstock.daemons.machine import Sample
 from penstock.daemons.processes_memory import FakeProcesses
-from penstock.daemons.supervisor import FailedStartError, RefusedStartError, Supervisor
+from penstock.daemons.start_errors import FailedStartError, RefusedStartError
+from penstock.daemons.supervisor import Supervisor
 from penstock.keyring import Keyring
 
 RING = Keyring(bytes(32))
