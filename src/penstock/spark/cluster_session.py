@@ -13,7 +13,7 @@ from secrets import token_bytes
 from typing import Any
 
 from penstock.graph.job import Job
-from penstock.spark.session import SECRET, open_session
+from penstock.spark.session import SECRET, WORKER_DAEMON, open_session
 from penstock.spark.settings import ACCEPTING, protection, settings_for
 
 _FILTER = "org.apache.spark.ui.JWSFilter"
@@ -50,7 +50,7 @@ class DriverOptions:
         }
         if self.spark_master is None:
             settings |= protection(self.master)
-            settings.setdefault("spark.python.daemon.module", "penstock.spark.worker_daemon")
+            settings = {**WORKER_DAEMON, **settings}
         if self.master == ACCEPTING:
             settings |= {
                 # The page of executors that comes with such a driver is for nobody.

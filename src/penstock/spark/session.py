@@ -24,6 +24,8 @@ from penstock.spark.stderr import filtered_stderr
 
 _QUICK = Path(__file__).with_name("worker_python.sh")
 """Starts Python for a worker, most of a second sooner than Spark would."""
+WORKER_DAEMON = {"spark.python.daemon.module": "penstock.spark.worker_daemon"}
+"""Has Spark's workers start with all they need; for workers with the same Penstock at the same place."""
 
 SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
 """The variable in which Spark looks for its secret."""
@@ -61,7 +63,9 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     if timeout.isdigit():
         os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", timeout)
     builder = SparkSession.builder.master(chosen).appName("penstock")
-    for name, value in {**settings, _JAVA: _with_options_of_this_machine(settings[_JAVA])}.items():
+    daemon = WORKER_DAEMON if os.environ["PYSPARK_PYTHON"] == str(_QUICK) else {}
+    java = {_JAVA: _with_options_of_this_machine(settings[_JAVA])}
+    for name, value in {**daemon, **settings, **java}.items():
         builder = builder.config(name, value)
     try:
         with filtered_stderr() as said, _signals_left_alone(), _with_secret(settings):
@@ -72,8 +76,8 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         text = cause_of(error)
         with suppress(Exception):
             _end_java()
-        java = (line.partition("Exception: ")[2] for line in text.splitlines())
-        reason = said.reason() or next((message for message in java if message), text)
+        told = (line.partition("Exception: ")[2] for line in text.splitlines())
+        reason = said.reason() or next((message for message in told if message), text)
         raise SettingError(
             f"Spark does not start with master {chosen!r} and these settings: {reason.strip()}"
         ) from error

@@ -1,12 +1,19 @@
-"""What a cluster's Spark starts in place of its own daemon of Python workers: ``python -m ... MODULE``.
+"""What Spark starts in place of its own daemon of Python workers: ``python -m ... MODULE``.
 
-Functions that a ``ps.DataFrameTask`` has made Spark functions of (UDFs) run in workers that know nothing of
-Penstock. What they print and log is kept as that of all other user code, without a vertex: Spark calls
-functions of several vertices from one place.
+It imports what all workers import before it forks the first of them, so that they need not. In a cluster it
+also keeps what functions print that a ``ps.DataFrameTask`` has made Spark functions of (UDFs): these run in
+workers that know nothing of Penstock. Their output is kept without a vertex, because Spark calls functions of
+several vertices from one place.
 """
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from socket import socket
 
 from pyspark import daemon
@@ -14,6 +21,19 @@ from pyspark import daemon
 from penstock.engine.context import ctx
 from penstock.running_code import code_of
 from penstock.user_output import install_in_spark
+
+_PRELOADED = (
+    "numpy",
+    "pyarrow",
+    "pyspark.worker",
+    "pyspark.sql.worker.plan_data_source_read",
+    "penstock.connect.log_ends",
+    "penstock.engine.keyed",
+    "penstock.spark.source",
+)
+_PLAIN = "PENSTOCK_PLAIN_WORKERS"
+_THREADS = Path("/proc/self/task")
+"""One entry for each thread of this process, on Linux."""
 
 _work = daemon.worker
 
@@ -25,6 +45,45 @@ def work(sock: socket, authenticated: bool) -> int:
         return _work(sock, authenticated)
 
 
-if __name__ == "__main__":
+def preload() -> bool:
+    """Import what workers use, where none of it starts a thread, and say whether it has been.
+
+    A fork has one thread only, and waits for ever for locks that others held. Spark has its workers calculate
+    with one thread unless the user says otherwise; only then does numpy start none.
+    """
+    if not _THREADS.is_dir() or os.environ.get("OMP_NUM_THREADS") != "1" or _PLAIN in os.environ:
+        return False
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    for name in _PRELOADED:
+        with suppress(Exception):  # Where a worker needs it, the worker will say so.
+            import_module(name)
+    os.register_at_fork(after_in_child=_seed_apart)
+    # What no worker changes is then shared by all of them.
+    gc.collect()
+    gc.freeze()
+    return True
+
+
+def _seed_apart() -> None:
+    """Have numpy draw other numbers in each worker, as Python itself does."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+
+
+def threads() -> int:
+    """Return how many threads this process has."""
+    return len(os.listdir(_THREADS))
+
+
+def main() -> None:
+    """Preload, and serve Spark. With a thread more than expected, begin again and preload nothing."""
+    if preload() and threads() > 1:
+        os.environ[_PLAIN] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "penstock.spark.worker_daemon", *sys.argv[1:]])  # noqa: S606
     daemon.worker = work
     daemon.manager()
+
+
+if __name__ == "__main__":
+    main()
