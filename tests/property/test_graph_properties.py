@@ -284,7 +284,7 @@ def nonsense_jobs(draw: st.DrawFn) -> Job:
     return job
 
 
-@settings(max_examples=4 * settings().max_examples, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nonsense_jobs())
 def test_validation_raises_graph_errors_only(job: Job) -> None:
     problems = find_problems(job)

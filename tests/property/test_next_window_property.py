@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.engine.agreement.member import Member
 from penstock.engine.agreement.next_window import is_whole
 
-CASES = settings().max_examples // 2
+CASES = settings().max_examples // 4
 _MEMBER = Member("windows", 0, "agreement")
 
 

@@ -150,7 +150,7 @@ _ANSWERS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(seed=SEEDS, answer=_ANSWERS, code=st.sampled_from([0, 0, 0, 1, -9, None]))
 def test_whatever_a_users_strategy_answers_the_decision_is_sound(
     seed: int, answer: bytes, code: int | None

@@ -18,7 +18,7 @@ from penstock.engine import state as state_module
 from penstock.engine.agreement.member import Member
 from penstock.engine.state import forget, read_bucket
 
-CASES = settings().max_examples
+CASES = settings().max_examples // 2
 _MEMBER = Member("order", 0, "agreement")
 
 

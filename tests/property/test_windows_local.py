@@ -14,7 +14,7 @@ from window_reference import evaluate
 
 import penstock as ps
 
-CASES = 4 * settings().max_examples
+CASES = 2 * settings().max_examples
 
 
 def run_case_locally(case: Case, folder: Path, buckets: int) -> tuple[Counter[Any], Counter[ps.Record]]:

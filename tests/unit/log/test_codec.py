@@ -96,13 +96,13 @@ def round_trip(records: Sequence[Record]) -> list[Record]:
 
 
 @given(values)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 def test_a_value_survives_its_text(value: Any) -> None:
     assert same(tagged.loads(tagged.dumps(value)), value)
 
 
 @given(columns, columns, st.none() | st.floats())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 def test_records_survive_their_segment(keys: list[Any], entries: list[Any], ts: float | None) -> None:
     records = [Record(key, value, ts) for key, value in zip(keys, entries, strict=False)]
     assert same(round_trip(records), records)

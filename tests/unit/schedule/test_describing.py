@@ -135,7 +135,7 @@ _PLACES = [
 ] + [*LISTS, *(f"{name}[0]" for name in LISTS)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 @given(place=st.sampled_from(_PLACES), value=_PLAIN)
 @example(place="nodes[0].labels", value={"a": "\ud800"})
 def test_nonsense_at_any_place_is_read_or_refused_with_that_place(place: str, value: object) -> None:
@@ -149,7 +149,7 @@ def test_nonsense_at_any_place_is_read_or_refused_with_that_place(place: str, va
     assert verify(problem, protect(problem, "improved", 1.0)) == ()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(content=_PLAIN)
 def test_nonsense_is_refused(content: object) -> None:
     with pytest.raises(DescriptionError):

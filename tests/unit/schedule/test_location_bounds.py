@@ -112,7 +112,7 @@ def _problems(draw: st.DrawFn) -> Problem:
     return Problem(servers, tasks, uplinks, failures=draw(st.integers(1, 2)), rates=(40, 20, 5))
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=settings().max_examples, deadline=None, derandomize=True)
 @given(_problems())
 def test_the_bound_is_never_above_the_optimum(problem: Problem) -> None:
     exact = solve_highs(problem, limit=5).decision

@@ -195,7 +195,7 @@ DAMAGES = st.dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples)
 @given(DAMAGES)
 def test_whatever_is_damaged_the_last_whole_snapshot_is_used_or_none(damages: dict[int, str]) -> None:
     with TemporaryDirectory() as name:
