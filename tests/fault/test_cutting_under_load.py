@@ -63,7 +63,7 @@ def restored(cutter: Cutter, manifest: Manifest, home: Path) -> Path:
     return home
 
 
-@pytest.mark.parametrize("seconds", [3.0, pytest.param(30.0, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seconds", [2.0, pytest.param(30.0, marks=pytest.mark.full)])
 def test_every_cut_of_a_job_that_runs_is_the_work_of_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:

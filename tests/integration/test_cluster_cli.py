@@ -54,7 +54,7 @@ class Shell:
         (folder / "token").chmod(0o600)
 
     def run(self, *arguments: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(command_line(), list(arguments), catch_exceptions=False)
+        result = CliRunner().invoke(command_line(arguments), list(arguments), catch_exceptions=False)
         assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
         assert "Traceback" not in result.stderr
         return result

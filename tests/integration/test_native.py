@@ -311,7 +311,7 @@ def rows_of(tmp_path: Path) -> list[dict[str, Any]]:
     return [row for path in files for row in pq.ParquetFile(path).read().to_pylist()]
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("native", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_files_go_through_spark_alone(tmp_path: Path, native: bool) -> None:
     write_files(tmp_path / "in", 5, native=native)
     job = files_job(tmp_path, native=native)

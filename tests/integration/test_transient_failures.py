@@ -49,7 +49,9 @@ def _job(guarantee: str = "exactly-once") -> tuple[ps.Job, ps.MemorySink]:
     return job, sink
 
 
-@pytest.mark.parametrize(("times", "queries"), [(ATTEMPTS - 1, 1), (ATTEMPTS + 1, 2)])
+@pytest.mark.parametrize(
+    ("times", "queries"), [pytest.param(ATTEMPTS - 1, 1, marks=pytest.mark.full), (ATTEMPTS + 1, 2)]
+)
 def test_a_batch_and_then_the_query_are_run_again(
     spark: Engine, refusing: Refusing, times: int, queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,7 @@ def test_an_address_is_no_folder_on_the_command_line(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(command_line(), [*words, "s3a://bucket/x"], env={"COLUMNS": "400"})
+    result = CliRunner().invoke(command_line(words), [*words, "s3a://bucket/x"], env={"COLUMNS": "400"})
     assert result.exit_code == 2
     assert "takes a path of a file system that is mounted here, not s3a://bucket/x" in result.output
     assert list(tmp_path.iterdir()) == []

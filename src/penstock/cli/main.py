@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -54,12 +54,11 @@ command would spend half of its time on those of the others.
 
 def run() -> None:
     """Run the command line."""
-    first = sys.argv[1] if len(sys.argv) > 1 else ""
-    command_line([first] if first in COMMANDS else COMMANDS)()
+    command_line(sys.argv[1:])()
 
 
-def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Return the command line with the commands of these names."""
+def command_line(words: Sequence[str] = ()) -> typer.Typer:
+    """Return the command line for these words: with the command that they begin with, or with all."""
     app = typer.Typer(
         name="penstock",
         help="Stream jobs in Python that run on Spark.",
@@ -68,7 +67,7 @@ def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_penstock)
-    for name in names:
+    for name in [words[0]] if words and words[0] in COMMANDS else COMMANDS:
         if name in _GROUPS:
             app.add_typer(_find(name), name=name)
         else:

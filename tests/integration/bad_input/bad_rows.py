@@ -118,7 +118,7 @@ class Shell:
 
     def run(self, *arguments: str, stdin: str | bytes = "") -> Said:
         """Run a command in this process."""
-        result = CliRunner().invoke(command_line(), list(arguments), input=stdin)
+        result = CliRunner().invoke(command_line(arguments), list(arguments), input=stdin)
         if not (result.exception is None or isinstance(result.exception, SystemExit)):
             raise AssertionError(f"the command line let {result.exception!r} through") from result.exception
         check_manners(result.output)

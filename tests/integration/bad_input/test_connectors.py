@@ -104,7 +104,7 @@ FILES = [
 
 @pytest.mark.parametrize(
     ("row", "jobs"),
-    each_on(((row.name, row) for row in FILES), on_spark=["json-line", "torn-parquet"]),
+    each_on(((row.name, row) for row in FILES), on_spark=["torn-parquet"]),
     indirect=["jobs"],
 )
 def test_a_corrupt_file(jobs: Shell, row: BadFile) -> None:

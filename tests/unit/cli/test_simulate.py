@@ -33,7 +33,7 @@ def small(tmp_path: Path) -> str:
 
 
 def _penstock(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(command_line(), ["simulate", *arguments])
+    done = CliRunner().invoke(command_line(["simulate"]), ["simulate", *arguments])
     return done.exit_code, done.stdout, done.stderr
 
 
