@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.engine.agreement.folder import Agreement, Charter, Commit, Plan, Standing
+from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan, ReplicaProgress
 
 AT_MOST = 5.0
 PARTITIONS = 8
@@ -36,8 +36,8 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
     """Measure a replica that is always first, one that is always second, and one that waits for a plan."""
     batches = 200 if sizes.quick else 2_000
     place = work / "agreed" / "0"
-    first, second = Agreement(place), Agreement(place)
-    first.found(Charter(0, {}))
+    first, second = AgreementFolder(place), AgreementFolder(place)
+    first.create(Charter(0, {}))
     for batch in range(BEFORE):
         _lead(first, batch)
     leading = _measure(range(BEFORE, BEFORE + batches), lambda batch: _lead(first, batch))
@@ -53,23 +53,23 @@ def run(sizes: Sizes, work: Path) -> list[Row]:
     ]
 
 
-def _lead(agreement: Agreement, batch: int) -> None:
+def _lead(agreement: AgreementFolder, batch: int) -> None:
     agreement.plan(batch)
     agreement.propose(_plan(batch, "count"))
     agreement.see(batch)
     receipts = {"out": [[f"{batch:012d}-{part}.segment", 4096] for part in range(PARTITIONS)]}
     end = dict(_plan(batch, "count").end)
     agreement.commit(Commit(batch, uuid4().hex, "count", 1, end, receipts, {"out": batch}, {}, time.time()))
-    agreement.mark_out(batch)
-    agreement.stand(Standing("count", batch, time.time()))
+    agreement.mark_published(batch)
+    agreement.report_progress(ReplicaProgress("count", batch, time.time()))
 
 
-def _follow(agreement: Agreement, batch: int) -> None:
+def _follow(agreement: AgreementFolder, batch: int) -> None:
     assert agreement.plan(batch) is not None
     agreement.see(batch)
     assert agreement.committed(batch) is not None
-    assert agreement.is_out(batch)
-    agreement.stand(Standing("count~1", batch, time.time()))
+    assert agreement.is_published(batch)
+    agreement.report_progress(ReplicaProgress("count~1", batch, time.time()))
 
 
 def _plan(batch: int, name: str) -> Plan:

@@ -27,10 +27,10 @@ from typing import Any
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
 from penstock.schedule.location import (
-    Decision,
-    Problem,
+    LocationDecision,
+    LocationProblem,
+    ProtectedTask,
     Server,
-    Task,
     Uplink,
     algorithm1,
     resolve,
@@ -48,7 +48,9 @@ LOST_SERVER_SECONDS = 2.0
 RESULTS = Path(__file__).parent / "results" / "backup_location.json"
 
 
-def edge_cluster(servers: int, tasks: int, seed: int, *, tight: bool = False, rack: int = RACK) -> Problem:
+def edge_cluster(
+    servers: int, tasks: int, seed: int, *, tight: bool = False, rack: int = RACK
+) -> LocationProblem:
     """Return servers as different as those at the edge are: some lack CPU, some storage, some bandwidth.
 
     What the servers have grows with the tasks on each, so that large problems are as tight as small ones.
@@ -71,8 +73,8 @@ def edge_cluster(servers: int, tasks: int, seed: int, *, tight: bool = False, ra
             rack=f"rack-{number // rack:03d}",
         )
 
-    def task(number: int) -> Task:
-        return Task(
+    def task(number: int) -> ProtectedTask:
+        return ProtectedTask(
             f"task-{number:05d}",
             f"server-{source.randrange(servers):04d}",
             cpu=source.uniform(0.5, 2.0),
@@ -83,7 +85,7 @@ def edge_cluster(servers: int, tasks: int, seed: int, *, tight: bool = False, ra
         )
 
     racks = (servers + rack - 1) // rack
-    return Problem(
+    return LocationProblem(
         tuple(server(number) for number in range(servers)),
         tuple(task(number) for number in range(tasks)),
         tuple(Uplink(f"rack-{number:03d}", 125.0 * MEGABYTE * crowd) for number in range(racks)),
@@ -180,12 +182,12 @@ def measure_again(point: Point, rounds: int) -> Point:
     return replace(point, **_ours(figure_problem(point.servers, point.tasks, tight=point.tight), rounds))
 
 
-def figure_problem(servers: int, tasks: int, *, tight: bool) -> Problem:
+def figure_problem(servers: int, tasks: int, *, tight: bool) -> LocationProblem:
     """Return the problem of a figure that has so many servers and tasks."""
     return edge_cluster(servers, tasks, seed=servers * 1_000 + tasks, tight=tight)
 
 
-def _ours(problem: Problem, rounds: int) -> dict[str, Any]:
+def _ours(problem: LocationProblem, rounds: int) -> dict[str, Any]:
     """Return the fields of a point that tell of our methods."""
     runs = [_measure(problem, solve) for _ in range(rounds)]
     papers = [_measure(problem, algorithm1) for _ in range(rounds)]
@@ -282,7 +284,7 @@ def _large(servers: int, tasks: int, rounds: int, *, tight: bool) -> list[Row]:
         ours_runs=tuple(seconds for seconds, _ in runs),
     )  # fmt: skip
     lost = problem.servers[0].name
-    after = Problem(
+    after = LocationProblem(
         problem.servers[1:],
         tuple(task for task in problem.tasks if task.server != lost),
         problem.uplinks,
@@ -294,7 +296,9 @@ def _large(servers: int, tasks: int, rounds: int, *, tight: bool) -> list[Row]:
     return [whole, Row(f"{name}, one lost", "", "s", again, None, None, target, met)]
 
 
-def _measure(problem: Problem, method: Callable[[Problem], Decision]) -> tuple[float, Decision]:
+def _measure(
+    problem: LocationProblem, method: Callable[[LocationProblem], LocationDecision]
+) -> tuple[float, LocationDecision]:
     started = time.process_time()
     decision = method(problem)
     seconds = time.process_time() - started
@@ -304,7 +308,7 @@ def _measure(problem: Problem, method: Callable[[Problem], Decision]) -> tuple[f
 
 
 def _solved(
-    problem: Problem, limit: float, clock: Callable[[], float], solver: Callable[..., Solution]
+    problem: LocationProblem, limit: float, clock: Callable[[], float], solver: Callable[..., Solution]
 ) -> Solved:
     started = clock()
     with warnings.catch_warnings():
@@ -317,7 +321,7 @@ def _solved(
     return Solved(seconds, decision.objective.total, decision.optimal)
 
 
-def _first_of_cbc(problem: Problem, *, limit: float) -> Solution:
+def _first_of_cbc(problem: LocationProblem, *, limit: float) -> Solution:
     return solve_cbc(problem, limit=limit, first=True)
 
 

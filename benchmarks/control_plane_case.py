@@ -29,24 +29,24 @@ from penstock.cluster.documents import (
     JobSpec,
     JobStatus,
     MasterInfo,
-    Membership,
     NodeInfo,
     NodeReport,
     Progress,
+    ReplicaAssignment,
     WorkerFigures,
     WorkerInfo,
 )
-from penstock.cluster.members import member_name
+from penstock.cluster.members import replica_name
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import Actual
+from penstock.cluster.view import ClusterState
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Node, Store, Watcher
+from penstock.coord.store import Store, StoredNode, Watcher
 from penstock.daemons import stepping, worker_link
 from penstock.daemons.instance import HEARTBEAT_FILE
 from penstock.daemons.instances import FolderInstances
-from penstock.daemons.instances import Node as NodeFolders
-from penstock.daemons.machine import Sample
+from penstock.daemons.instances import NodeSettings as NodeFolders
+from penstock.daemons.machine import MachineSample
 from penstock.daemons.master import Master
 from penstock.daemons.metrics import render
 from penstock.daemons.processes_memory import FakeProcesses
@@ -91,7 +91,7 @@ class Deferred(MemoryStore):
         self.reads += 1
         self.round_trips += not self._within
 
-    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+    def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
         self._count()
         return super().get(path, watch)
 
@@ -116,7 +116,7 @@ class Deferred(MemoryStore):
 
 @dataclass
 class Daemon:
-    """Steps as ``keep_stepping`` has a daemon do, in virtual time."""
+    """Steps as ``run_step_loop`` has a daemon do, in virtual time."""
 
     store: Deferred
     step: Callable[[float], None]
@@ -148,8 +148,8 @@ def _pause_after(seconds: float) -> float:
 
 
 class _Sampler:
-    def sample(self, now: float) -> Sample:  # noqa: ARG002
-        return Sample(0.5, 1 << 30, 4 << 30, 1e6, 1e6)
+    def sample(self, now: float) -> MachineSample:  # noqa: ARG002
+        return MachineSample(0.5, 1 << 30, 4 << 30, 1e6, 1e6)
 
 
 class Cluster:
@@ -242,7 +242,7 @@ class Cluster:
             self.now += SLICE
 
 
-def _assignment(job: str, node: str, now: float, membership: Membership | None = None) -> Assignment:
+def _assignment(job: str, node: str, now: float, membership: ReplicaAssignment | None = None) -> Assignment:
     return Assignment(
         *(job, 1, 1, 1, BUNDLE, "job.py", node, 1, 2 << 30),
         forget=0,
@@ -325,12 +325,12 @@ def replicated(nodes: int, members: int) -> float:
         job = f"job{number:05d}"
         specs[job] = JobSpec(job, BUNDLE, "job.py", k=1, agreed=True, structure=STRUCTURE)
         for replica in range(2):
-            name = member_name(job, replica)
+            name = replica_name(job, replica)
             node = names[(number * 2 + replica) % nodes]
-            assignments[name] = _assignment(name, node, now, Membership(replica))
+            assignments[name] = _assignment(name, node, now, ReplicaAssignment(replica))
             workers[name] = (_replica(name, node, now),)
     infos = {name: NodeInfo(name, "", 16, 64 << 30) for name in names}
-    actual = Actual(nodes=infos, assignments=assignments, workers=workers)
+    actual = ClusterState(nodes=infos, assignments=assignments, workers=workers)
     placer = JobPlacer()
     actions = reconcile(specs, actual, now, epoch=1, placer=placer)
     statuses = {action.job: action.status for action in actions if isinstance(action, SetStatus)}
@@ -340,9 +340,9 @@ def replicated(nodes: int, members: int) -> float:
 
 
 def _replica(name: str, node: str, now: float) -> WorkerInfo:
-    from penstock.cluster.documents import Joined
+    from penstock.cluster.documents import ReplicaReport
 
-    return WorkerInfo(name, 1, 1, node, 1, "running", now, joined=Joined(100, 100, 0))
+    return WorkerInfo(name, 1, 1, node, 1, "running", now, joined=ReplicaReport(100, 100, 0))
 
 
 def main(arguments: Sequence[str]) -> int:

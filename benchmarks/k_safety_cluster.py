@@ -16,8 +16,8 @@ import httpx
 from benchmarks.failover import LocalCluster, wait
 from benchmarks.halves import HalfFailedError
 from penstock.cluster.members import job_of
-from penstock.engine.agreement.folder import Agreement
-from penstock.errors import OutdatedError
+from penstock.engine.agreement.folder import AgreementFolder
+from penstock.errors import ReplicaOutdatedError
 
 PORT = 8700
 """Not that of ``penstock up``: another cluster of this machine is left alone."""
@@ -86,12 +86,12 @@ class KSafeCluster(LocalCluster):
 
     def _commits(self, job: str) -> Counter[str]:
         counted: Counter[str] = Counter()
-        agreement = Agreement(self.home / "agreements" / job / "0")
+        agreement = AgreementFolder(self.home / "agreements" / job / "0")
         shared = agreement.shared()
         if shared is None:
             return counted
         for batch in range(max(shared.floor, shared.head - _RECENT), shared.head + 1):
-            with suppress(OutdatedError):
+            with suppress(ReplicaOutdatedError):
                 commit = agreement.committed(batch)
                 counted.update([commit.by] if commit is not None else [])
         return counted

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import penstock as ps
 from benchmarks.events import keyed_batches
-from penstock.engine.blueprint import draw
+from penstock.engine.blueprint import make_blueprint
 from penstock.engine.packing import unpack
-from penstock.engine.shipping import pack_blueprint, program_of
-from penstock.engine.stages import DirectPart, run_direct, run_keyed
+from penstock.engine.shipping import load_program, pack_blueprint
+from penstock.engine.stages import BatchPart, run_keyed_stage, run_source_stage
 from penstock.engine.summary import StateHead
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.log import Log, log_folder
@@ -32,21 +32,21 @@ def profile(records: int, keys: int) -> str:
         source = ps.LogSource("input", root=place)
         sink = ps.LogSink("output", root=place)
         job.source("input", source) >> job.task("count", ps.Count()) >> job.sink("output", sink)
-        blueprint = draw(
+        blueprint = make_blueprint(
             job, folder=Path(place) / "job", buckets=1, sides={s: ps.MemorySink() for s in SIDE_STREAMS}
         )
         blueprint.folders.create()
         sink.prepare()
-        program = program_of(pack_blueprint(blueprint))
+        program = load_program(pack_blueprint(blueprint))
         heads: dict[int, StateHead] = {}
         reading = direct = keyed = float("inf")
         for batch in range(ROUNDS):
-            part = DirectPart(batch, 0, {}, source="input", split=(0, 0, records), heads=heads)
+            part = BatchPart(batch, 0, {}, source="input", split=(0, 0, records), heads=heads)
             taken, _ = _timed(lambda: [len(chunk) for chunk in source.read((0, 0, records))])
             reading = min(reading, taken)
-            taken, rows = _timed(lambda part=part: list(run_direct(program, part)))  # type: ignore[misc]
+            taken, rows = _timed(lambda part=part: list(run_source_stage(program, part)))  # type: ignore[misc]
             direct = min(direct, taken)
-            taken, out = _timed(lambda rows=rows: list(run_keyed(program, rows)))  # type: ignore[misc]
+            taken, out = _timed(lambda rows=rows: list(run_keyed_stage(program, rows)))  # type: ignore[misc]
             keyed = min(keyed, taken)
             for row in out:
                 heads.update(unpack(row[2])[0].state)

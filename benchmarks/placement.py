@@ -14,13 +14,13 @@ from statistics import median
 
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.schedule.cost import DEFAULT, cost
+from penstock.schedule.cost import DEFAULT_WEIGHTS, cost
 from penstock.schedule.deciding import Placement, decide
 from penstock.schedule.exact import SolverError, solve
-from penstock.schedule.index import Index
-from penstock.schedule.model import Node, Snapshot, Task, Traffic
-from penstock.schedule.state import begin
-from penstock.schedule.strategies import STRATEGIES, named
+from penstock.schedule.index import SnapshotIndex
+from penstock.schedule.model import ClusterSnapshot, Node, Task, Traffic
+from penstock.schedule.state import initial_state
+from penstock.schedule.strategies import STRATEGIES, builtin_strategy
 
 GIB = 1 << 30
 TASKS, NODES = 10_000, 1_000
@@ -32,10 +32,12 @@ def run(sizes: Sizes, work: Path) -> list[Row]:  # noqa: ARG001 - all benchmarks
     """Measure; every decision is verified as the master would."""
     rounds = 1 if sizes.quick else 5
     snapshot = large_cluster(1)
-    full, placement = _timed(lambda: decide(named(DEFAULT_NAME), snapshot, name=DEFAULT_NAME), rounds)
+    full, placement = _timed(
+        lambda: decide(builtin_strategy(DEFAULT_NAME), snapshot, name=DEFAULT_NAME), rounds
+    )
     assert not placement.unplaced
     after = snapshot.placed(placement.matrix.places).without("n0007")
-    lost, repaired = _timed(lambda: decide(named(DEFAULT_NAME), after, name=DEFAULT_NAME), rounds)
+    lost, repaired = _timed(lambda: decide(builtin_strategy(DEFAULT_NAME), after, name=DEFAULT_NAME), rounds)
     assert not repaired.unplaced
     moved = repaired.matrix.moved_from(placement.matrix.places)
     assert sorted(moved) == placement.matrix.of_node("n0007")
@@ -49,7 +51,7 @@ def run(sizes: Sizes, work: Path) -> list[Row]:  # noqa: ARG001 - all benchmarks
     ]
 
 
-def large_cluster(seed: int) -> Snapshot:
+def large_cluster(seed: int) -> ClusterSnapshot:
     """Return nodes of three sizes in 25 racks, and jobs of a driver and nine executors that talk to it."""
     draw = Random(seed)
     nodes = tuple(
@@ -80,10 +82,10 @@ def large_cluster(seed: int) -> Snapshot:
         for job in range(TASKS // PER_JOB)
         for number in range(1, PER_JOB)
     )
-    return Snapshot(nodes, tasks, traffic)
+    return ClusterSnapshot(nodes, tasks, traffic)
 
 
-def small_cluster(seed: int) -> Snapshot:
+def small_cluster(seed: int) -> ClusterSnapshot:
     """Return a cluster that HiGHS solves in about a second: running tasks, pins, tasks apart, traffic."""
     draw = Random(seed)
     count, size = draw.randint(3, 4), draw.randint(5, 9)
@@ -105,7 +107,7 @@ def small_cluster(seed: int) -> Snapshot:
     )
     pairs = ((one, two) for one in tasks for two in tasks if one.id < two.id)
     traffic = tuple(Traffic(one.id, two.id, draw.random() * 1e6) for one, two in pairs if draw.random() < 0.3)
-    return Snapshot(nodes, tasks, traffic)
+    return ClusterSnapshot(nodes, tasks, traffic)
 
 
 def ratios_to_best(count: int) -> list[float]:
@@ -116,17 +118,19 @@ def ratios_to_best(count: int) -> list[float]:
         try:
             ratios.append(ratio_to_best(snapshot))
         except SolverError:
-            assert len(named(DEFAULT_NAME).place(snapshot, snapshot.tasks).places) < len(snapshot.tasks)
+            assert len(builtin_strategy(DEFAULT_NAME).place(snapshot, snapshot.tasks).places) < len(
+                snapshot.tasks
+            )
         if len(ratios) == count:
             break
     return ratios
 
 
-def ratio_to_best(snapshot: Snapshot) -> float:
+def ratio_to_best(snapshot: ClusterSnapshot) -> float:
     """Return what the default costs by the bound that the solver proves: never less than the true ratio."""
-    index = Index(snapshot)
-    solved = solve(index, *begin(index, snapshot.tasks, DEFAULT), DEFAULT, 60.0)
-    return cost(named(DEFAULT_NAME).place(snapshot, snapshot.tasks), snapshot).total / solved.bound
+    index = SnapshotIndex(snapshot)
+    solved = solve(index, *initial_state(index, snapshot.tasks, DEFAULT_WEIGHTS), DEFAULT_WEIGHTS, 60.0)
+    return cost(builtin_strategy(DEFAULT_NAME).place(snapshot, snapshot.tasks), snapshot).total / solved.bound
 
 
 def _timed(decision: Callable[[], Placement], rounds: int) -> tuple[float, Placement]:

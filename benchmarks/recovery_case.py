@@ -23,7 +23,7 @@ from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
 from penstock.bundles.storing import BundleStore
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import Assignment, Kept, Location, NodeInfo, Restore
+from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, NodeInfo, RestoreSource
 from penstock.coord import paths
 from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.coord.zookeeper import ZooKeeperStore
@@ -126,10 +126,10 @@ class Cluster:
         else:
             self.store.set(path, encode(document))
 
-    def kept(self) -> Kept | None:
+    def kept(self) -> BackupStatus | None:
         """Return what the job's worker says of its data."""
         node = self.store.get(f"{paths.KEPT}/{NAME}")
-        return decode(Kept, node.data) if node is not None else None
+        return decode(BackupStatus, node.data) if node is not None else None
 
     def url(self, name: str) -> str:
         """Return where a supervisor answers."""
@@ -194,13 +194,13 @@ def run(case: Case, cluster: Cluster) -> dict[str, Any]:
     bundle = cluster.add_code(hold)
     source = Log.create(log_folder("in", cluster.data("s1")))
 
-    def assign(node: str, revision: int, restore: Restore | None = None) -> None:
+    def assign(node: str, revision: int, restore: RestoreSource | None = None) -> None:
         place = Assignment(
             NAME, 1, revision, 1, bundle, "place.py", node, 1, 1 << 30, keep="node", restore=restore
         )
         cluster.put(f"{paths.ASSIGNMENTS}/{NAME}", place)
 
-    cluster.put(f"{paths.LOCATIONS}/{NAME}", Location(NAME, "s2", cluster.url("s2"), case.redeploy))
+    cluster.put(f"{paths.LOCATIONS}/{NAME}", BackupLocation(NAME, "s2", cluster.url("s2"), case.redeploy))
     source.append(records(50_000))
     assign("s1", 1)
     first = source.end(0)
@@ -217,7 +217,7 @@ def run(case: Case, cluster: Cluster) -> dict[str, Any]:
     cluster.end_sessions()
     hold.unlink()
     cluster.store.delete(f"{paths.LOCATIONS}/{NAME}")  # It shall recover, not be copied on.
-    assign(case.redeploy, 2, Restore("s2", cluster.url("s2"), 1))
+    assign(case.redeploy, 2, RestoreSource("s2", cluster.url("s2"), 1))
     home = cluster.data(case.redeploy)
     until(lambda: restored(home), "restored")
     has_data = time.monotonic() - killed

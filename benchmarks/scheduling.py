@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
 from penstock.cli.plots import write_plots
-from penstock.cli.simulate import COMPARED, compare
+from penstock.cli.simulate import DEFAULT_STRATEGIES, compare
 from penstock.schedule.baselines import BASELINES
 from penstock.schedule.simulation.builtin import speedstream
 from penstock.schedule.simulation.summary import FIGURES, Estimate, difference, summarize
@@ -19,7 +19,7 @@ JUDGED = ("imbalance", "cross_switch")
 
 def run(sizes: Sizes, work: Path) -> list[Row]:
     """Compare on the same events; the plots of a full run go to the documentation."""
-    runs = compare(speedstream(), COMPARED, range(3 if sizes.quick else SEEDS))
+    runs = compare(speedstream(), DEFAULT_STRATEGIES, range(3 if sizes.quick else SEEDS))
     write_plots("speedstream", runs, work if sizes.quick else IMAGES)
     found = {name: summarize(of) for name, of in runs.items()}
     rows = []

@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.backup_location import AT_MOST_WORSE, edge_cluster
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.schedule.location import Problem, solve, verify
+from penstock.schedule.location import LocationProblem, solve, verify
 from penstock.schedule.location.exact import solve_highs
 
 SIZES = ((4, 5), (5, 7), (6, 10), (8, 12), (10, 14))
@@ -44,14 +44,14 @@ def run(sizes: Sizes, work: Path) -> list[Row]:  # noqa: ARG001 - every benchmar
     return rows
 
 
-def small_problems(kind: str, rounds: int, sizes: tuple[tuple[int, int], ...]) -> Iterator[Problem]:
+def small_problems(kind: str, rounds: int, sizes: tuple[tuple[int, int], ...]) -> Iterator[LocationProblem]:
     """Return problems of a kind, the same each time."""
     for seed in range(rounds):
         for servers, tasks in sizes:
             yield KINDS[kind](servers, tasks, seed)
 
 
-def ratio_to_best(problem: Problem) -> float | None:
+def ratio_to_best(problem: LocationProblem) -> float | None:
     """Return our cost by the least one; None if that is not known."""
     exact = solve_highs(problem, limit=SECONDS).decision
     ours = solve(problem)
@@ -64,15 +64,15 @@ def ratio_to_best(problem: Problem) -> float | None:
     return mine / best
 
 
-def _tight(servers: int, tasks: int, seed: int) -> Problem:
+def _tight(servers: int, tasks: int, seed: int) -> LocationProblem:
     return edge_cluster(servers, tasks, seed, tight=True, rack=max(2, servers // 3))
 
 
-def _roomy(servers: int, tasks: int, seed: int) -> Problem:
+def _roomy(servers: int, tasks: int, seed: int) -> LocationProblem:
     return edge_cluster(servers, tasks, seed, rack=max(2, servers // 3))
 
 
-def _scaled(problem: Problem, cpu: float, storage: float, bandwidth: float) -> Problem:
+def _scaled(problem: LocationProblem, cpu: float, storage: float, bandwidth: float) -> LocationProblem:
     """Return a problem with other parts of the free CPU, of the storage and of all bandwidth."""
     servers = tuple(
         replace(
@@ -84,10 +84,10 @@ def _scaled(problem: Problem, cpu: float, storage: float, bandwidth: float) -> P
         for server in problem.servers
     )
     uplinks = tuple(replace(uplink, bandwidth=uplink.bandwidth * bandwidth) for uplink in problem.uplinks)
-    return Problem(servers, problem.tasks, uplinks, problem.failures)
+    return LocationProblem(servers, problem.tasks, uplinks, problem.failures)
 
 
-KINDS: dict[str, Callable[[int, int, int], Problem]] = {
+KINDS: dict[str, Callable[[int, int, int], LocationProblem]] = {
     "tight": _tight,
     "tighter": lambda servers, tasks, seed: _scaled(_tight(servers, tasks, seed), 0.7, 0.7, 0.5),
     "narrow": lambda servers, tasks, seed: _scaled(_tight(servers, tasks, seed), 1.0, 1.0, 0.15),

@@ -28,7 +28,7 @@ _PYTHON: dict[str, set[type]] = {
 }
 """What Arrow may be given for a type: it would take more, and change it without a word."""
 
-_NONE = type(None)
+_NONE_TYPE = type(None)
 
 
 class UnfitError(ValueError):
@@ -103,7 +103,7 @@ def _struct_arrays(fields: Sequence[Field], cls: type | None, values: list[Any],
     arrays = []
     for field in fields:
         column = read(field.name)
-        if strict and not (field.nullable or field.optional) and _NONE in set(map(type, column)):
+        if strict and not (field.nullable or field.optional) and _NONE_TYPE in set(map(type, column)):
             raise UnfitError(f"{field.name} is None")
         # None and left out look the same in a column, and only one of them may be allowed.
         if strict and field.optional and not field.nullable and _has_none(values, field.name):
@@ -136,7 +136,7 @@ def _array(kind: DataType, values: list[Any], strict: bool) -> Any:
         return whole.take(pa.array(places, pa.int64()))
     if form in ("ArrayType", "MapType"):
         wanted = {list} if form == "ArrayType" else {dict}
-        if strict and set(map(type, values)) - wanted - {_NONE}:
+        if strict and set(map(type, values)) - wanted - {_NONE_TYPE}:
             raise UnfitError(f"not {kind.ddl}")
         offsets: list[int | None] = list(accumulate((len(value or ()) for value in values), initial=0))
         for index, value in enumerate(values):
@@ -155,7 +155,7 @@ def _array(kind: DataType, values: list[Any], strict: bool) -> Any:
         )
     if strict:
         name = getattr(kind, "name", "")
-        found = set(map(type, values)) - {_NONE}
+        found = set(map(type, values)) - {_NONE_TYPE}
         if found - (_PYTHON[name] if name else {int, Decimal}):
             raise UnfitError(f"not {kind.ddl}")
         if datetime in found:

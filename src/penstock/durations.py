@@ -6,7 +6,7 @@ import re
 
 from penstock.errors import SettingError
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def read_duration(text: str) -> float:
@@ -18,4 +18,4 @@ def read_duration(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
     if match is None:
         raise SettingError(f"{text!r} is not a duration: write 250ms, 30s, 5m, 1h or 7d")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    return float(match[1]) * _DURATION_UNITS[match[2] or "s"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.running_code import code_of
+from penstock.running_code import vertex_call
 
 _LONGEST = 500
 
@@ -130,11 +130,11 @@ class SupersededError(PenstockError):
     """Another worker has taken a job over; this one can do nothing for it any more."""
 
 
-class OutdatedError(PenstockError):
+class ReplicaOutdatedError(PenstockError):
     """A replica is so far behind that the others have forgotten what it needs next."""
 
 
-class StrayedError(PenstockError):
+class ReplicaDivergedError(PenstockError):
     """A replica has come to another result than the one that counts; it must begin again from a snapshot.
 
     ``batch`` and ``vertex`` say where. ``alarming`` is false where it was to be expected, as after an update
@@ -150,7 +150,7 @@ class StrayedError(PenstockError):
 
     def __reduce__(self) -> tuple[object, ...]:
         fields = (self.job, self.batch, self.vertex, self.by, self.reason, self.alarming)
-        return (StrayedError, fields, self.__dict__)
+        return (ReplicaDivergedError, fields, self.__dict__)
 
 
 class DeliveryWarning(UserWarning):
@@ -220,7 +220,7 @@ class UnstorableValueError(LogError):
     """A value has no form in a log: it is neither plain data nor built of plain data."""
 
 
-def locate(error: PenstockError, job: str, vertex: str) -> None:
+def note_vertex(error: PenstockError, job: str, vertex: str) -> None:
     """Note in which job and vertex an error happened that cannot know it.
 
     >>> error = LogError("log 'in' is full")
@@ -232,16 +232,16 @@ def locate(error: PenstockError, job: str, vertex: str) -> None:
         error.add_note(f"in job {job!r}, vertex {vertex!r}")
 
 
-def blamed(error: Exception, job: str, vertex: str) -> PenstockError:
+def connector_error(error: Exception, job: str, vertex: str) -> PenstockError:
     """Return what a user is told when the connector of a vertex raises: it names job and vertex."""
     if not isinstance(error, PenstockError):
         return ConnectorError.of(job, vertex, error)
-    locate(error, job, vertex)
+    note_vertex(error, job, vertex)
     return error
 
 
 @contextmanager
-def connecting(job: str, vertex: str, *, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def connector_call(job: str, vertex: str, *, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Give what the connector of a vertex raises the names of job and vertex; some errors pass as they are.
 
     What it prints meanwhile is output of the vertex.
@@ -252,12 +252,12 @@ def connecting(job: str, vertex: str, *, passing: tuple[type[Exception], ...] = 
     penstock.errors.ConnectorError: job 'wordcount', vertex 'lines': OSError: no such device
     """
     try:
-        with code_of(vertex):
+        with vertex_call(vertex):
             yield
     except passing:
         raise
     except Exception as error:
-        named = blamed(error, job, vertex)
+        named = connector_error(error, job, vertex)
         if named is error:
             raise
         raise named from error

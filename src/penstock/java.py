@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.errors import SettingError
 
-OPTIONS = "PENSTOCK_JAVA_OPTIONS"
+JAVA_OPTIONS_VARIABLE = "PENSTOCK_JAVA_OPTIONS"
 """The environment variable with options for the Java of every driver and executor."""
 
 
@@ -23,9 +23,9 @@ def java_options(environment: Mapping[str, str] = os.environ) -> list[str]:
     ['-XX:+UseZGC', '-Dplace=a b']
     """
     try:
-        return shlex.split(environment.get(OPTIONS, ""))
+        return shlex.split(environment.get(JAVA_OPTIONS_VARIABLE, ""))
     except ValueError as error:
-        raise SettingError(f"{OPTIONS} cannot be read as a list of options: {error}") from None
+        raise SettingError(f"{JAVA_OPTIONS_VARIABLE} cannot be read as a list of options: {error}") from None
 
 
 def find_java() -> Path:

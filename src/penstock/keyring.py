@@ -83,7 +83,7 @@ def open_keyring(folder: Path, *, create: bool = False) -> Keyring:
     return ring
 
 
-def random_secret(path: Path) -> str:
+def load_or_create_secret(path: Path) -> str:
     """Return the secret in a file, of 64 hexadecimal digits; a new one is made when there is no such file.
 
     Raises SettingError when the file holds something else, or can be read by others.

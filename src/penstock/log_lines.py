@@ -44,7 +44,7 @@ class CursorError(PenstockError):
 
 
 @dataclass
-class _Reader:
+class _LogFile:
     """A file that is being read, and how far."""
 
     file: BinaryIO
@@ -96,7 +96,7 @@ def read_lines(files: Sequence[Path], cursor: str, job: str, limit: int) -> tupl
     lines: list[dict[str, Any]] = []
     size = 0
     with ExitStack() as stack:
-        readers: dict[bytes, _Reader] = {}
+        readers: dict[bytes, _LogFile] = {}
         for path in _with_those_aside(files):
             try:
                 file = stack.enter_context(path.open("rb"))
@@ -105,7 +105,7 @@ def read_lines(files: Sequence[Path], cursor: str, job: str, limit: int) -> tupl
             identity = _identity(file)
             if identity is not None and identity not in readers:
                 position, gave = places.get(identity, (0, False))
-                readers[identity] = _Reader(file, len(readers), _start(file, position), gave)
+                readers[identity] = _LogFile(file, len(readers), _start(file, position), gave)
         by_order = list(readers.values())
         for _, order, end, line in heapq.merge(
             *(reader.lines(job) for reader in by_order), key=lambda found: found[:2]

@@ -66,7 +66,7 @@ def set_params(values: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def given(values: Mapping[str, str]) -> Iterator[None]:
+def params_set_to(values: Mapping[str, str]) -> Iterator[None]:
     """Make these the parameters of this process for a while."""
     before = params._values
     set_params(values)

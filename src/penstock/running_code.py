@@ -7,7 +7,7 @@ from contextvars import ContextVar, Token
 _running: ContextVar[str | None] = ContextVar("running", default=None)
 
 
-class code_of:  # noqa: N801 - used as a function; made by contextlib it would take three times as long
+class vertex_call:  # noqa: N801 - used as a function; made by contextlib it would take three times as long
     """Say that the code of a vertex is called in this thread; an empty name is user code of no vertex.
 
     >>> with code_of("split"):

@@ -37,7 +37,7 @@ LONGEST = 8_192
 """Characters of a line that are kept."""
 
 _LONGEST_TRACE = 4 * LONGEST
-_MARGIN = 1_000
+SECRET_MARGIN = 1_000
 """Characters behind those that are kept in which a secret is looked for: it may be cut in two otherwise."""
 _BURST_SECONDS = 5
 _REPORT_SECONDS = 1.0
@@ -166,7 +166,7 @@ def shortened(text: str, longest: int, left_out: int = 0) -> str:
     ('aaaaaaaaaa… [cut: 12 characters]', '\\\\udc80')
     """
     length = len(text) + left_out
-    text = redact(text[: longest + _MARGIN])
+    text = redact(text[: longest + SECRET_MARGIN])
     if length > longest:
         text = f"{text[:longest]}… [cut: {length} characters]"
     return text.encode("utf-8", "backslashreplace").decode()
@@ -203,13 +203,13 @@ class CapturedStream(io.TextIOBase):
         head, newline, rest = text.rpartition("\n")
         if not newline:
             # The rest of a line that is too long is counted and not kept.
-            partial.left_out += max(0, len(partial.text) + len(rest) - LONGEST - _MARGIN)
-            partial.text = (partial.text + rest)[: LONGEST + _MARGIN]
+            partial.left_out += max(0, len(partial.text) + len(rest) - LONGEST - SECRET_MARGIN)
+            partial.text = (partial.text + rest)[: LONGEST + SECRET_MARGIN]
             partial.vertex = vertex
             return len(text)
         first, *others = head.split("\n")
         whole, left_out = partial.text + first, partial.left_out
-        partial.text, partial.vertex, partial.left_out = rest[: LONGEST + _MARGIN], vertex, 0
+        partial.text, partial.vertex, partial.left_out = rest[: LONGEST + SECRET_MARGIN], vertex, 0
         self._line(whole, vertex, left_out)
         for line in others:
             self._line(line, vertex, 0)
@@ -297,7 +297,7 @@ class OutputHandler(logging.Handler):
         self._output.write(record.levelname.lower(), shortened(text, LONGEST), self._vertex_of(), **more)
 
 
-def is_of_user(record: logging.LogRecord) -> bool:
+def is_user_record(record: logging.LogRecord) -> bool:
     """Say whether a log record is of user code or a library of its own, and not of Penstock's."""
     return record.name.partition(".")[0] not in _LIBRARIES
 
@@ -306,7 +306,7 @@ _installed: list[tuple[UserOutput, CapturedStream, CapturedStream, OutputHandler
 """At most one: the output of this process."""
 
 
-def install(place: OutputPlace, vertex_of: VertexOf, *, whole: bool = True) -> None:
+def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole: bool = True) -> None:
     """Keep what user code prints and logs in this process from now on; calling it again does nothing.
 
     ``whole`` is for a process that prints nothing of its own. In one of Spark's, what its main thread prints
@@ -333,7 +333,7 @@ def install(place: OutputPlace, vertex_of: VertexOf, *, whole: bool = True) -> N
     handler = OutputHandler(output, vertex)
     if whole:
         # Of Penstock itself and its libraries there is another log.
-        handler.addFilter(is_of_user)
+        handler.addFilter(is_user_record)
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -344,15 +344,15 @@ def install(place: OutputPlace, vertex_of: VertexOf, *, whole: bool = True) -> N
     _installed.append((output, streams[0], streams[1], handler))
 
 
-def install_in_spark(vertex_of: VertexOf) -> None:
+def capture_user_output_in_spark(vertex_of: VertexOf) -> None:
     """Do so in a Python process of Spark, if a supervisor has started its Java."""
     if not _installed:
         place = OutputPlace.of_environment(os.environ)
         if place is not None:
-            install(place, vertex_of, whole=False)
+            capture_user_output(place, vertex_of, whole=False)
 
 
-def uninstall() -> None:
+def stop_user_output_capture() -> None:
     """Give the process its streams back; for tests."""
     for _, stdout, stderr, handler in _installed:
         sys.stdout, sys.stderr = stdout._original, stderr._original
@@ -360,7 +360,7 @@ def uninstall() -> None:
     _installed.clear()
 
 
-def settle() -> None:
+def flush_partial_line() -> None:
     """Write begun lines of this thread and the number of dropped ones: a task or the process ends."""
     for output, stdout, stderr, _ in _installed:
         stdout.settle()

@@ -23,11 +23,11 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.daemons.interface import (
-    InvalidError,
+    InvalidRequestError,
+    NotFoundError,
     NotLeaderError,
     RefusedError,
     Submission,
-    UnknownError,
 )
 from penstock.keyring import signing_key
 
@@ -94,7 +94,7 @@ class FakeMaster:
         for node in self.node_list:
             if node.name == name:
                 return self._node(node)
-        raise UnknownError(f"there is no node {name!r}")
+        raise NotFoundError(f"there is no node {name!r}")
 
     def _node(self, node: NodeInfo) -> dict[str, Any]:
         jobs = sorted(job for job, place in self.places.items() if place == node.name)
@@ -174,11 +174,11 @@ class FakeMaster:
     def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
         self._lead()
         if sha256_of(data) != sha256:
-            raise InvalidError("the bundle does not have this digest: it was damaged on its way")
+            raise InvalidRequestError("the bundle does not have this digest: it was damaged on its way")
         try:
             check_signature(data, signature, self.key)
         except BundleError as error:
-            raise InvalidError(str(error)) from error
+            raise InvalidRequestError(str(error)) from error
         self.changes += 1
         self.bundles[sha256] = BundleInfo(sha256, len(data), signature, 1, (), NOW)
         return asdict(self.bundles[sha256])
@@ -202,7 +202,7 @@ class FakeMaster:
 
     def _new(self, name: str, submission: Submission, bundle: str, generation: int) -> JobSpec:
         if bundle not in self.bundles:
-            raise InvalidError(f"there is no bundle {bundle}: put it first")
+            raise InvalidRequestError(f"there is no bundle {bundle}: put it first")
         replicas = {"k": submission.k, "recovery": submission.recovery, "replication": submission.replication}
         replicas["standby"] = submission.standby
         return self._replicated(
@@ -316,7 +316,7 @@ class FakeMaster:
     def clear(self, alarm: str) -> None:
         self._lead()
         if alarm not in {known.id for known in self.alarm_list}:
-            raise UnknownError(f"there is no alarm {alarm!r}")
+            raise NotFoundError(f"there is no alarm {alarm!r}")
         self.changes += 1
         self.alarm_list = [known for known in self.alarm_list if known.id != alarm]
 
@@ -324,7 +324,7 @@ class FakeMaster:
         self._meet()
         self._spec(name)
         if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-            raise InvalidError("this is no cursor of a page before")
+            raise InvalidRequestError("this is no cursor of a page before")
         start = int(cursor or 0)
         lines = self.lines[start : start + limit]
         return {"lines": lines, "cursor": str(start + len(lines))}
@@ -340,7 +340,7 @@ class FakeMaster:
 
     def _spec(self, name: str) -> JobSpec:
         if name not in self.specs:
-            raise UnknownError(f"there is no job {name!r}")
+            raise NotFoundError(f"there is no job {name!r}")
         return self.specs[name]
 
     def _change(self, name: str, spec: JobSpec, phase: str = "RUNNING") -> None:

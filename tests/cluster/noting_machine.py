@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cluster.supervising import Instance, Start
-from penstock.daemons.machine import Sample
+from penstock.cluster.supervising import ObservedProcess, Start
+from penstock.daemons.machine import MachineSample
 
 
 class NotingMachine:
@@ -13,23 +13,23 @@ class NotingMachine:
         self.started: list[str] = []
         """The jobs of which something was started, in order."""
 
-    def look(self, now: float) -> list[Instance]:
+    def look(self, now: float) -> list[ObservedProcess]:
         return []
 
     def start(self, start: Start, now: float) -> None:
         self.started.append(start.assignment.job)
 
-    def ask_to_end(self, instance: Instance, now: float) -> None:
+    def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
         return
 
-    def kill(self, instance: Instance, reason: str = "") -> None:
+    def kill(self, instance: ObservedProcess, reason: str = "") -> None:
         return
 
-    def count(self, instance: Instance) -> None:
+    def count(self, instance: ObservedProcess) -> None:
         return
 
-    def figures(self, instance: Instance) -> tuple[float, int, int]:
+    def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
         return (0.0, 0, 0)
 
-    def sample(self, now: float) -> Sample:
-        return Sample(0.0, 0, 0, 0.0, 0.0)
+    def sample(self, now: float) -> MachineSample:
+        return MachineSample(0.0, 0, 0, 0.0, 0.0)

@@ -15,14 +15,14 @@ from penstock.cluster.documents import (
     Failures,
     JobSpec,
     JobStatus,
-    Joined,
     MasterInfo,
     NodeInfo,
     Progress,
+    ReplicaReport,
     Result,
     WorkerInfo,
 )
-from penstock.cluster.members import member_name
+from penstock.cluster.members import replica_name
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons.interface import Submission
@@ -86,13 +86,13 @@ class Cluster:
         job: str = "job",
         revision: int = 0,
         phase: str = "running",
-        joined: Joined | None = None,
+        joined: ReplicaReport | None = None,
         records: int = 0,
         after: int = 0,
         assign: bool = True,
     ) -> None:
         """Have a replica on a node, with a worker unless it has no phase; or the worker alone."""
-        name, node, revision = member_name(job, number), node or f"n{number}", revision or number + 1
+        name, node, revision = replica_name(job, number), node or f"n{number}", revision or number + 1
         made = Assignment(name, 1, revision, 1, "a" * 64, "job.py", node, 1, 1 << 30, after=after)
         if assign:
             self.put(f"{paths.ASSIGNMENTS}/{name}", replace(made, reason=f"it fits {node}"))
@@ -103,12 +103,12 @@ class Cluster:
 
     def fail(self, number: int, count: int, revision: int, job: str = "job") -> None:
         """Have a replica's worker die."""
-        name = member_name(job, number)
+        name = replica_name(job, number)
         self.put(f"{paths.FAILURES}/{name}", Failures(name, revision, count, "it died", "n1", 3.0))
 
     def end(self, number: int, outcome: str, revision: int, at: float, job: str = "job") -> None:
         """Have a replica's worker end."""
-        name = member_name(job, number)
+        name = replica_name(job, number)
         self.put(f"{paths.RESULTS}/{name}", Result(name, revision, outcome, f"by {number}", at))
 
     @property
@@ -137,7 +137,9 @@ def submission(structure: Mapping[str, Any] | None = None, **says: Any) -> Submi
     return Submission("job.py", structure or code(), **says)
 
 
-def joined(batch: int, head: int, since: int = 0, *, whole: bool = True, differs: bool = False) -> Joined:
+def joined(
+    batch: int, head: int, since: int = 0, *, whole: bool = True, differs: bool = False
+) -> ReplicaReport:
     """How a replica stands."""
     differed = Difference(3, "count", "job", "it counted otherwise", 2.0) if differs else None
-    return Joined(batch, head, since, whole, differed)
+    return ReplicaReport(batch, head, since, whole, differed)

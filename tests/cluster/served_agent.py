@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 from starlette.applications import Starlette
 
-from penstock.web.serving import Served, serve
+from penstock.web.serving import HttpServer, serve
 
 TOKEN = "7" * 64
 
@@ -14,7 +14,7 @@ class ServedAgent:
     """An agent on a port of its own, and an HTTP client with the right token."""
 
     def __init__(self, agent: Starlette) -> None:
-        self.served: Served = serve(agent, "127.0.0.1")
+        self.served: HttpServer = serve(agent, "127.0.0.1")
         self.url = self.served.url
         self.http = httpx.Client(
             base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=60

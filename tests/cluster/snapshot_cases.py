@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from unittest import mock
 
 from penstock.snapshots.framing import frame
-from penstock.snapshots.manifest import Manifest, Piece
+from penstock.snapshots.manifest import Manifest, SnapshotFile
 from penstock.snapshots.store import SnapshotStore
 
 JOB = "count"
@@ -46,7 +46,7 @@ def home_at(batch: int, *, large: int = 0) -> dict[str, bytes]:
 
 
 def manifest_of(home: Home, batch: int, *, revision: int = 1, attempt: int = 1, number: int = 0) -> Manifest:
-    pieces = tuple(Piece(path, sha(data), len(data)) for path, data in sorted(home.items()))
+    pieces = tuple(SnapshotFile(path, sha(data), len(data)) for path, data in sorted(home.items()))
     return Manifest(JOB, number, revision, attempt, batch, 12.5 + batch, pieces, ("logs/in/readers",))
 
 
@@ -57,7 +57,7 @@ class Files:
         self._home = home
         self.opened: list[str] = []
 
-    def __call__(self, piece: Piece) -> BinaryIO:
+    def __call__(self, piece: SnapshotFile) -> BinaryIO:
         self.opened.append(piece.path)
         return io.BytesIO(self._home[piece.path])
 

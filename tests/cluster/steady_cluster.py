@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from penstock.cluster.actions import Action, Assign, Clear, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.documents import (
     Assignment,
+    BackupLocation,
+    BackupStatus,
     Failures,
     JobSpec,
-    Kept,
-    Location,
     NodeInfo,
     Resources,
     WorkerInfo,
@@ -23,7 +23,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.members import job_of
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.replicas import is_replicated
-from penstock.cluster.view import Actual, Rules, missed, needed_nodes
+from penstock.cluster.view import ClusterState, Rules, missed, needed_nodes
 from penstock.schedule.job_placer import JobPlacer
 
 GIB = 1 << 30
@@ -47,7 +47,7 @@ class SteadyCluster:
         self.told: list[str] = []
         names = [f"n{number + 1}" for number in range(self.random.randint(1, 4))]
         self.all_nodes = {name: self._node(name) for name in names}
-        self.actual = Actual(nodes=dict(self.all_nodes))
+        self.actual = ClusterState(nodes=dict(self.all_nodes))
 
     def live(self, events: int) -> None:
         """Have some events happen, and the leader come to rest after each."""
@@ -107,7 +107,7 @@ class SteadyCluster:
             case SetStatus(job, status):
                 self.told.append(f"  {job} is {status.phase}: {status.reason}")
                 self.actual = replace(actual, statuses={**actual.statuses, job: status})
-            case Respec(spec, reason):
+            case UpdateSpec(spec, reason):
                 self.told.append(f"  {spec.name} is wanted otherwise: {reason}")
                 self.specs[spec.name] = spec
             case Raise(alarm):
@@ -288,7 +288,7 @@ class SteadyCluster:
             origin = self.random.choice((assignment.node, self.random.choice(sorted(self.all_nodes))))
             late = self.random.choice((0, 0, 1, 2))
             store = self.random.choice(["", *sorted(self.all_nodes)])
-            kept = Kept(name, origin, max(assignment.revision - late, 1), 1, store, f"http://{store}")
+            kept = BackupStatus(name, origin, max(assignment.revision - late, 1), 1, store, f"http://{store}")
             kept = kept if store != origin else replace(kept, store="", store_url="")
             known = self.actual.kept.get(name)
             if known is not None and known.revision > kept.revision:
@@ -297,7 +297,7 @@ class SteadyCluster:
             self.actual = replace(self.actual, kept={**self.actual.kept, name: kept})
             if self.random.random() < 0.5:
                 redeploy = self.random.choice(sorted(self.all_nodes))
-                location = Location(name, store or origin, "", redeploy)
+                location = BackupLocation(name, store or origin, "", redeploy)
                 self.actual = replace(self.actual, locations={**self.actual.locations, name: location})
 
     def _fail(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from store_support import Calls, Servers
 
-from penstock.coord.store import DisconnectedError, Node, StoreError
+from penstock.coord.store import DisconnectedError, StoredNode, StoreError
 from support.waiting import eventually
 
 
@@ -18,7 +18,7 @@ class ManyCases:
             other.create(f"/jobs/{number}", b"%d" % number)
         wanted = [f"/jobs/{number}" for number in reversed(range(30))]
         found = list(store.get_many([(path, None) for path in ["/missing", *wanted, "/missing/too"]]))
-        nodes = [Node(b"%d" % number, 0) for number in reversed(range(30))]
+        nodes = [StoredNode(b"%d" % number, 0) for number in reversed(range(30))]
         assert found == [None, *nodes, None]
         assert list(store.get_many([])) == []
 
@@ -37,7 +37,7 @@ class ManyCases:
         other.create("/jobs/b")
         data = {path: Calls() for path in ("/jobs/a", "/jobs/b", "/jobs/c")}
         names = {path: Calls() for path in ("/jobs", "/workers")}
-        assert list(store.get_many(list(data.items()))) == [Node(b"", 0), Node(b"", 0), None]
+        assert list(store.get_many(list(data.items()))) == [StoredNode(b"", 0), StoredNode(b"", 0), None]
         assert list(store.children_many(list(names.items()))) == [["a", "b"], []]
         other.set("/jobs/b", b"new")
         other.create("/jobs/c")
@@ -60,7 +60,7 @@ class ManyCases:
 
         def is_read() -> bool:
             try:
-                return list(store.get_many([("/a", None), ("/b", None)])) == [Node(b"1", 0), None]
+                return list(store.get_many([("/a", None), ("/b", None)])) == [StoredNode(b"1", 0), None]
             except DisconnectedError:
                 return False
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from store_support import Calls, Servers
 
-from penstock.coord.mirror import Mirror
+from penstock.coord.mirror import StoreMirror
 from penstock.coord.store import (
     Create,
     Delete,
     DisconnectedError,
-    Node,
+    StoredNode,
 )
 from support.waiting import eventually
 
@@ -24,12 +24,12 @@ class MirrorCases:
         other.create("/jobs/a", b"a")
         other.create("/workers/a/1-1", b"w", ephemeral=True)
         wake = Calls()
-        mirror = Mirror(store, ["/jobs", "/workers", "/status"], wake)
+        mirror = StoreMirror(store, ["/jobs", "/workers", "/status"], wake)
         assert mirror.dirty
         mirror.refresh()
         assert not mirror.dirty
         assert mirror.children("/workers") == ["a"]
-        assert mirror.get("/workers/a/1-1") == Node(b"w", 0, other.session_id)
+        assert mirror.get("/workers/a/1-1") == StoredNode(b"w", 0, other.session_id)
         assert mirror.get("/status") is None
         steps: list[Callable[[], object]] = [
             lambda: other.set("/jobs/a", b"b"),
@@ -53,18 +53,21 @@ class MirrorCases:
         store, other = servers.open(), servers.open()
         other.create("/jobs/a", b"a")
         wake = Calls()
-        mirror = Mirror(store, ["/jobs"], wake)
+        mirror = StoreMirror(store, ["/jobs"], wake)
         mirror.refresh()
         servers.expire(store)
         eventually("it is woken", lambda: wake.count > 0)
         other.set("/jobs/a", b"new")
         other.create("/jobs/b")
-        eventually("exact", lambda: _is_exact(mirror, {"/jobs/a": Node(b"new", 1), "/jobs/b": Node(b"", 0)}))
+        eventually(
+            "exact",
+            lambda: _is_exact(mirror, {"/jobs/a": StoredNode(b"new", 1), "/jobs/b": StoredNode(b"", 0)}),
+        )
         other.delete("/jobs/b")
         eventually("its new watches work", lambda: _is_exact(mirror, {"/jobs/b": None}))
 
 
-def _is_exact(mirror: Mirror, expected: dict[str, Node | None]) -> bool:
+def _is_exact(mirror: StoreMirror, expected: dict[str, StoredNode | None]) -> bool:
     try:
         mirror.refresh()
     except DisconnectedError:

@@ -11,9 +11,9 @@ from penstock.coord.store import (
     Create,
     ExistsError,
     MissingError,
-    Node,
     NotEmptyError,
     Put,
+    StoredNode,
     StoreError,
     TooLargeError,
 )
@@ -25,7 +25,7 @@ class NodeCases:
     def test_a_node_that_was_created_is_read_as_it_was_written(self, servers: Servers) -> None:
         store, other = servers.open(), servers.open()
         assert store.create("/jobs", bytes(range(256))) == "/jobs"
-        assert other.get("/jobs") == Node(bytes(range(256)), 0)
+        assert other.get("/jobs") == StoredNode(bytes(range(256)), 0)
         assert gets(store, "/jobs").owner == 0
 
     def test_what_is_not_there_is_none(self, servers: Servers) -> None:
@@ -44,8 +44,8 @@ class NodeCases:
     def test_nodes_above_are_made_as_needed(self, servers: Servers) -> None:
         store = servers.open()
         store.create("/a/b/c", b"deep", ephemeral=True)
-        assert store.get("/a") == Node(b"", 0)
-        assert store.get("/a/b") == Node(b"", 0)
+        assert store.get("/a") == StoredNode(b"", 0)
+        assert store.get("/a/b") == StoredNode(b"", 0)
 
     def test_a_node_is_not_created_twice(self, servers: Servers) -> None:
         store = servers.open()
@@ -61,7 +61,7 @@ class NodeCases:
         assert store.set("/a", b"two", version=1) == 2
         with pytest.raises(ConflictError, match="/a"):
             store.set("/a", b"three", version=1)
-        assert store.get("/a") == Node(b"two", 2)
+        assert store.get("/a") == StoredNode(b"two", 2)
 
     def test_what_is_not_there_cannot_be_set_or_deleted(self, servers: Servers) -> None:
         store = servers.open()
@@ -119,7 +119,7 @@ class NodeCases:
             store.set("/a", bytes(LARGEST + 1))
         with pytest.raises(TooLargeError, match="transaction"):
             store.transact([Put("/a", bytes(LARGEST // 2 + 1)), Create("/b", bytes(LARGEST // 2 + 1))])
-        assert store.get("/a") == Node(b"", 0)
+        assert store.get("/a") == StoredNode(b"", 0)
         assert store.session_id == session_id
 
     @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/.", "/a/..", "/a\x00", "/a\nb"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock.coord.store import Node, Store
+from penstock.coord.store import Store, StoredNode
 
 
 class Servers(Protocol):
@@ -33,7 +33,7 @@ class Calls:
         self.count += 1
 
 
-def gets(store: Store, path: str) -> Node:
+def gets(store: Store, path: str) -> StoredNode:
     node = store.get(path)
     assert node is not None
     return node

@@ -10,9 +10,9 @@ from penstock.coord.store import (
     ConflictError,
     Create,
     Delete,
-    Node,
     Operation,
     Put,
+    StoredNode,
 )
 
 
@@ -32,8 +32,8 @@ class TransactionCases:
                 Delete("/b", 0),
             ]
         )
-        assert store.get("/a") == Node(b"new", 1)
-        assert store.get("/a/c") == Node(b"cc", 1, store.session_id)
+        assert store.get("/a") == StoredNode(b"new", 1)
+        assert store.get("/a/c") == StoredNode(b"cc", 1, store.session_id)
         assert store.get("/b") is None
 
     @pytest.mark.parametrize(

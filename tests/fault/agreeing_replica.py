@@ -20,16 +20,16 @@ from typing import Any
 from uuid import uuid4
 
 import penstock as ps
-from penstock.cluster.documents import Assignment, Membership
-from penstock.cluster.members import member_name
+from penstock.cluster.documents import Assignment, ReplicaAssignment
+from penstock.cluster.members import replica_name
 from penstock.daemons import coming_in, membership
-from penstock.daemons.instance import Instance
+from penstock.daemons.instance import WorkerConfig
 from penstock.engine.agreement import output
 from penstock.engine.agreement.core import enter
-from penstock.engine.agreement.pacing import forgettable
+from penstock.engine.agreement.pacing import first_batch_to_keep
 from penstock.engine.job_start import start_job
 from penstock.engine.takeover import Claim, take_over
-from penstock.errors import OutdatedError, PenstockError
+from penstock.errors import PenstockError, ReplicaOutdatedError
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.record import Record
 from penstock.testing.local_engine import LocalRuntime
@@ -123,20 +123,20 @@ def job(home: Path, batches: int) -> ps.Job:
 
 def run(home: Path, number: int, attempt: int, batches: int) -> None:
     """Go on until all batches are out, beginning again whenever the others are too far."""
-    name = member_name(JOB, number)
-    assignment = Assignment(name, 1, 1, 1, "", "", "n", 1, 1, membership=Membership(number))
-    instance = Instance(name, "n", "", 1, attempt, "", "", "", str(home), "", assignment)
-    replica = membership.Replica(instance, home / f"scratch-{number}")
+    name = replica_name(JOB, number)
+    assignment = Assignment(name, 1, 1, 1, "", "", "n", 1, 1, membership=ReplicaAssignment(number))
+    instance = WorkerConfig(name, "n", "", 1, attempt, "", "", "", str(home), "", assignment)
+    replica = membership.ReplicaWorker(instance, home / f"scratch-{number}")
     made = job(home, batches)
     place = take_over(home / "cluster-jobs" / name, Claim(1, attempt))
-    replica.settle_in(membership.drawn_for(made, place))
+    replica.attach(membership.replica_blueprint(made, place))
     while True:
-        replica.come_in(lambda: None)
-        handle = start_job(made, LocalRuntime, folder=place, taken=True, member=replica.member)
+        replica.join_replicas(lambda: None)
+        handle = start_job(made, LocalRuntime, folder=place, taken=True, replica_spec=replica.replica_spec)
         try:
             handle.wait("drained")
             handle.stop()
-        except OutdatedError:
+        except ReplicaOutdatedError:
             with suppress(PenstockError):
                 handle.stop()
             continue
@@ -146,7 +146,7 @@ def run(home: Path, number: int, attempt: int, batches: int) -> None:
 if __name__ == "__main__":
     # Batches of milliseconds: what takes replicas of a cluster ten minutes happens here within a pause.
     output._FORGET_EVERY = FORGET_EVERY
-    output.forgettable = partial(forgettable, keep=KEPT, seconds=0.0)  # type: ignore[attr-defined]
+    output.first_batch_to_keep = partial(first_batch_to_keep, keep=KEPT, seconds=0.0)  # type: ignore[attr-defined]
     coming_in.enter = partial(enter, far=FAR)  # type: ignore[attr-defined]
     coming_in._LOOK = 0.001
     os.environ["PENSTOCK_HOME"] = sys.argv[1]

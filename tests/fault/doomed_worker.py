@@ -28,8 +28,8 @@ from penstock.cluster.codec import encode
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons import membership, worker_run
-from penstock.daemons.instance import Instance
-from penstock.daemons.worker import leave, main
+from penstock.daemons.instance import WorkerConfig
+from penstock.daemons.worker import exit_worker, main
 from penstock.engine import batch_committer, batch_planner, handle, keyed, launch, ledger
 from penstock.engine.agreement import folder as agreement_folder
 from penstock.engine.agreement import joining, output
@@ -147,14 +147,14 @@ class Fate:
     def install(self) -> None:
         """Have everything in this process noted."""
         self.around(worker_run, "take_over", TAKING_OVER, then=STARTING)
-        self.around(membership.Replica, "come_in", COMING_IN, then=STARTING)
+        self.around(membership.ReplicaWorker, "join_replicas", COMING_IN, then=STARTING)
         self.around(joining.Copier, "copy", COPYING)
         self.around(handle, "settle", SETTLING, then=STARTING)
         self.around(launch, "change_buckets", CHANGING_BUCKETS)
         self.around(batch_planner.BatchPlanner, "latest", PLANNING, then=PLANNING)
         self.around(local_engine.LocalQuery, "_attempt", COMPUTING, then=STAGED)
         self.around(keyed, "updated", USER_CODE)
-        self.around(agreement_folder.Agreement, "commit", STAGED, then=AGREED)
+        self.around(agreement_folder.AgreementFolder, "commit", STAGED, then=AGREED)
         self.around(ledger.Ledger, "commit", "", then=ENTERED)
         for place in (batch_committer, output):
             self.around(place, "publish", PUBLISHING, then=PUBLISHED)
@@ -175,7 +175,7 @@ def read_phase(folder: Path) -> str:
         return STARTING
 
 
-def _store(instance: Instance, ring: Keyring) -> MemoryStore:
+def _store(instance: WorkerConfig, ring: Keyring) -> MemoryStore:
     store = MemoryStore(MemoryEnsemble())
     store.create(f"{paths.ASSIGNMENTS}/{instance.job}", encode(instance.assignment))
     return store
@@ -187,7 +187,7 @@ def _become(folder: str, environment: dict[str, str], doom: Doom) -> NoReturn:
         os.setsid()
         os.environ.update(environment)
         Fate(Path(folder), doom).install()
-        leave(main([folder], _store, LocalEngine))
+        exit_worker(main([folder], _store, LocalEngine))
     except BaseException:
         traceback.print_exc()
     finally:

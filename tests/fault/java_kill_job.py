@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle
 from penstock.errors import PenstockError
 from penstock.spark.run import start
@@ -81,12 +81,12 @@ def begin_all(names: list[str]) -> list[Handle]:
     handles = []
     for name in names:
         for number, folder in enumerate(folders_of(name)):
-            place, member = HOME / "jobs" / folder, None
+            place, replica_spec = HOME / "jobs" / folder, None
             if folder != name:
                 title = f"{name}~{number}" if number else name
                 agreement = str(HOME / "agreements" / name)
-                member = Member(title, number, agreement, scratch=str(place / "scratch"))
-            handles.append(start(make(name), master=MASTER, folder=place, member=member))
+                replica_spec = ReplicaSpec(title, number, agreement, scratch=str(place / "scratch"))
+            handles.append(start(make(name), master=MASTER, folder=place, replica_spec=replica_spec))
     return handles
 
 

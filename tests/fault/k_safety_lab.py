@@ -18,7 +18,7 @@ from clusters import Cluster, Daemon, Feeder, check_numbering, free_port
 from relays import Relay
 from worker_lab import tree_of
 
-from penstock.cluster.members import job_of, number_of
+from penstock.cluster.members import job_of, replica_number
 from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.daemons.processes_os import OsProcesses
 from penstock.engine.agreement.joining import last_batch
@@ -143,7 +143,7 @@ class Replicas:
 
     def assigned(self, member: str) -> str:
         """Return where the master wants a replica; nothing if nowhere."""
-        number = number_of(member)
+        number = replica_number(member)
         found = self.cluster.job(self.name)["replicas"]
         return next((str(one["node"]) for one in found if one["number"] == number), "")
 

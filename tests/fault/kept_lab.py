@@ -17,10 +17,17 @@ from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
 from penstock.bundles.storing import BundleStore
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import Assignment, Kept, Location, NodeInfo, Restore, WorkerInfo
+from penstock.cluster.documents import (
+    Assignment,
+    BackupLocation,
+    BackupStatus,
+    NodeInfo,
+    RestoreSource,
+    WorkerInfo,
+)
 from penstock.coord import paths
 from penstock.coord.zookeeper import ZooKeeperStore
-from penstock.daemons.instance import Exit, read_exit
+from penstock.daemons.instance import WorkerExit, read_exit
 from penstock.keyring import signing_key
 from penstock.log import Log, log_folder
 from penstock.record import Record
@@ -51,14 +58,14 @@ class KeptDocuments:
         return info.url
 
     @property
-    def location(self) -> Location | None:
+    def location(self) -> BackupLocation | None:
         """Who keeps a copy, and who runs the job next."""
-        return self._get(Location, f"{paths.LOCATIONS}/{NAME}")
+        return self._get(BackupLocation, f"{paths.LOCATIONS}/{NAME}")
 
     @property
-    def kept(self) -> Kept | None:
+    def kept(self) -> BackupStatus | None:
         """What the job's worker says of its data."""
-        return self._get(Kept, f"{paths.KEPT}/{NAME}")
+        return self._get(BackupStatus, f"{paths.KEPT}/{NAME}")
 
     def node_folder(self, node: str) -> Path:
         """Return the folder of a node."""
@@ -68,10 +75,10 @@ class KeptDocuments:
         """Return the job's home on a node."""
         return self.node_folder(node) / "kept" / NAME / "home"
 
-    def wait_kept(self, condition: Callable[[Kept], bool], what: str) -> Kept:
+    def wait_kept(self, condition: Callable[[BackupStatus], bool], what: str) -> BackupStatus:
         """Wait until something can be said of the job's data."""
 
-        def found() -> Kept | None:
+        def found() -> BackupStatus | None:
             kept = self.kept
             return kept if kept is not None and condition(kept) else None
 
@@ -102,9 +109,9 @@ class KeptLab(KeptDocuments):
 
     def locate(self, store: str, redeploy: str) -> None:
         """Say who keeps a copy, and who runs the job next."""
-        self._put(f"{paths.LOCATIONS}/{NAME}", Location(NAME, store, self.url(store), redeploy))
+        self._put(f"{paths.LOCATIONS}/{NAME}", BackupLocation(NAME, store, self.url(store), redeploy))
 
-    def assign(self, node: str, revision: int, restore: Restore | None = None) -> None:
+    def assign(self, node: str, revision: int, restore: RestoreSource | None = None) -> None:
         """Say who runs the job."""
         assignment = Assignment(
             NAME, 1, revision, 1, self.bundle, "held.py", node, 1, 1 << 30, keep="node", restore=restore
@@ -119,7 +126,7 @@ class KeptLab(KeptDocuments):
         """Return the snapshots that a node keeps, newest first."""
         return SnapshotStore(self.node_folder(node) / "snapshots").manifests(NAME).manifests
 
-    def exits(self, node: str) -> list[Exit]:
+    def exits(self, node: str) -> list[WorkerExit]:
         """Return how workers of a node have ended."""
         folders = sorted((self.node_folder(node) / "instances").glob(f"{NAME}-driver-*"))
         return [left for folder in folders if (left := read_exit(folder)) is not None]
@@ -147,13 +154,13 @@ class KeptLab(KeptDocuments):
         goal = committed(self.home(node), NAME) + count
         eventually(f"{count} batches on {node}", lambda: committed(self.home(node), NAME) >= goal)
 
-    def wait_snapshots(self, count: int = 3) -> Kept:
+    def wait_snapshots(self, count: int = 3) -> BackupStatus:
         """Wait until some more snapshots are whole."""
         known = self.kept
         goal = (known.number if known else 0) + count
         return self.wait_kept(lambda kept: kept.store != "" and kept.number >= goal, "snapshots")
 
-    def wait_covered(self, node: str) -> Kept:
+    def wait_covered(self, node: str) -> BackupStatus:
         """Wait until all that has come so far is in a snapshot, and processed in it."""
         home = self.home(node)
         eventually("all is processed", lambda: written(home, NAME) == length(home, f"{NAME}-in"))

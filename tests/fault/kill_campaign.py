@@ -33,12 +33,12 @@ from kill_expectation import ROUNDS, Expectation
 from killing import read
 from unpacked_code import unpack_code
 
-from penstock.cluster.documents import Assignment, Membership
-from penstock.cluster.members import member_name
-from penstock.daemons.instance import LOG_FILE, OUTPUT_FILE, Instance, write_instance
+from penstock.cluster.documents import Assignment, ReplicaAssignment
+from penstock.cluster.members import replica_name
+from penstock.daemons.instance import LOG_FILE, OUTPUT_FILE, WorkerConfig, write_worker_config
 from penstock.engine.agreement.joining import last_batch
 from penstock.engine.ledger import Ledger
-from penstock.engine.takeover import current
+from penstock.engine.takeover import current_claim
 from penstock.keyring import open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
@@ -166,19 +166,19 @@ class Campaign:
         return self.folder / "instances" / f"{member.number}-{member.attempt}"
 
     def _base(self, member: Member) -> Path:
-        return self.storage / "cluster-jobs" / member_name(JOB, member.number)
+        return self.storage / "cluster-jobs" / replica_name(JOB, member.number)
 
     def start(self, member: Member, doom: Doom, *, buckets: int = 2, until: str | None = None) -> None:
         """Start a worker."""
         member.attempt += 1
         folder = self._instance(member)
         folder.mkdir(mode=0o700, parents=True)
-        name = member_name(JOB, member.number)
-        replica = Membership(member.number) if self.k else None
+        name = replica_name(JOB, member.number)
+        replica = ReplicaAssignment(member.number) if self.k else None
         assignment = Assignment(
             name, 1, 1, 1, "", "kill_job.py", "n1", 2, 1 << 30, until=until, membership=replica
         )
-        instance = Instance(
+        instance = WorkerConfig(
             name,
             "n1",
             "127.0.0.1",
@@ -191,7 +191,7 @@ class Campaign:
             str(self.bundle),
             assignment,
         )
-        write_instance(folder, instance)
+        write_worker_config(folder, instance)
         settings = {
             "KILL_GUARANTEE": self.guarantee,
             "KILL_BATCH": str(BATCH),
@@ -263,7 +263,7 @@ class Campaign:
 
     def _look_at_ledger(self, member: Member) -> None:
         """Note what the batches have read, and which one will be given up if one will be."""
-        holder = current(self._base(member))
+        holder = current_claim(self._base(member))
         if holder is None:
             return
         ledger = Ledger(self._base(member) / holder.name / "ledger")

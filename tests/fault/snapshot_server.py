@@ -6,9 +6,9 @@ import sys
 import threading
 from pathlib import Path
 
-from penstock.bundles.blobs import BlobFolder
+from penstock.bundles.blobs import BlobStore
 from penstock.snapshots.store import SnapshotStore
-from penstock.web.agent import make_agent
+from penstock.web.agent import make_supervisor_api
 from penstock.web.serving import serve
 
 
@@ -17,7 +17,9 @@ def main(folder: Path, port: int, token: str) -> None:
     store = SnapshotStore(folder / "snapshots")
     store.tidy()
     with serve(
-        make_agent(BlobFolder(folder / "blobs"), list, token, "n1", snapshots=store), "127.0.0.1", port
+        make_supervisor_api(BlobStore(folder / "blobs"), list, token, "n1", snapshots=store),
+        "127.0.0.1",
+        port,
     ):
         print("ready", flush=True)
         threading.Event().wait()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from agreeing_replica import FORGET_EVERY, JOB, KEPT, state_after
 
-from penstock.engine.agreement.folder import Agreement, Charter, Commit, Plan
+from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan
 from support.waiting import DEADLINE, eventually
 
 REPLICA = Path(__file__).with_name("agreeing_replica.py")
@@ -105,7 +105,7 @@ def test_killed_and_paused_replicas_put_each_batch_out_once(
         drawn, after = (sink / name).read_text().split()
         state = state_after(state, int(drawn))
         assert int(after) == state, f"{name} is not the run of the plans in order"
-    place = Agreement(tmp_path / "agreements" / JOB / "0").shared()
+    place = AgreementFolder(tmp_path / "agreements" / JOB / "0").shared()
     assert place is not None
     # Who was killed lately knows no batch before that, and forgets none until it has settled others.
     assert place.floor >= batches - KEPT - 8 * FORGET_EVERY
@@ -115,7 +115,7 @@ def test_killed_and_paused_replicas_put_each_batch_out_once(
 def test_of_many_processes_one_wins_and_all_see_it(tmp_path: Path) -> None:
     """Forked, so that they begin each batch at the same moment; what each has seen is written down."""
     place, count, batches = tmp_path / "place", 6, 100
-    Agreement(place).found(Charter(0, {}))
+    AgreementFolder(place).create(Charter(0, {}))
     start = get_context("fork").Barrier(count)
     children = []
     try:
@@ -138,12 +138,12 @@ def test_of_many_processes_one_wins_and_all_see_it(tmp_path: Path) -> None:
 
 
 def _offer(place: Path, start: Barrier, name: str, batches: int, seen: Path) -> None:
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     lines = []
     for batch in range(batches):
         start.wait(DEADLINE)
         plan = agreement.propose(Plan(batch, {}, name, 0.0))
         commit = agreement.commit(Commit(batch, name, name, 1, {}))
-        agreement.mark_out(batch)
+        agreement.mark_published(batch)
         lines.append(f"{plan.by} {commit.by}")
     seen.write_text("\n".join(lines))

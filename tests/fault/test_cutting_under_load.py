@@ -16,7 +16,7 @@ from penstock.engine.sealed import write_sealed
 from penstock.errors import JobFailedError
 from penstock.log import Log, Retention, log_folder
 from penstock.record import Record
-from penstock.snapshots.cutting import CutError, Cutter
+from penstock.snapshots.cutting import CutError, SnapshotCutter
 from penstock.snapshots.log_folders import make_log_folders
 from penstock.snapshots.manifest import Manifest
 from support.waiting import DEADLINE
@@ -51,7 +51,7 @@ class Threads:
             raise self._errors[0]
 
 
-def restored(cutter: Cutter, manifest: Manifest, home: Path) -> Path:
+def restored(cutter: SnapshotCutter, manifest: Manifest, home: Path) -> Path:
     """Make a home of a snapshot."""
     for piece in manifest.pieces:
         target = home / piece.path
@@ -95,7 +95,7 @@ def test_every_cut_of_a_job_that_runs_is_the_work_of_whole_batches(
             write_sealed(left, b"failed" * 10_000)
         time.sleep(0.004)
 
-    cutter = Cutter(home, JOB, tmp_path / "cut")
+    cutter = SnapshotCutter(home, JOB, tmp_path / "cut")
     manifest: Manifest | None = None
     cuts, busy = 0, 0
     with job.start() as handle, Threads(feed, keep_up, fail_tasks):
@@ -129,7 +129,7 @@ def test_a_cut_without_news_is_none_and_digests_are_not_made_again(
     source = Log.create(log_folder("in", home))
     source.append([Record(None, n) for n in range(40)])
     job = LittleJob(home)
-    cutter = Cutter(home, JOB, tmp_path / "cut")
+    cutter = SnapshotCutter(home, JOB, tmp_path / "cut")
     computed: list[str] = []
     settle = cutter._held.settle
 
@@ -156,7 +156,7 @@ def test_a_cut_without_news_is_none_and_digests_are_not_made_again(
     # Another process, another attempt: the links tell the digests.
     computed.clear()
     job.folder.rename(job.folder.with_name("000001-0002"))
-    later = Cutter(home, JOB, tmp_path / "cut")
+    later = SnapshotCutter(home, JOB, tmp_path / "cut")
     settle = later._held.settle
     monkeypatch.setattr(later._held, "settle", counted)
     third = later.cut(number=3, revision=1, attempt=2, before=None, now=4.0)
@@ -179,7 +179,7 @@ def test_segments_that_are_staged_only_are_in_the_cut_and_come_out_once(
         patched.setattr(batch_committer, "publish", die)
         with pytest.raises(JobFailedError, match="killed between"):
             job.run()
-    cutter = Cutter(home, JOB, tmp_path / "cut")
+    cutter = SnapshotCutter(home, JOB, tmp_path / "cut")
     cut = cutter.cut(number=1, revision=1, attempt=1, before=None, now=1.0)
     assert cut is not None
     staged = [piece for piece in cut.pieces if "/staging/" in piece.path]
@@ -196,7 +196,7 @@ def test_a_cut_before_the_first_batch_has_the_input_alone(tmp_path: Path) -> Non
     source = Log.create(log_folder("in", home), partitions=1)
     source.append([Record(None, n) for n in range(20)])
     LittleJob(home)
-    cutter = Cutter(home, JOB, tmp_path / "cut")
+    cutter = SnapshotCutter(home, JOB, tmp_path / "cut")
     cut = cutter.cut(number=1, revision=1, attempt=1, before=None, now=1.0)
     assert cut is not None
     assert cut.batch == -1
@@ -211,5 +211,5 @@ def test_a_folder_that_another_worker_has_cannot_be_cut(tmp_path: Path) -> None:
     LittleJob(home)
     LittleJob(home, revision=2)
     with pytest.raises(CutError, match="another worker"):
-        Cutter(home, JOB, tmp_path / "cut").cut(number=1, revision=1, attempt=1, before=None, now=1.0)
+        SnapshotCutter(home, JOB, tmp_path / "cut").cut(number=1, revision=1, attempt=1, before=None, now=1.0)
     assert not list((tmp_path / "cut").iterdir())

@@ -20,7 +20,7 @@ from worker_lab import (
 
 from penstock.cluster.documents import ExecutorSlot
 from penstock.daemons.executors import MODULE_OPTIONS
-from penstock.daemons.instance import ENDED, read_exit
+from penstock.daemons.instance import EXIT_ENDED, read_exit
 from penstock.java import find_java, spark_jars
 from penstock.spark.settings import NO_SECRET
 from support.engines import SPARK
@@ -70,7 +70,7 @@ def test_executors_come_and_go_while_a_job_runs(lab: Lab) -> None:
     assert read_exit(lab.instance(1, 1)) is None, "no batch has failed"
 
     lab.assign(None)
-    assert worker.wait(DEADLINE) == ENDED
+    assert worker.wait(DEADLINE) == EXIT_ENDED
     result = lab.result()
     assert result is not None
     assert result.outcome == "stopped"
@@ -84,7 +84,7 @@ def test_a_job_runs_on_a_spark_cluster_of_the_users_own(lab: Lab) -> None:
     assignment = lab.assignment(1, spark_master=url, until="drained")
     lab.assign(assignment)
     worker = lab.start_worker(assignment)
-    assert worker.wait(DEADLINE) == ENDED
+    assert worker.wait(DEADLINE) == EXIT_ENDED
     result = lab.result()
     assert result is not None
     assert (result.outcome, result.progress.records_out) == ("drained", 500)

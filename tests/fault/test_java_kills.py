@@ -19,7 +19,7 @@ import pytest
 from java_kill_job import BATCH, KEYS, ROUNDS, folders_of
 from killing import read
 
-from penstock.engine.agreement.folder import Agreement, Charter
+from penstock.engine.agreement.folder import AgreementFolder, Charter
 from penstock.engine.ledger import Ledger
 from penstock.log import Log, log_folder
 from penstock.record import Record
@@ -141,7 +141,7 @@ def test_output_is_exact_whenever_java_is_killed(
     dice = random.Random(seed)
     for name in jobs:
         if name.endswith("replicas"):
-            Agreement(tmp_path / "agreements" / name).found(Charter(0, {}))
+            AgreementFolder(tmp_path / "agreements" / name).create(Charter(0, {}))
     output = tmp_path / "output.txt"
     with Feed(tmp_path, jobs) as feed, running(tmp_path, jobs, output) as process:
 

@@ -8,7 +8,7 @@ import pytest
 from k_safety_lab import LinkedCluster, linked_cluster
 from k_safety_schedules import Tried
 
-from penstock.daemons.membership import FAR
+from penstock.daemons.membership import MAX_BATCHES_BEHIND
 from support.engines import SPARK
 from support.waiting import eventually
 
@@ -34,7 +34,7 @@ def test_a_killed_replica_comes_back_with_a_copy_and_one_that_is_cut_off_elsewhe
     supervisor = cluster.supervisors[node]
     supervisor.pause()
     replicas.kill(folder)
-    ahead = replicas.batch(killed) + FAR
+    ahead = replicas.batch(killed) + MAX_BATCHES_BEHIND
     eventually("the other one is far ahead", lambda: replicas.batch(other) > ahead + 1)
     supervisor.resume()
     cluster.cut(cut)

@@ -11,7 +11,7 @@ import pytest
 from clusters import JOB, running_cluster
 from kept_lab import NAME, Feeder, KeptLab, check_exact, documents_of, inputs, running_lab
 
-from penstock.cluster.documents import Restore
+from penstock.cluster.documents import RestoreSource
 from support.engines import EITHER
 from support.waiting import eventually
 
@@ -34,7 +34,7 @@ def test_a_job_goes_on_where_its_copy_is_without_moving_it(lab: KeptLab) -> None
     assert kept is not None
     assert (kept.origin, kept.store) == ("n1", "n2")
 
-    lab.assign("n2", 2, Restore("n2", lab.url("n2"), 1))
+    lab.assign("n2", 2, RestoreSource("n2", lab.url("n2"), 1))
     lab.wait_running(2)
     lab.locate("n3", "n3")
     restored = lab.restored("n2")
@@ -102,7 +102,7 @@ def test_a_job_fetches_its_copy_and_uses_the_last_one_that_is_whole(lab: KeptLab
     # Nothing is whole: it says so, and changes nothing.
     for manifest in (place / "manifests").iterdir():
         manifest.write_bytes(manifest.read_bytes()[:-7])
-    restore = Restore("n2", lab.url("n2"), 1)
+    restore = RestoreSource("n2", lab.url("n2"), 1)
     lab.assign("n3", 2, restore)
     eventually("the worker gives up", lambda: lab.exits("n3"))
     [left, *_] = lab.exits("n3")
@@ -151,7 +151,7 @@ def test_a_store_that_dies_while_it_is_sent_to_is_replaced(lab: KeptLab) -> None
         assert kept.store == "n3"
         lab.wait_batches("n1")
         lab.cluster.kill_node("n1")
-    lab.assign("n3", 2, Restore("n3", lab.url("n3"), 1))
+    lab.assign("n3", 2, RestoreSource("n3", lab.url("n3"), 1))
     lab.wait_running(2)
     assert inputs(lab.home("n3")).total() >= feeder.before(kept.at)
     with Feeder(lab.home("n3"), first=1_000_000):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from worker_lab import JOB, Lab, kill_tree, running_zookeeper
 
-from penstock.cluster.documents import Assignment, Difference, Joined, Membership
-from penstock.cluster.members import member_name
+from penstock.cluster.documents import Assignment, Difference, ReplicaAssignment, ReplicaReport
+from penstock.cluster.members import replica_name
 from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.daemons.instance import ENDED, read_heartbeat
-from penstock.engine.agreement.folder import Agreement
+from penstock.daemons.instance import EXIT_ENDED, read_heartbeat
+from penstock.engine.agreement.folder import AgreementFolder
 from support.engines import EITHER, LOCAL, SPARK
 from support.waiting import DEADLINE, eventually
 
@@ -35,14 +35,14 @@ def lab(tmp_path: Path, zookeeper: EmbeddedZooKeeper, request: pytest.FixtureReq
 
 
 def _assignment(lab: Lab, number: int, *, runs: bool = True, entry: str = "counted_job.py") -> Assignment:
-    membership = Membership(number, runs=runs)
+    membership = ReplicaAssignment(number, runs=runs)
     assignment = lab.assignment(number + 1)
-    return replace(assignment, job=member_name(JOB, number), cores=1, entry=entry, membership=membership)
+    return replace(assignment, job=replica_name(JOB, number), cores=1, entry=entry, membership=membership)
 
 
-def _joined(lab: Lab, assignment: Assignment, attempt: int = 1) -> Joined:
+def _joined(lab: Lab, assignment: Assignment, attempt: int = 1) -> ReplicaReport:
     beat = read_heartbeat(lab.instance(assignment.revision, attempt, assignment.job))
-    return beat[0].joined or Joined() if beat is not None else Joined()
+    return beat[0].joined or ReplicaReport() if beat is not None else ReplicaReport()
 
 
 def _wait_in_step(lab: Lab, assignment: Assignment, attempt: int = 1, more: int = 0) -> None:
@@ -61,8 +61,8 @@ def _head(lab: Lab) -> int:
     return shared.head if shared is not None else -1
 
 
-def _agreement(lab: Lab) -> Agreement:
-    return Agreement(lab.storage / "agreements" / JOB / "0")
+def _agreement(lab: Lab) -> AgreementFolder:
+    return AgreementFolder(lab.storage / "agreements" / JOB / "0")
 
 
 def _start(lab: Lab, *assignments: Assignment) -> None:
@@ -100,7 +100,7 @@ def test_a_replica_is_killed_and_comes_back_while_the_other_goes_on(lab: Lab) ->
     assert _joined(lab, second, 2).differed is None
 
     lab.assign(replace(second, until="drained"))
-    assert lab.processes[-1].wait(DEADLINE) == ENDED
+    assert lab.processes[-1].wait(DEADLINE) == EXIT_ENDED
 
 
 def test_a_replica_of_another_mind_is_rebuilt_in_its_process(lab: Lab) -> None:
@@ -141,7 +141,7 @@ def test_a_replica_that_stands_by_carries_on_when_it_is_told_to(lab: Lab) -> Non
 
     kill_tree(lab.processes[1].pid)
     head, killed = _head(lab), time.monotonic()
-    lab.assign(replace(second, membership=Membership(1, runs=True)))
+    lab.assign(replace(second, membership=ReplicaAssignment(1, runs=True)))
     eventually("batches", lambda: _head(lab) >= head + 3)
     print(f"standing by: {time.monotonic() - killed:.2f} s from the kill to the third batch")
     lab.wait_phase("running", second.revision, job=second.job)

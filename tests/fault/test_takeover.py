@@ -15,8 +15,8 @@ import pytest
 from worker_lab import JOB, Lab, running_zookeeper, signal_tree
 
 from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.daemons.instance import ENDED, REFUSED, read_exit
-from penstock.engine.takeover import Claim, current
+from penstock.daemons.instance import EXIT_ENDED, EXIT_REFUSED, read_exit
+from penstock.engine.takeover import Claim, current_claim
 from support.engines import EITHER, SPARK
 from support.waiting import DEADLINE
 
@@ -28,7 +28,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
 
 
 def _check_superseded(lab: Lab, attempt: int, process: subprocess.Popen[bytes]) -> None:
-    assert process.wait(DEADLINE) == ENDED
+    assert process.wait(DEADLINE) == EXIT_ENDED
     left = read_exit(lab.instance(1, attempt))
     assert left is not None
     assert left.outcome == "superseded"
@@ -54,7 +54,7 @@ def test_a_worker_whose_java_goes_on_while_its_python_is_paused_cannot_commit_af
         lab.wait_batches(2, 1, 2)
         lab.stop_feeding()
         lab.check_output()
-        assert current(lab.storage / "cluster-jobs" / JOB) == Claim(1, 2)
+        assert current_claim(lab.storage / "cluster-jobs" / JOB) == Claim(1, 2)
 
 
 @pytest.mark.parametrize("engine", EITHER)
@@ -84,10 +84,10 @@ def test_workers_that_were_paused_cannot_commit_after_a_takeover(
         lab.wait_batches(2, 1, 3)
         lab.stop_feeding()
         lab.check_output()
-        assert current(lab.storage / "cluster-jobs" / JOB) == Claim(1, 3)
+        assert current_claim(lab.storage / "cluster-jobs" / JOB) == Claim(1, 3)
 
         third.send_signal(signal.SIGTERM)
-        assert third.wait(DEADLINE) == ENDED
+        assert third.wait(DEADLINE) == EXIT_ENDED
         assert lab.result() is None, "a worker that is told to leave says nothing of its job"
 
 
@@ -123,7 +123,7 @@ def test_a_job_moves_on_without_a_store_then_to_a_new_worker_and_to_its_end(
 
         lab.stop_feeding()
         lab.assign(lab.assignment(2, until="drained"))
-        assert new.wait(DEADLINE) == ENDED
+        assert new.wait(DEADLINE) == EXIT_ENDED
         result = lab.result()
         assert result is not None
         assert (result.outcome, result.revision) == ("drained", 2)
@@ -139,7 +139,7 @@ def test_a_job_that_cannot_run_is_refused_with_the_reason(
         (lab.bundle / "counted_job.py").write_text("import penstock as ps\njob = ps.Job(\n")
         lab.assign(lab.assignment(1))
         worker = lab.start_worker(lab.assignment(1))
-        assert worker.wait(DEADLINE) == REFUSED
+        assert worker.wait(DEADLINE) == EXIT_REFUSED
         left = read_exit(lab.instance(1, 1))
         assert left is not None
         assert left.outcome == "refused"
@@ -151,7 +151,7 @@ def test_a_job_that_cannot_run_is_refused_with_the_reason(
 
 def _longest_pause(lab: Lab) -> float:
     """Return the longest time between two batches, by the files that committed them."""
-    holder = current(lab.storage / "cluster-jobs" / JOB)
+    holder = current_claim(lab.storage / "cluster-jobs" / JOB)
     assert holder is not None
     ledger = lab.storage / "cluster-jobs" / JOB / holder.name / "ledger"
     moments = []

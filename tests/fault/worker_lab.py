@@ -27,7 +27,7 @@ from penstock.coord import paths
 from penstock.coord.embedded import EmbeddedZooKeeper
 from penstock.coord.zookeeper import ZooKeeperStore
 from penstock.daemons.executors import executor_command
-from penstock.daemons.instance import Instance, read_exit, read_heartbeat, write_instance
+from penstock.daemons.instance import WorkerConfig, read_exit, read_heartbeat, write_worker_config
 from penstock.errors import LogNotFoundError
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
@@ -156,9 +156,9 @@ class Lab:
         """Start a worker in a session of its own."""
         folder = self.instance(assignment.revision, attempt, assignment.job)
         folder.mkdir(mode=0o700, parents=True)
-        write_instance(
+        write_worker_config(
             folder,
-            Instance(
+            WorkerConfig(
                 assignment.job,
                 "n1",
                 "127.0.0.1",

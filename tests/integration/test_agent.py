@@ -19,13 +19,13 @@ import pytest
 from served_agent import TOKEN, ServedAgent
 
 from penstock import redaction
-from penstock.bundles.blobs import BlobFolder
+from penstock.bundles.blobs import BlobStore
 from penstock.bundles.limits import MOST_PACKED
 from penstock.bundles.signing import sha256_of
-from penstock.bundles.storing import Blobs
+from penstock.bundles.storing import BlobTransport
 from penstock.errors import SettingError
-from penstock.web.agent import make_agent
-from penstock.web.agent_client import AgentClient, AgentError
+from penstock.web.agent import make_supervisor_api
+from penstock.web.agent_client import SupervisorClient, SupervisorError
 from penstock.web.serving import serve
 from support.waiting import eventually
 
@@ -39,10 +39,10 @@ class Node(ServedAgent):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.log = folder / "log.jsonl"
-        self.blobs = BlobFolder(folder / "blobs")
-        agent = make_agent(self.blobs, lambda: [self.log], TOKEN, "n1", hosts=["node-1.example"])
+        self.blobs = BlobStore(folder / "blobs")
+        agent = make_supervisor_api(self.blobs, lambda: [self.log], TOKEN, "n1", hosts=["node-1.example"])
         super().__init__(agent)
-        self.client = AgentClient(TOKEN)
+        self.client = SupervisorClient(TOKEN)
 
     def close(self) -> None:
         self.client.close()
@@ -57,14 +57,14 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_blobs_are_brought_and_fetched(node: Node) -> None:
-    blobs: Blobs = node.client
+    blobs: BlobTransport = node.client
     blobs.put(node.url, SHA, DATA)
     blobs.put(node.url, SHA, DATA)
     assert blobs.get(node.url, SHA) == DATA
     assert node.blobs.names() == [SHA]
-    with pytest.raises(AgentError, match="404: there is no blob"):
+    with pytest.raises(SupervisorError, match="404: there is no blob"):
         blobs.get(node.url, "0" * 64)
-    with pytest.raises(AgentError, match="422: what came as blob"):
+    with pytest.raises(SupervisorError, match="422: what came as blob"):
         blobs.put(node.url, "0" * 64, DATA)
     assert node.blobs.names() == [SHA]
 
@@ -72,7 +72,7 @@ def test_blobs_are_brought_and_fetched(node: Node) -> None:
 def test_a_blob_damaged_on_disk_is_not_sent(node: Node) -> None:
     node.client.put(node.url, SHA, DATA)
     (node.folder / "blobs" / SHA).write_bytes(DATA[1:])
-    with pytest.raises(AgentError, match=r"422: .*damaged"):
+    with pytest.raises(SupervisorError, match=r"422: .*damaged"):
         node.client.get(node.url, SHA)
 
 
@@ -85,7 +85,7 @@ def test_logs_are_given_bit_by_bit(node: Node) -> None:
     second, cursor = node.client.logs(node.url, "a", cursor, limit=2)
     assert first + second == lines[::2]
     assert node.client.logs(node.url, "a", cursor) == ([], cursor)
-    with pytest.raises(AgentError, match="400: this is no cursor"):
+    with pytest.raises(SupervisorError, match="400: this is no cursor"):
         node.client.logs(node.url, "a", "../../etc/passwd")
 
 
@@ -126,7 +126,7 @@ def test_alive_needs_no_token_and_all_else_does(node: Node) -> None:
                 assert answer.json() == {"error": "the token is missing or wrong"}
                 assert answer.headers["www-authenticate"] == "Bearer"
     assert node.blobs.names() == []
-    with pytest.raises(AgentError, match="401"), AgentClient("wrong") as client:
+    with pytest.raises(SupervisorError, match="401"), SupervisorClient("wrong") as client:
         client.put(node.url, SHA, b"small")
 
 
@@ -211,8 +211,8 @@ def test_bodies_that_are_too_large_are_refused_at_once_or_on_the_way(node: Node)
     assert connection.getresponse().status == 413
     connection.close()
     node.served.close()
-    small = BlobFolder(node.folder / "blobs", most=100_000)
-    with serve(make_agent(small, list, TOKEN, "n1"), "127.0.0.1") as served:
+    small = BlobStore(node.folder / "blobs", most=100_000)
+    with serve(make_supervisor_api(small, list, TOKEN, "n1"), "127.0.0.1") as served:
 
         def chunks() -> Iterator[bytes]:
             for _ in range(3):
@@ -243,9 +243,9 @@ def test_failures_say_nothing_of_their_cause(node: Node) -> None:
         raise RuntimeError("inner secret")
 
     with (
-        serve(make_agent(node.blobs, broken, TOKEN, "n1"), "127.0.0.1") as served,
-        pytest.raises(AgentError, match="500: the supervisor failed to answer") as raised,
-        AgentClient(TOKEN) as client,
+        serve(make_supervisor_api(node.blobs, broken, TOKEN, "n1"), "127.0.0.1") as served,
+        pytest.raises(SupervisorError, match="500: the supervisor failed to answer") as raised,
+        SupervisorClient(TOKEN) as client,
     ):
         client.logs(served.url, "a")
     assert "inner secret" not in str(raised.value)
@@ -295,16 +295,16 @@ class Liar:
 def test_the_client_trusts_no_answer(answer: bytes, reason: str) -> None:
     liar = Liar(answer)
     try:
-        with AgentClient(TOKEN) as client, pytest.raises(AgentError, match=reason):
+        with SupervisorClient(TOKEN) as client, pytest.raises(SupervisorError, match=reason):
             client.get(liar.url, SHA)
     finally:
         liar.close()
 
 
 def test_the_client_says_who_does_not_answer() -> None:
-    with AgentClient(TOKEN, connect=0.5) as client:
+    with SupervisorClient(TOKEN, connect=0.5) as client:
         for url in ("http://127.0.0.1:1", "no url", "file:///etc/passwd", "http://[bad"):
-            with pytest.raises(AgentError, match="does not answer"):
+            with pytest.raises(SupervisorError, match="does not answer"):
                 client.get(url, SHA)
 
 
@@ -314,7 +314,7 @@ def test_a_port_in_use_is_named_and_free_after_the_end(node: Node) -> None:
         serve(None, "127.0.0.1", port)
     node.served.close()
     node.served.close()
-    with serve(make_agent(node.blobs, list, TOKEN, "n1"), "127.0.0.1", port) as again:
+    with serve(make_supervisor_api(node.blobs, list, TOKEN, "n1"), "127.0.0.1", port) as again:
         assert httpx.get(f"{again.url}/livez", trust_env=False, timeout=60).status_code == 200
 
 
@@ -322,8 +322,8 @@ def test_an_agent_loads_nothing_heavy() -> None:
     """A supervisor has 50 MB for all that it does."""
     code = (
         "import sys, penstock.web.agent, penstock.web.serving, penstock.bundles.storing;"
-        "from penstock.web.agent_client import AgentClient;"
-        "AgentClient('token').close(); print(*sys.modules)"
+        "from penstock.web.agent_client import SupervisorClient;"
+        "SupervisorClient('token').close(); print(*sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     heavy = {"rich", "pygments", "httpx", "fastapi", "pydantic", "pyspark", "pandas", "numpy", "pyarrow"}

@@ -16,8 +16,8 @@ from starlette.routing import Route
 from penstock.bundles.signing import sha256_of, sign
 from penstock.daemons.interface import Submission
 from penstock.keyring import signing_key
-from penstock.web.app import make_app
-from penstock.web.client import Client
+from penstock.web.app import make_master_api
+from penstock.web.client import MasterClient
 from penstock.web.errors import ClientError, UnreachableError
 
 TOKEN = "cd" * 32
@@ -31,7 +31,7 @@ def master() -> FakeMaster:
 
 @pytest.fixture
 def url(master: FakeMaster) -> Iterator[str]:
-    with serving(lambda _: make_app(master, TOKEN, hosts=["127.0.0.1"])) as url:
+    with serving(lambda _: make_master_api(master, TOKEN, hosts=["127.0.0.1"])) as url:
         yield url
 
 
@@ -41,7 +41,7 @@ def _nobody() -> str:
 
 
 def test_all_it_can_ask(url: str, master: FakeMaster) -> None:
-    with Client([url], TOKEN) as client:
+    with MasterClient([url], TOKEN) as client:
         assert client.cluster()["leader"] == "m1"
         assert [node["name"] for node in client.nodes()] == ["n1", "n2"]
         assert client.node("n2")["host"] == "127.0.0.3"
@@ -72,7 +72,7 @@ def test_all_it_can_ask(url: str, master: FakeMaster) -> None:
 
 
 def test_refusals_have_code_and_message(url: str) -> None:
-    with Client([url], TOKEN) as client:
+    with MasterClient([url], TOKEN) as client:
         with pytest.raises(ClientError, match="there is no job 'nobody'") as raised:
             client.job("nobody")
         assert (raised.value.code, raised.value.status) == ("unknown", 404)
@@ -80,16 +80,16 @@ def test_refusals_have_code_and_message(url: str) -> None:
             with pytest.raises(ClientError) as raised:
                 client.job(name)
             assert raised.value.code == "unknown"
-    with Client([url], "wrong") as client, pytest.raises(ClientError, match="PENSTOCK_TOKEN") as raised:
+    with MasterClient([url], "wrong") as client, pytest.raises(ClientError, match="PENSTOCK_TOKEN") as raised:
         client.jobs()
     assert raised.value.status == 401
 
 
 def test_masters_are_asked_in_turn(url: str) -> None:
-    with Client([_nobody(), url], TOKEN) as client:
+    with MasterClient([_nobody(), url], TOKEN) as client:
         assert client.jobs() == []
     with (
-        Client([_nobody(), _nobody()], TOKEN) as client,
+        MasterClient([_nobody(), _nobody()], TOKEN) as client,
         pytest.raises(UnreachableError, match="cannot be reached"),
     ):
         client.jobs()
@@ -97,7 +97,10 @@ def test_masters_are_asked_in_turn(url: str) -> None:
 
 def test_an_election_is_waited_for(url: str, master: FakeMaster) -> None:
     master.leads = False
-    with Client([url], TOKEN, patience=0.0) as client, pytest.raises(UnreachableError, match="no leader"):
+    with (
+        MasterClient([url], TOKEN, patience=0.0) as client,
+        pytest.raises(UnreachableError, match="no leader"),
+    ):
         client.kill("counting", False)
 
     def win() -> None:
@@ -105,7 +108,7 @@ def test_an_election_is_waited_for(url: str, master: FakeMaster) -> None:
 
     timer = threading.Timer(0.7, win)
     timer.start()
-    with Client([url], TOKEN, patience=20.0) as client:
+    with MasterClient([url], TOKEN, patience=20.0) as client:
         assert client.jobs() == []
     timer.join()
 
@@ -124,7 +127,7 @@ def test_a_change_that_may_have_been_made_is_not_sent_again() -> None:
         thread = threading.Thread(target=hang_up_twice)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with Client([url, url], TOKEN, patience=0.0) as client:
+        with MasterClient([url, url], TOKEN, patience=0.0) as client:
             with pytest.raises(UnreachableError, match="made or not"):
                 client.kill("counting", False)
             assert asked == [b"DELETE"]
@@ -152,7 +155,7 @@ def test_something_else_that_listens_there() -> None:
         Route("/api/v1/nodes", elsewhere),
         Route("/api/v1/stolen", stolen),
     ]
-    with serving(lambda _: Starlette(routes=routes)) as url, Client([url], TOKEN) as client:
+    with serving(lambda _: Starlette(routes=routes)) as url, MasterClient([url], TOKEN) as client:
         with pytest.raises(ClientError, match="not as a Penstock master does"):
             client.jobs()
         with pytest.raises(ClientError, match="status 307"):

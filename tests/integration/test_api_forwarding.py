@@ -13,7 +13,7 @@ from api_server import serving
 from fake_master import FakeMaster
 
 from penstock.bundles.signing import sign
-from penstock.web.app import make_app
+from penstock.web.app import make_master_api
 from penstock.web.guarding import Limits
 
 TOKEN = "ab" * 32
@@ -36,8 +36,10 @@ class Pair:
 def pair() -> Iterator[Pair]:
     leader, follower = FakeMaster(TOKEN), FakeMaster(TOKEN)
     with (
-        serving(lambda _: make_app(leader, TOKEN, hosts=["127.0.0.1"], limits=LIMITS)) as leader_url,
-        serving(lambda _: make_app(follower, TOKEN, hosts=["127.0.0.1"], limits=LIMITS)) as follower_url,
+        serving(lambda _: make_master_api(leader, TOKEN, hosts=["127.0.0.1"], limits=LIMITS)) as leader_url,
+        serving(
+            lambda _: make_master_api(follower, TOKEN, hosts=["127.0.0.1"], limits=LIMITS)
+        ) as follower_url,
     ):
         yield Pair(leader, leader_url, follower, follower_url)
 

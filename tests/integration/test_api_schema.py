@@ -11,7 +11,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from penstock.bundles.signing import sha256_of, sign
 from penstock.daemons.interface import Submission
-from penstock.web.app import make_app
+from penstock.web.app import make_master_api
 
 TOKEN = "7" * 64
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -39,5 +39,5 @@ def _check(case: Any) -> None:
 
 
 def test_answers_are_as_described() -> None:
-    app = make_app(_busy_master(), TOKEN, hosts=["testserver"])
+    app = make_master_api(_busy_master(), TOKEN, hosts=["testserver"])
     check_drawn(app, HEADERS, _check, examples=settings().max_examples // 5)

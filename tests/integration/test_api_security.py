@@ -22,7 +22,7 @@ from penstock.bundles.signing import sign
 from penstock.coord.store import DisconnectedError
 from penstock.daemons.interface import RefusedError
 from penstock.keyring import signing_key
-from penstock.web.app import make_app
+from penstock.web.app import make_master_api
 from penstock.web.guarding import Limits
 
 TOKEN = "5ec7e7" * 10 + "beef"
@@ -56,7 +56,7 @@ def target(master: FakeMaster, logged: list[Mapping[str, Any]]) -> Iterator[Targ
     def refusals() -> list[Mapping[str, Any]]:
         return [entry for entry in logged if entry["event"] == "request refused"]
 
-    with serving(lambda _: make_app(master, TOKEN, hosts=["127.0.0.1"], limits=LIMITS)) as url:
+    with serving(lambda _: make_master_api(master, TOKEN, hosts=["127.0.0.1"], limits=LIMITS)) as url:
         yield Target(url, TOKEN, state, refusals)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.bundles import storing
-from penstock.bundles.blobs import BlobFolder
+from penstock.bundles.blobs import BlobStore
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import sha256_of, sign
 from penstock.bundles.storing import CHUNK, MOST_STORED, BundleStore
@@ -24,8 +24,8 @@ from penstock.coord.paths import BUNDLES, EPOCH, NODES
 from penstock.coord.store import Check, ConflictError
 from penstock.coord.zookeeper import ZooKeeperStore
 from penstock.keyring import Keyring, signing_key
-from penstock.web.agent import make_agent
-from penstock.web.agent_client import AgentClient
+from penstock.web.agent import make_supervisor_api
+from penstock.web.agent_client import SupervisorClient
 from penstock.web.serving import serve
 
 RING = Keyring(bytes(32))
@@ -115,12 +115,12 @@ def test_a_large_bundle_goes_from_agent_to_agent(store: ZooKeeperStore, tmp_path
     bundle = bundle_of(tmp_path / "job", MOST_STORED + 1)
     sha256 = sha256_of(bundle)
     with ExitStack() as stack:
-        client = stack.enter_context(AgentClient(RING.node_token))
+        client = stack.enter_context(SupervisorClient(RING.node_token))
         agents = {}
         for name in ("n1", "n2"):
-            blobs = BlobFolder(tmp_path / name)
+            blobs = BlobStore(tmp_path / name)
             agents[name] = stack.enter_context(
-                serve(make_agent(blobs, list, RING.node_token, name), "127.0.0.1")
+                serve(make_supervisor_api(blobs, list, RING.node_token, name), "127.0.0.1")
             )
             info = NodeInfo(name, "127.0.0.1", 1, 1 << 30, url=agents[name].url)
             store.create(f"{NODES}/{name}", encode(info), ephemeral=True)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import command_line
 from penstock.cluster.documents import JobStatus
-from penstock.web.app import make_app
+from penstock.web.app import make_master_api
 from support.waiting import eventually
 
 TOKEN = "ef" * 32
@@ -82,7 +82,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     master = FakeMaster(TOKEN)
-    with serving(lambda _: make_app(master, TOKEN, hosts=["127.0.0.1"])) as url:
+    with serving(lambda _: make_master_api(master, TOKEN, hosts=["127.0.0.1"])) as url:
         yield Shell(tmp_path, master, url)
 
 

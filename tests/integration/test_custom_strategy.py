@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from penstock.daemons.custom_strategy import StrategyProcess, strategy_named
-from penstock.schedule.custom import Custom, CustomStrategyError
+from penstock.schedule.custom import CustomStrategy, CustomStrategyError
 from penstock.schedule.deciding import decide
-from penstock.schedule.model import Node, Snapshot, Task
+from penstock.schedule.model import ClusterSnapshot, Node, Task
 from penstock.schedule.strategies import UnknownStrategyError
 from penstock.schedule.strategies.balanced import Balanced
 from support.waiting import eventually
 
-SNAPSHOT = Snapshot((Node("a", 2, 1 << 30), Node("b", 2, 1 << 30)), (Task("t", "job", memory=1 << 20),))
+SNAPSHOT = ClusterSnapshot(
+    (Node("a", 2, 1 << 30), Node("b", 2, 1 << 30)), (Task("t", "job", memory=1 << 20),)
+)
 MINE = """
 import os, subprocess, sys, time
 
@@ -64,7 +66,7 @@ def runner(tmp_path: Path) -> StrategyProcess:
 
 
 def test_what_a_strategy_prints_is_not_its_answer(runner: StrategyProcess) -> None:
-    placement = decide(Custom("mine:Prints", runner, 60.0), SNAPSHOT, name="mine:Prints")
+    placement = decide(CustomStrategy("mine:Prints", runner, 60.0), SNAPSHOT, name="mine:Prints")
     assert placement.refused == ""
     assert placement.matrix.places == {"t": "b"}
 
@@ -76,16 +78,16 @@ def test_a_strategy_that_goes_wrong_is_refused(runner: StrategyProcess, name: st
     seconds = 1.0 if kind == "time" else 60.0
     started = time.monotonic()
     with pytest.raises(CustomStrategyError) as raised:
-        Custom(f"mine:{name}", runner, seconds).place(SNAPSHOT, SNAPSHOT.tasks)
+        CustomStrategy(f"mine:{name}", runner, seconds).place(SNAPSHOT, SNAPSHOT.tasks)
     assert raised.value.kind == kind
     assert time.monotonic() - started < seconds + 30.0
-    placement = decide(Custom(f"mine:{name}", runner, seconds), SNAPSHOT, name="mine")
+    placement = decide(CustomStrategy(f"mine:{name}", runner, seconds), SNAPSHOT, name="mine")
     assert placement.strategy == "balanced"
     assert set(placement.matrix.places) == {"t"}
 
 
 def test_what_a_strategy_starts_ends_with_it(runner: StrategyProcess, tmp_path: Path) -> None:
-    assert Custom("mine:Starts", runner, 60.0).place(SNAPSHOT, SNAPSHOT.tasks).places == {"t": "b"}
+    assert CustomStrategy("mine:Starts", runner, 60.0).place(SNAPSHOT, SNAPSHOT.tasks).places == {"t": "b"}
     child = int((tmp_path / "child").read_text())
     eventually("the end of what the strategy started", lambda: not _lives(child))
 
@@ -94,7 +96,7 @@ def test_a_strategy_sees_no_secrets(runner: StrategyProcess, monkeypatch: pytest
     monkeypatch.setenv("PENSTOCK_TOKEN", "secret")
     monkeypatch.setenv("_SPARK_AUTH_SECRET", "secret")
     with pytest.raises(CustomStrategyError, match=r"ValueError: \[\]"):
-        Custom("mine:Looks", runner, 60.0).place(SNAPSHOT, SNAPSHOT.tasks)
+        CustomStrategy("mine:Looks", runner, 60.0).place(SNAPSHOT, SNAPSHOT.tasks)
 
 
 def test_the_exact_strategy_runs_in_a_process_and_tells_its_reasons() -> None:
@@ -104,13 +106,13 @@ def test_the_exact_strategy_runs_in_a_process_and_tells_its_reasons() -> None:
     assert (placement.strategy, placement.refused) == ("exact", "")
     assert set(placement.matrix.places) == {"t"}
     many = tuple(Task(f"t{number}", "job", cpu=0.001) for number in range(1500))
-    refused = decide(exact, Snapshot(SNAPSHOT.nodes, many), name="exact").refused
+    refused = decide(exact, ClusterSnapshot(SNAPSHOT.nodes, many), name="exact").refused
     assert "1500 tasks on 2 nodes are too many" in refused
 
 
 def test_a_name_leads_to_its_strategy(tmp_path: Path) -> None:
     assert isinstance(strategy_named("balanced"), Balanced)
-    assert strategy_named("mine:Nearest", tmp_path, 3.0) == Custom(
+    assert strategy_named("mine:Nearest", tmp_path, 3.0) == CustomStrategy(
         "mine:Nearest", StrategyProcess(tmp_path), 3.0
     )
     with pytest.raises(UnknownStrategyError):

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import doctor_checks
-from penstock.cli.doctor_checks import CHECKS, FAILED, OK, WARNING, Patient
+from penstock.cli.doctor_checks import CHECKS, FAILED, OK, WARNING, DoctorContext
 from penstock.cli.main import command_line
 from penstock.keyring import open_keyring
 
@@ -25,14 +25,14 @@ Usage = namedtuple("Usage", "total used free")
 def port(tmp_path: Path) -> int:
     """The first of some ports that nobody has: below those that are given out, to servers of tests too."""
     for base in range(11_000, 12_000, 40):
-        if doctor_checks.check_ports(Patient(tmp_path, tmp_path, base)).status == OK:
+        if doctor_checks.check_ports(DoctorContext(tmp_path, tmp_path, base)).status == OK:
             return base
     raise AssertionError("this machine has no ports left")
 
 
 @pytest.fixture
-def patient(tmp_path: Path, port: int) -> Patient:
-    return Patient(tmp_path / "cluster", tmp_path, port)
+def patient(tmp_path: Path, port: int) -> DoctorContext:
+    return DoctorContext(tmp_path / "cluster", tmp_path, port)
 
 
 def test_a_healthy_machine_has_nothing_failed(
@@ -56,7 +56,7 @@ def test_what_failed_is_in_the_exit_code(tmp_path: Path, monkeypatch: pytest.Mon
     assert "failed" in done.stdout
 
 
-def test_ports_in_use_are_named(patient: Patient) -> None:
+def test_ports_in_use_are_named(patient: DoctorContext) -> None:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", patient.port + 1))
@@ -69,13 +69,15 @@ def test_ports_in_use_are_named(patient: Patient) -> None:
 def test_storage_that_cannot_be_written(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("")
-    found = doctor_checks.check_storage(Patient(tmp_path, place, 1))
+    found = doctor_checks.check_storage(DoctorContext(tmp_path, place, 1))
     assert found.status == FAILED
     assert str(place) in found.text
 
 
 @pytest.mark.parametrize(("free", "status"), [(10 << 30, OK), (2 << 30, WARNING), (1 << 20, FAILED)])
-def test_room_on_the_disk(patient: Patient, monkeypatch: pytest.MonkeyPatch, free: int, status: str) -> None:
+def test_room_on_the_disk(
+    patient: DoctorContext, monkeypatch: pytest.MonkeyPatch, free: int, status: str
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 0, free))
     assert doctor_checks.check_disk(patient).status == status
 
@@ -83,12 +85,12 @@ def test_room_on_the_disk(patient: Patient, monkeypatch: pytest.MonkeyPatch, fre
 @pytest.mark.parametrize(
     ("soft", "status"), [(20_000, OK), (resource.RLIM_INFINITY, OK), (1024, WARNING), (256, FAILED)]
 )
-def test_open_files(patient: Patient, monkeypatch: pytest.MonkeyPatch, soft: int, status: str) -> None:
+def test_open_files(patient: DoctorContext, monkeypatch: pytest.MonkeyPatch, soft: int, status: str) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     assert doctor_checks.check_files(patient).status == status
 
 
-def test_the_key(patient: Patient) -> None:
+def test_the_key(patient: DoctorContext) -> None:
     assert doctor_checks.check_key(patient).status == OK
     open_keyring(patient.cluster, create=True)
     assert doctor_checks.check_key(patient).status == OK
@@ -126,7 +128,9 @@ NO_QUORUM = b"This ZooKeeper instance is not currently serving requests\n"
 
 def test_zookeeper_servers_are_asked(tmp_path: Path) -> None:
     def check(*addresses: str) -> tuple[str, str]:
-        found = doctor_checks.check_zookeeper(Patient(tmp_path, tmp_path, 1, connect=",".join(addresses)))
+        found = doctor_checks.check_zookeeper(
+            DoctorContext(tmp_path, tmp_path, 1, connect=",".join(addresses))
+        )
         return found.status, found.text
 
     leader = Server(LEADER).address

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.addresses import trouble_at
+from penstock.cli.addresses import address_fault
 from penstock.daemons.processes_os import OsProcesses
 from support import lab_up, local_penstock
 from support.documents import Command, NotTyped, Step, steps_of
@@ -42,7 +42,7 @@ def _free_base() -> int:
     """Find ports for a cluster that nobody has, on the addresses of all its nodes."""
     bases = range(10_000, 11_900, 60)
     for base in random.sample(bases, len(bases)):
-        if not any(trouble_at(host, base + number) for host in HOSTS for number in range(60)):
+        if not any(address_fault(host, base + number) for host in HOSTS for number in range(60)):
             return base
     raise AssertionError("this machine has no ports left")
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from penstock.daemons.giving_way import GivingWay, may_be_less_nice
+from penstock.daemons.giving_way import ProcessPriority, can_restore_priority
 
 CHILD = """
 import threading, time
@@ -19,21 +19,23 @@ thread.join()
 """
 
 
-@pytest.mark.skipif(not may_be_less_nice(os.getpriority(os.PRIO_PROCESS, 0)), reason="not allowed to here")
+@pytest.mark.skipif(
+    not can_restore_priority(os.getpriority(os.PRIO_PROCESS, 0)), reason="not allowed to here"
+)
 def test_what_is_started_meanwhile_gives_way_and_is_as_usual_afterwards() -> None:
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    giving = GivingWay()
-    giving.begin()
+    giving = ProcessPriority()
+    giving.lower()
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
         assert all(nice > usual for nice in _priorities(child.pid))
-        giving.end()
+        giving.restore()
         assert _priorities(child.pid) == [usual, usual]
         assert os.getpriority(os.PRIO_PROCESS, 0) == usual
     finally:
-        giving.end()
+        giving.restore()
         child.communicate(b"\n")
 
 
@@ -42,9 +44,9 @@ def _priorities(pid: int) -> list[int]:
 
 
 def test_who_could_not_go_back_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.daemons.giving_way.may_be_less_nice", lambda usual: False)
+    monkeypatch.setattr("penstock.daemons.giving_way.can_restore_priority", lambda usual: False)
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    giving = GivingWay()
-    giving.begin()
+    giving = ProcessPriority()
+    giving.lower()
     assert os.getpriority(os.PRIO_PROCESS, 0) == usual
-    giving.end()
+    giving.restore()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.folder import Agreement, Charter
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.folder import AgreementFolder, Charter
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.batch_committer import ATTEMPTS
 from penstock.engine.handle import Handle
 from penstock.engine.ledger import Ledger
@@ -156,14 +156,19 @@ def test_nothing_is_lost_wherever_a_result_is_cut(
 
 @pytest.mark.parametrize("kind", ["keyed", pytest.param("native-keyed", marks=FULL)])
 def test_no_replica_offers_a_cut_result(home: Path, cutter: ResultCutter, kind: str) -> None:
-    Agreement(home / "agreement").found(Charter(0, {}))
+    AgreementFolder(home / "agreement").create(Charter(0, {}))
     cutter.cut = EachPosition()
 
     def begin(number: int) -> Handle:
         name = f"cut~{number}" if number else "cut"
-        member = Member(name, number, str(home / "agreement"), scratch=str(home / f"scratch-{number}"))
+        replica_spec = ReplicaSpec(
+            name, number, str(home / "agreement"), scratch=str(home / f"scratch-{number}")
+        )
         return start(
-            make(kind, text=LARGE, k=1), master=MASTER, folder=home / f"member-{number}", member=member
+            make(kind, text=LARGE, k=1),
+            master=MASTER,
+            folder=home / f"member-{number}",
+            replica_spec=replica_spec,
         )
 
     with begin(0) as one, begin(1) as other:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.parameters import given
+from penstock.parameters import params_set_to
 from support.engines import each_on
 from support.running import Engine
 
@@ -61,7 +61,7 @@ def test_parameters_are_read_in_spark_s_own_processes(spark: Engine) -> None:
             >> job.task("last", _Dated())
             >> out
         )
-        with given({"since": since}):
+        with params_set_to({"since": since}):
             result = spark.feed(job, {"in": [1]})
         assert _pairs(result["out"]) == Counter({(1, (since,) * 3): 1})
 

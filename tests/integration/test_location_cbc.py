@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.schedule.location import Problem, Server, Task, verify
+from penstock.schedule.location import LocationProblem, ProtectedTask, Server, verify
 from penstock.schedule.location.exact import solve_cbc, solve_highs
 
 
@@ -23,10 +23,10 @@ def test_cbc_and_highs_find_the_same_optimum(failures: int) -> None:
         Server("d", cpu=4, cpu_in_use=2, bandwidth=50, storage=0, rack="x"),
     )
     tasks = tuple(
-        Task(f"t{number}", server, cpu=1, snapshot=100, input_rate=2)
+        ProtectedTask(f"t{number}", server, cpu=1, snapshot=100, input_rate=2)
         for number, server in enumerate(("a", "a", "a", "c", "d"))
     )
-    problem = Problem(servers, tasks, failures=failures, rates=(60, 30, 10))
+    problem = LocationProblem(servers, tasks, failures=failures, rates=(60, 30, 10))
     cbc, highs = solve_cbc(problem, limit=120), solve_highs(problem, limit=120)
     assert cbc.decision is not None, cbc.status
     assert highs.decision is not None, highs.status

@@ -27,13 +27,13 @@ from penstock.cluster.codec import encode
 from penstock.cluster.documents import Alarm, MasterInfo, NodeInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.code import KeptBundles
+from penstock.daemons.code import BundleIntake
 from penstock.daemons.interface import Submission
 from penstock.daemons.master import Master, MasterSettings
 from penstock.daemons.service import ClusterService
 from penstock.keyring import signing_key
-from penstock.web.agent_client import AgentClient
-from penstock.web.app import make_app
+from penstock.web.agent_client import SupervisorClient
+from penstock.web.app import make_master_api
 from penstock.web.guarding import Limits
 from penstock.web.log_reading import ClusterLogs
 from support.waiting import eventually
@@ -62,9 +62,9 @@ class Cluster:
         self.store = MemoryStore(ensemble)
         info = MasterInfo("m1", "http://127.0.0.1:1", 1, 1.0, "0")
         self.master = Master(MemoryStore(ensemble), info, settings=MasterSettings(tick=0.05))
-        self._agents = AgentClient("0" * 64)
+        self._agents = SupervisorClient("0" * 64)
         bundles = BundleStore(self.store, KEY, self._agents)
-        kept = KeptBundles(bundles, self.master.guard, time.time)
+        kept = BundleIntake(bundles, self.master.guard, time.time)
         self.service = ClusterService(self.master, kept, ClusterLogs(self._agents, list))
         file = folder / "job.py"
         file.write_text("# the code of a job\n")
@@ -118,7 +118,9 @@ def target(cluster: Cluster) -> Iterator[Target]:
         def refusals() -> list[Mapping[str, Any]]:
             return [entry for entry in entries if entry["event"] == "request refused"]
 
-        with serving(lambda _: make_app(cluster.service, TOKEN, hosts=["127.0.0.1"], limits=LIMITS)) as url:
+        with serving(
+            lambda _: make_master_api(cluster.service, TOKEN, hosts=["127.0.0.1"], limits=LIMITS)
+        ) as url:
             yield Target(url, TOKEN, cluster.wishes, refusals)
 
 
@@ -148,7 +150,7 @@ def test_drawn_requests_cause_no_failure(cluster: Cluster) -> None:
             case.body["bundle"] = sha256_of(cluster.code)
         case.call_and_validate(headers=headers, checks=CHECKS)
 
-    app = make_app(cluster.service, TOKEN, hosts=["testserver"])
+    app = make_master_api(cluster.service, TOKEN, hosts=["testserver"])
     check_drawn(app, headers, check, examples=settings().max_examples // 4, modes=[GenerationMode.POSITIVE])
 
 

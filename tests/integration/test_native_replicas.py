@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.folder import Agreement, Charter
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.folder import AgreementFolder, Charter
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle
-from penstock.errors import StrayedError
+from penstock.errors import ReplicaDivergedError
 from penstock.spark.row_digest import RowDigest
 from penstock.spark.run import start
 from penstock.spark.session import open_session
@@ -24,15 +24,15 @@ pytestmark = pytest.mark.usefixtures("spark_says")
 
 
 @pytest.fixture
-def agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agreement:
+def agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgreementFolder:
     """Return that of a job over four files, two a batch."""
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     (tmp_path / "in").mkdir()
     for number in range(4):
         rows = [{"id": n, "name": f"n{n % 3}"} for n in range(number * 10, number * 10 + 10)]
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / f"{number}.parquet")
-    found = Agreement(tmp_path / "agreement")
-    found.found(Charter(0, {}))
+    found = AgreementFolder(tmp_path / "agreement")
+    found.create(Charter(0, {}))
     return found
 
 
@@ -42,10 +42,10 @@ def begin(folder: Path, number: int, name: str = "upper(name)") -> Handle:
     read = ps.FileSource(folder / "in", "parquet", schema="id long, name string", max_files_per_batch=2)
     query = ps.Sql(f"SELECT id, {name} AS name, map(id, name) AS both FROM input WHERE id % 2 = 0")
     job.source("in", read) >> job.task("even", query) >> job.sink("out", ps.FileSink(folder / "out"))
-    member = Member(
+    replica_spec = ReplicaSpec(
         f"files~{number}" if number else "files", number, str(folder / "agreement"), scratch=str(folder / "x")
     )
-    return start(job, master=MASTER, folder=folder / f"member-{number}", member=member)
+    return start(job, master=MASTER, folder=folder / f"member-{number}", replica_spec=replica_spec)
 
 
 def written(folder: Path) -> list[tuple[int, str]]:
@@ -57,7 +57,7 @@ def written(folder: Path) -> list[tuple[int, str]]:
 EXPECTED = [(n, f"N{n % 3}") for n in range(0, 40, 2)]
 
 
-def test_replicas_agree_on_what_spark_writes(tmp_path: Path, agreement: Agreement) -> None:
+def test_replicas_agree_on_what_spark_writes(tmp_path: Path, agreement: AgreementFolder) -> None:
     with begin(tmp_path, 0) as one, begin(tmp_path, 1) as other:
         assert one.wait(timeout=120)
         assert other.wait(timeout=120)
@@ -70,12 +70,12 @@ def test_replicas_agree_on_what_spark_writes(tmp_path: Path, agreement: Agreemen
     "name", [pytest.param("lower(name)", marks=pytest.mark.full), "if(rand() < 2, concat(name, '?'), name)"]
 )
 def test_a_replica_that_writes_something_else_is_found(
-    tmp_path: Path, agreement: Agreement, name: str
+    tmp_path: Path, agreement: AgreementFolder, name: str
 ) -> None:
     with begin(tmp_path, 0) as one:
         assert one.wait(timeout=120)
     other = begin(tmp_path, 1, name)
-    with pytest.raises(StrayedError) as caught:
+    with pytest.raises(ReplicaDivergedError) as caught:
         other.wait(timeout=120)
     other.stop()
     assert (caught.value.batch, caught.value.vertex, caught.value.by) == (0, "out", "files")

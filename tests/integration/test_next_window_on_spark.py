@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.folder import Agreement, Charter
-from penstock.engine.agreement.joining import join_blank
-from penstock.engine.agreement.member import Member
-from penstock.engine.blueprint import Folders
+from penstock.engine.agreement.folder import AgreementFolder, Charter
+from penstock.engine.agreement.joining import join_without_state
+from penstock.engine.agreement.member import ReplicaSpec
+from penstock.engine.blueprint import JobFolders
 from penstock.engine.handle import Handle
 from penstock.engine.takeover import Claim, take_over
 from penstock.log import Log, log_folder
@@ -35,17 +35,17 @@ class Group:
 
     def __init__(self, storage: Path) -> None:
         self.storage = storage
-        self.agreement = Agreement(storage / "agreement")
-        self.agreement.found(Charter(0, {}))
+        self.agreement = AgreementFolder(storage / "agreement")
+        self.agreement.create(Charter(0, {}))
         self.folders = [take_over(self.base(number), Claim(1, 1)) for number in (0, 1)]
 
     def base(self, number: int) -> Path:
         return self.storage / "cluster-jobs" / f"member-{number}"
 
     def begin(self, number: int) -> Handle:
-        member = Member(f"minutes~{number}", number, str(self.storage / "agreement"))
+        replica_spec = ReplicaSpec(f"minutes~{number}", number, str(self.storage / "agreement"))
         folder = self.folders[number]
-        return start(counting(), master=MASTER, folder=folder, taken=True, member=member)
+        return start(counting(), master=MASTER, folder=folder, taken=True, replica_spec=replica_spec)
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def test_a_replica_without_state_counts_from_the_next_window_on(group: Group) ->
     with group.begin(0) as first:
         _append(0, 26)
         assert first.wait(timeout=DEADLINE)
-        into = Folders(str(group.folders[1]), taken=True)
+        into = JobFolders(str(group.folders[1]), taken=True)
         into.create()
-        join_blank(group.base(0), into)
+        join_without_state(group.base(0), into)
         with group.begin(1) as second:
             # The window from 20 on closes, of which the second has seen a part only.
             _append(26, 36)

@@ -13,10 +13,10 @@ import pytest
 from v0_1_0 import jobs
 
 import penstock as ps
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle
 from penstock.engine.job_start import start_job
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.errors import JobFailedError
 from penstock.log import Log, log_folder
 from penstock.spark.runtime import SparkRuntime
@@ -123,7 +123,7 @@ def test_at_most_once_a_job_that_began_without_input_goes_on(home: Path, start: 
         return job
 
     drain(start(job()))
-    stuck = Entry(0, {"batch": 0, "sources": {"in": {"0": 0}}})
+    stuck = LedgerEntry(0, {"batch": 0, "sources": {"in": {"0": 0}}})
     Ledger(home / "jobs" / "waiting" / "ledger").commit(stuck)
     log.append([ps.Record(None, number) for number in range(10)])
     drain(start(job()))
@@ -133,9 +133,11 @@ def test_at_most_once_a_job_that_began_without_input_goes_on(home: Path, start: 
 def test_replicas_and_what_they_have_agreed_on(home: Path, start: Start) -> None:
     def begin(number: int) -> Handle:
         title = f"replicas~{number}" if number else "replicas"
-        member = Member(title, number, str(home / "agreements" / "replicas"), scratch=str(home / "scratch"))
+        replica_spec = ReplicaSpec(
+            title, number, str(home / "agreements" / "replicas"), scratch=str(home / "scratch")
+        )
         job = jobs.loop(name="replicas", k=1)
-        return start(job, folder=home / "jobs" / f"replicas-{number}", member=member)
+        return start(job, folder=home / "jobs" / f"replicas-{number}", replica_spec=replica_spec)
 
     drain(begin(0), begin(1))
     check_loop("replicas")

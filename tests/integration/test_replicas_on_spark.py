@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.folder import Agreement, Charter
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.folder import AgreementFolder, Charter
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle
 from penstock.engine.ledger import Ledger
-from penstock.errors import StrayedError
+from penstock.errors import ReplicaDivergedError
 from penstock.log import Log, log_folder
 from support.engines import LOCAL, SPARK, each_on
 from support.running import Engine
@@ -41,10 +41,10 @@ def tally(task: ps.StatefulTask | None = None) -> ps.Job:
     return job
 
 
-def member(folder: Path, number: int, *, holds: bool = False) -> Member:
+def replica_spec(folder: Path, number: int, *, holds: bool = False) -> ReplicaSpec:
     name = f"tally~{number}" if number else "tally"
     scratch = folder / f"scratch-{number}"
-    return Member(name, number, str(folder / "agreement"), holds=holds, scratch=str(scratch))
+    return ReplicaSpec(name, number, str(folder / "agreement"), holds=holds, scratch=str(scratch))
 
 
 def begin(
@@ -53,7 +53,7 @@ def begin(
     return engine.start(
         job or tally(),
         folder=folder / f"member-{number}",
-        member=member(folder, number, holds=holds),
+        replica_spec=replica_spec(folder, number, holds=holds),
     )
 
 
@@ -78,12 +78,12 @@ def staged() -> list[str]:
 
 
 @pytest.fixture
-def agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agreement:
+def agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgreementFolder:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     log = Log.create(log_folder("numbers"))
     log.append([ps.Record(None, n) for n in range(1000)])
-    found = Agreement(tmp_path / "agreement")
-    found.found(Charter(0, {}))
+    found = AgreementFolder(tmp_path / "agreement")
+    found.create(Charter(0, {}))
     return found
 
 
@@ -91,7 +91,7 @@ def agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agreement:
     ("holds", "engine"), each_on({"active": False, "standby": True}, on_spark=["active"]), indirect=["engine"]
 )
 def test_two_replicas_give_the_output_once(
-    tmp_path: Path, agreement: Agreement, engine: Engine, holds: bool
+    tmp_path: Path, agreement: AgreementFolder, engine: Engine, holds: bool
 ) -> None:
     with begin(engine, tmp_path, 0, holds=holds) as one, begin(engine, tmp_path, 1, holds=holds) as other:
         assert one.wait(timeout=DEADLINE)
@@ -107,7 +107,7 @@ def test_two_replicas_give_the_output_once(
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_what_a_sink_refuses_is_set_aside_once_whoever_gives_the_batch(
-    tmp_path: Path, agreement: Agreement, engine: Engine, holds: bool
+    tmp_path: Path, agreement: AgreementFolder, engine: Engine, holds: bool
 ) -> None:
     def job() -> ps.Job:
         made = ps.Job("tally", k=1, on_error="discard")
@@ -133,7 +133,7 @@ def test_what_a_sink_refuses_is_set_aside_once_whoever_gives_the_batch(
 
 
 def test_a_replica_that_comes_late_follows_and_doubles_nothing(
-    tmp_path: Path, agreement: Agreement, engine: Engine
+    tmp_path: Path, agreement: AgreementFolder, engine: Engine
 ) -> None:
     with begin(engine, tmp_path, 0) as one:
         assert one.wait(timeout=DEADLINE)
@@ -154,7 +154,7 @@ def test_replicas_that_have_nothing_to_do_yet_wait_for_it(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     log = Log.create(log_folder("numbers"))
-    Agreement(tmp_path / "agreement").found(Charter(0, {}))
+    AgreementFolder(tmp_path / "agreement").create(Charter(0, {}))
     commits = tmp_path / "member-0" / "checkpoint" / "commits"
     with begin(spark, tmp_path, 0) as one:
         # Spark runs a batch even so.
@@ -174,12 +174,12 @@ class _Odd(Tally):
 
 @pytest.mark.parametrize("engine", [LOCAL, SPARK], indirect=True)
 def test_a_replica_that_differs_is_told_so_and_its_output_dropped(
-    tmp_path: Path, agreement: Agreement, engine: Engine
+    tmp_path: Path, agreement: AgreementFolder, engine: Engine
 ) -> None:
     with begin(engine, tmp_path, 0) as one:
         assert one.wait(timeout=DEADLINE)
     other = begin(engine, tmp_path, 1, tally(_Odd()))
-    with pytest.raises(StrayedError) as caught:
+    with pytest.raises(ReplicaDivergedError) as caught:
         other.wait(timeout=DEADLINE)
     other.stop()
     assert (caught.value.batch, caught.value.vertex, caught.value.by) == (0, "out", "tally")
@@ -188,7 +188,7 @@ def test_a_replica_that_differs_is_told_so_and_its_output_dropped(
 
 
 def test_batches_begin_no_sooner_than_the_interval_says(
-    tmp_path: Path, agreement: Agreement, engine: Engine
+    tmp_path: Path, agreement: AgreementFolder, engine: Engine
 ) -> None:
     job = tally()
     job.interval = "700ms"

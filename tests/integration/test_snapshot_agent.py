@@ -22,7 +22,7 @@ import pytest
 from served_agent import TOKEN, ServedAgent
 from snapshot_cases import JOB, Files, content_of, home_at, manifest_of, sha
 
-from penstock.bundles.blobs import BlobFolder
+from penstock.bundles.blobs import BlobStore
 from penstock.snapshots.client import SnapshotClient
 from penstock.snapshots.errors import (
     NoWholeSnapshotError,
@@ -32,10 +32,10 @@ from penstock.snapshots.errors import (
     TransferStoppedError,
 )
 from penstock.snapshots.framing import MOST_BODY, frame
-from penstock.snapshots.manifest import Manifest, Piece, SnapshotError
+from penstock.snapshots.manifest import Manifest, SnapshotError, SnapshotFile
 from penstock.snapshots.restoring import restore
 from penstock.snapshots.store import SnapshotStore
-from penstock.web.agent import make_agent
+from penstock.web.agent import make_supervisor_api
 from support.waiting import eventually
 
 LARGE = 3_000_000
@@ -47,7 +47,7 @@ class Node(ServedAgent):
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "snapshots"
         self.store = SnapshotStore(self.folder)
-        agent = make_agent(BlobFolder(folder / "blobs"), list, TOKEN, "n1", snapshots=self.store)
+        agent = make_supervisor_api(BlobStore(folder / "blobs"), list, TOKEN, "n1", snapshots=self.store)
         super().__init__(agent)
         self.client = SnapshotClient(self.url, TOKEN)
 
@@ -254,14 +254,14 @@ def test_a_file_that_is_not_what_the_manifest_says_is_refused(node: Node) -> Non
 
 @pytest.mark.parametrize("path", ["../../../evil", "/etc/evil", "a/../../evil", "a\x00b"])
 def test_manifests_that_lead_elsewhere_are_refused(node: Node, path: str) -> None:
-    manifest = Manifest(JOB, 0, 1, 1, 0, 1.0, (Piece(path, sha(b"x"), 1),))
+    manifest = Manifest(JOB, 0, 1, 1, 0, 1.0, (SnapshotFile(path, sha(b"x"), 1),))
     with pytest.raises(TransferError, match=r"400: .* is not a path inside"):
         node.client.send(manifest, Files({path: b"x"}))
     assert node.store.manifests(JOB).manifests == ()
 
 
 def test_a_store_that_gives_paths_that_lead_elsewhere_is_not_believed(tmp_path: Path) -> None:
-    manifest = Manifest(JOB, 1, 1, 1, 0, 1.0, (Piece("../evil", sha(b"x"), 1),))
+    manifest = Manifest(JOB, 1, 1, 1, 0, 1.0, (SnapshotFile("../evil", sha(b"x"), 1),))
     body = json.dumps({"manifests": [manifest.to_json().decode()], "damaged": []}).encode()
     with (
         Liar(_answer(body)) as url,
@@ -348,7 +348,7 @@ def test_objects_of_a_body_that_is_cut_off_are_kept(node: Node) -> None:
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[: len(body) // 2])
         # The server has read it when it has answered somebody who asked later.
         node.http.get(f"/snapshots/{JOB}/manifests")
-    pieces = [Piece("", sha(each), len(each)) for each in small]
+    pieces = [SnapshotFile("", sha(each), len(each)) for each in small]
     eventually("some of the objects are kept", lambda: len(node.store.missing(JOB, pieces)) in range(1, 60))
 
 
@@ -442,7 +442,7 @@ def test_sending_and_fetching_can_be_stopped(node: Node, tmp_path: Path) -> None
     stop = threading.Event()
     files = Files(home)
 
-    def opened(piece: Piece) -> BinaryIO:
+    def opened(piece: SnapshotFile) -> BinaryIO:
         stop.set()
         return files(piece)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.documents import JobSpec, NodeInfo, Resources
-from penstock.cluster.placing import Placed, Request
-from penstock.cluster.view import Actual
-from penstock.daemons.strategies import Asked, Strategies
+from penstock.cluster.placing import PlacementRequest, PlacementResult
+from penstock.cluster.view import ClusterState
+from penstock.daemons.strategies import StrategyAnswers, StrategyChooser
 from penstock.schedule.job_placer import JobPlacer
 from penstock.schedule.strategies import UnknownStrategyError
 
@@ -45,7 +45,7 @@ class Nonsense:
         return "n1"
 '''
 
-ACTUAL = Actual(nodes={name: NodeInfo(name, "", 4, 1 << 34) for name in ("n1", "n2")})
+ACTUAL = ClusterState(nodes={name: NodeInfo(name, "", 4, 1 << 34) for name in ("n1", "n2")})
 
 
 def _spec(strategy: str, name: str = "job") -> JobSpec:
@@ -73,14 +73,16 @@ class Place:
     def __init__(self, folder: Path, seconds: float) -> None:
         self.woken = threading.Event()
         self.placer = JobPlacer(
-            Strategies("balanced", lambda _: folder, asked=Asked(self.woken.set), seconds=seconds)
+            StrategyChooser(
+                "balanced", lambda _: folder, asked=StrategyAnswers(self.woken.set), seconds=seconds
+            )
         )
 
-    def __call__(self, strategy: str) -> Placed:
+    def __call__(self, strategy: str) -> PlacementResult:
         deadline = time.monotonic() + 2 * PATIENT
         while True:
             began = time.monotonic()
-            found = self.placer.place([Request(_spec(strategy))], ACTUAL)["job"]
+            found = self.placer.place([PlacementRequest(_spec(strategy))], ACTUAL)["job"]
             assert time.monotonic() - began < SHORT - 1.0, "the master waited for the user's code"
             if not found.waits:
                 return found
@@ -90,7 +92,7 @@ class Place:
 
 
 def test_what_a_users_class_says_is_done(placed: Place) -> None:
-    assert placed("mine:Last") == Placed("n2", strategy="mine:Last")
+    assert placed("mine:Last") == PlacementResult("n2", strategy="mine:Last")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_a_class_that_is_of_no_use_is_refused_and_the_default_decides(
 
 
 def test_others_are_placed_while_one_thinks(folder: Path) -> None:
-    requests = [Request(_spec("mine:Loops", "slow")), Request(_spec("", "quick"))]
+    requests = [PlacementRequest(_spec("mine:Loops", "slow")), PlacementRequest(_spec("", "quick"))]
     place = Place(folder, SHORT)
     found = place.placer.place(requests, ACTUAL)
     assert found["slow"].waits
@@ -127,4 +129,4 @@ def test_the_exact_strategy_runs_outside_the_master(placed: Place) -> None:
 
 def test_a_cluster_is_not_started_with_a_strategy_that_there_is_not() -> None:
     with pytest.raises(UnknownStrategyError, match="there is no strategy 'fastest'"):
-        Strategies("fastest")
+        StrategyChooser("fastest")

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import penstock
-from penstock.cli.addresses import trouble_at
+from penstock.cli.addresses import address_fault
 from penstock.daemons.processes_os import OsProcesses
 from support.waiting import eventually
 
@@ -29,7 +29,7 @@ def free_base() -> int:
     """Find ports that nobody has, below those that are given out, to servers of other tests too."""
     bases = range(10_000, 11_900, 60)
     for base in random.sample(bases, len(bases)):
-        if not any(trouble_at(host, base + n) for host in ("127.0.0.1", "127.0.0.2") for n in range(60)):
+        if not any(address_fault(host, base + n) for host in ("127.0.0.1", "127.0.0.2") for n in range(60)):
             return base
     raise AssertionError("this machine has no ports left")
 

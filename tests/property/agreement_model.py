@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from penstock.engine.agreement import core
-from penstock.engine.agreement.core import Entrance, Move, Seen, Shared
+from penstock.engine.agreement.core import AgreementStatus, BatchAction, BatchStatus, JoinAction
 
 # The phases of a replica are what it does next. A dead one does nothing.
-DEAD, ENTER, FOUND, INSTALL, SEE, PROPOSE, READ_PLAN = range(7)
+DEAD, ENTER, CREATE, INSTALL, SEE, PROPOSE, READ_PLAN = range(7)
 RAN, COMMIT, READ_COMMIT, KEEP, PUBLISH, MARK, STRAY = range(7, 14)
 
 Values = tuple[int, ...]
@@ -82,9 +82,9 @@ class Rules:
     new: bool = False
     strays: bool = False
     """Whether replicas find, without a reason, that their output differs from the one that counts."""
-    before: Callable[..., Move] = core.before_batch
-    after: Callable[..., Move] = core.after_batch
-    enter: Callable[..., tuple[Entrance, str]] = core.enter
+    before: Callable[..., BatchAction] = core.before_batch
+    after: Callable[..., BatchAction] = core.after_batch
+    enter: Callable[..., tuple[JoinAction, str]] = core.enter
     leaves_alone: bool = False
     """Whether what a replica keeps is removed though none that stays can go on without it."""
     plan_once: bool = True
@@ -122,13 +122,13 @@ def first(rules: Rules, history: int = 0) -> tuple[Place, Replica]:
     return place, Replica(DEAD, values, outputs[-1] if outputs else NOTHING)
 
 
-def shared(place: Place) -> Shared | None:
+def shared(place: Place) -> AgreementStatus | None:
     """Return what a replica sees that comes in."""
     if place.begin < 0:
         return None
     plans = [batch for batch, plan in enumerate(place.plans) if plan >= 0]
     commits = [batch for batch, commit in enumerate(place.commits) if commit != NOTHING]
-    return Shared(
+    return AgreementStatus(
         place.begin, place.floor, max(plans, default=place.floor - 1), max(commits, default=place.floor - 1)
     )
 
@@ -160,15 +160,15 @@ def _enter(rules: Rules, place: Place, me: Replica, others: Sequence[Replica], n
         new=rules.new,
         far=rules.far,
     )
-    if entrance is Entrance.WAIT:
+    if entrance is JoinAction.WAIT:
         return None
-    if entrance is Entrance.FOUND:
-        return me.at(FOUND)
-    if entrance is Entrance.COPY:
+    if entrance is JoinAction.CREATE:
+        return me.at(CREATE)
+    if entrance is JoinAction.COPY:
         # What it has goes first: if it dies over the copy, it has nothing.
         gone = me if rules.copies_over else Replica(INSTALL)
         return gone._replace(phase=INSTALL, taken=(others[int(whom)].done, others[int(whom)].receipt))
-    if entrance is Entrance.SKIP:
+    if entrance is JoinAction.SKIP:
         assert found is not None
         commit = place.commits[found.done]
         skipped = commit[1][len(me.done) :]
@@ -193,7 +193,7 @@ def _see(rules: Rules, place: Place, me: Replica) -> tuple[Place, Replica] | Non
     if batch == rules.batches:
         return None
     move = rules.before(batch, _seen(rules, place, batch), work=True)
-    phases = {Move.FOLLOW: READ_PLAN, Move.PROPOSE: PROPOSE, Move.REBUILD: ENTER}
+    phases = {BatchAction.FOLLOW: READ_PLAN, BatchAction.PROPOSE: PROPOSE, BatchAction.REBUILD: ENTER}
     return (place, me.at(phases[move])) if move in phases else None
 
 
@@ -219,11 +219,11 @@ def _read_plan(rules: Rules, place: Place, me: Replica) -> tuple[Place, Replica]
 
 def _ran(rules: Rules, place: Place, me: Replica) -> tuple[Place, Replica] | None:
     move = rules.after(len(me.done), _seen(rules, place, len(me.done)))
-    if move is Move.REBUILD:
+    if move is BatchAction.REBUILD:
         return place, me.at(ENTER)
-    if move is Move.ACCEPT and rules.leaves_publishing:
+    if move is BatchAction.ACCEPT and rules.leaves_publishing:
         return place, me._replace(phase=READ_COMMIT, taken=((ANOTHERS,), NOTHING))
-    phases = {Move.COMMIT: COMMIT, Move.ACCEPT: READ_COMMIT}
+    phases = {BatchAction.COMMIT: COMMIT, BatchAction.ACCEPT: READ_COMMIT}
     return (place, me._replace(phase=phases[move])) if move in phases else None
 
 
@@ -340,11 +340,11 @@ def finished(place: Place) -> bool:
     return all(place.sink)
 
 
-def _seen(rules: Rules, place: Place, batch: int) -> Seen:
+def _seen(rules: Rules, place: Place, batch: int) -> BatchStatus:
     if _is_history(rules, place, batch):
-        return Seen(place.floor)
+        return BatchStatus(place.floor)
     floor = place.floor if rules.checks_floor else 0
-    return Seen(floor, place.plans[batch] >= 0, place.commits[batch] != NOTHING)
+    return BatchStatus(floor, place.plans[batch] >= 0, place.commits[batch] != NOTHING)
 
 
 def _is_history(rules: Rules, place: Place, batch: int) -> bool:
@@ -367,7 +367,7 @@ def _put(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
 
 _STEPS: Mapping[int, Callable[[Rules, Place, Replica], tuple[Place, Replica] | None]] = {
     DEAD: lambda _rules, _place, _me: None,
-    FOUND: _found,
+    CREATE: _found,
     INSTALL: _install,
     SEE: _see,
     PROPOSE: _propose,

@@ -15,7 +15,7 @@ from agreement_model import Rules
 from agreement_search import FoundWrongError, Search
 
 from penstock.engine.agreement import core
-from penstock.engine.agreement.core import Entrance, Move, Seen, Shared
+from penstock.engine.agreement.core import AgreementStatus, BatchAction, BatchStatus, JoinAction
 
 FULL = pytest.mark.full
 
@@ -54,7 +54,7 @@ def test_nothing_goes_wrong_in_any_order(rules: Rules, history: int, at_least: i
 
 
 def test_every_decision_is_taken_somewhere() -> None:
-    taken: set[Move | Entrance] = set()
+    taken: set[BatchAction | JoinAction] = set()
 
     def noting(decide: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*args: Any, **kwargs: Any) -> Any:
@@ -75,47 +75,47 @@ def test_every_decision_is_taken_somewhere() -> None:
     Search(rules).run()
     Search(replace(rules, stateless=False)).run()
     # Nobody holds back here, and a replica with too little to decide may wait for ever.
-    assert set(Move) - taken == {Move.WAIT}
-    assert set(Entrance) == taken - set(Move)
+    assert set(BatchAction) - taken == {BatchAction.WAIT}
+    assert set(JoinAction) == taken - set(BatchAction)
 
 
-def _blind_before(batch: int, seen: Seen, **more: Any) -> Move:
-    return core.before_batch(batch, Seen(seen.floor), **more)
+def _blind_before(batch: int, seen: BatchStatus, **more: Any) -> BatchAction:
+    return core.before_batch(batch, BatchStatus(seen.floor), **more)
 
 
-def _blind_after(batch: int, seen: Seen, **more: Any) -> Move:
-    return core.after_batch(batch, Seen(seen.floor, planned=True), **more)
+def _blind_after(batch: int, seen: BatchStatus, **more: Any) -> BatchAction:
+    return core.after_batch(batch, BatchStatus(seen.floor, planned=True), **more)
 
 
-def _only_follow(batch: int, seen: Seen, **more: Any) -> Move:
+def _only_follow(batch: int, seen: BatchStatus, **more: Any) -> BatchAction:
     return core.before_batch(batch, seen, **{**more, "work": False})
 
 
-def _only_accept(batch: int, seen: Seen, **more: Any) -> Move:
+def _only_accept(batch: int, seen: BatchStatus, **more: Any) -> BatchAction:
     return core.after_batch(batch, seen, **more, holds=True)
 
 
 def _enter_below_the_floor(
-    number: int, own: int, shared: Shared | None, others: Mapping[str, int], **more: Any
-) -> tuple[Entrance, str]:
+    number: int, own: int, shared: AgreementStatus | None, others: Mapping[str, int], **more: Any
+) -> tuple[JoinAction, str]:
     if shared is not None:
-        return (Entrance.GO_ON if own >= 0 else Entrance.BEGIN), ""
+        return (JoinAction.GO_ON if own >= 0 else JoinAction.BEGIN), ""
     return core.enter(number, own, shared, others, **more)
 
 
 def _copy_the_oldest(
-    number: int, own: int, shared: Shared | None, others: Mapping[str, int], **more: Any
-) -> tuple[Entrance, str]:
+    number: int, own: int, shared: AgreementStatus | None, others: Mapping[str, int], **more: Any
+) -> tuple[JoinAction, str]:
     entrance, _ = core.enter(number, own, shared, others, **more)
     return entrance, min(sorted(others), key=lambda name: others[name], default="")
 
 
-def _never_go_on_stray(*args: Any, **more: Any) -> tuple[Entrance, str]:
+def _never_go_on_stray(*args: Any, **more: Any) -> tuple[JoinAction, str]:
     entrance, whom = core.enter(*args, **more)
-    return (Entrance.WAIT if more["stray"] and entrance is Entrance.GO_ON else entrance), whom
+    return (JoinAction.WAIT if more["stray"] and entrance is JoinAction.GO_ON else entrance), whom
 
 
-def _skip_with_state(*args: Any, **more: Any) -> tuple[Entrance, str]:
+def _skip_with_state(*args: Any, **more: Any) -> tuple[JoinAction, str]:
     return core.enter(*args, **{**more, "stateless": True})
 
 

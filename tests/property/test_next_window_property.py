@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.agreement.member import Member
-from penstock.engine.agreement.next_window import is_whole
+from penstock.engine.agreement.member import ReplicaSpec
+from penstock.engine.agreement.next_window import is_complete
 
 CASES = settings().max_examples // 4
-_MEMBER = Member("windows", 0, "agreement")
+_MEMBER = ReplicaSpec("windows", 0, "agreement")
 
 
 def _job(dice: random.Random) -> ps.Job:
@@ -42,8 +42,8 @@ def test_a_replica_that_is_whole_gives_what_the_others_give(seed: int) -> None:
     dice = random.Random(seed)
     job = _job(dice)
     with tempfile.TemporaryDirectory() as folder:
-        old = LocalRun(job, Path(folder) / "old", member=_MEMBER)
-        new = LocalRun(job, Path(folder) / "new", member=_MEMBER)
+        old = LocalRun(job, Path(folder) / "old", replica_spec=_MEMBER)
+        new = LocalRun(job, Path(folder) / "new", replica_spec=_MEMBER)
         clock, joins, joined, whole_at = 0.0, dice.randint(1, 4), None, None
         for batch in range(24):
             # Each has its own agreement, and plans a batch if it has work: so there is some for both.
@@ -60,7 +60,7 @@ def test_a_replica_that_is_whole_gives_what_the_others_give(seed: int) -> None:
                 joined = old.times
                 without_state = replace(old.last, receipts={}, feedback=[], state={}, digests={})
                 new.go_on(replace(without_state, times={**old.times_entry, "pending": {}}))
-            whole = joined is not None and is_whole(new.blueprint, joined, new.times)
+            whole = joined is not None and is_complete(new.blueprint, joined, new.times)
             expected = old.run(lanes, now=float(batch))
             if joined is None:
                 continue

@@ -14,13 +14,13 @@ from tests.unit.schedule.clusters import random_cluster
 
 from penstock.schedule.baselines import BASELINES
 from penstock.schedule.constraints import RULES, obstacle, usages
-from penstock.schedule.custom import Custom, Finished
+from penstock.schedule.custom import CustomStrategy, StrategyProcessResult
 from penstock.schedule.deciding import Placement, decide, verify
-from penstock.schedule.demands import needed
-from penstock.schedule.describing import Backup, Description
+from penstock.schedule.demands import tasks_to_place
+from penstock.schedule.describing import Description, TaskBackup
 from penstock.schedule.location import solve
-from penstock.schedule.model import Snapshot
-from penstock.schedule.protecting import problem_of
+from penstock.schedule.model import ClusterSnapshot
+from penstock.schedule.protecting import described_problem
 from penstock.schedule.strategies import STRATEGIES
 from penstock.schedule.strategies.exact import Exact
 
@@ -28,7 +28,7 @@ QUICK = {name: make for name, make in {**STRATEGIES, **BASELINES}.items() if nam
 SEEDS = st.integers(0, 1_000_000)
 
 
-def _sound(placement: Placement, snapshot: Snapshot) -> None:
+def _sound(placement: Placement, snapshot: ClusterSnapshot) -> None:
     """Check a decision from the rules themselves, node by node, not with what the strategies use."""
     assert verify(placement, snapshot) == []
     places = placement.matrix.places
@@ -55,7 +55,7 @@ def _sound(placement: Placement, snapshot: Snapshot) -> None:
             assert kept_off[0] in RULES
 
 
-def _stays(placement: Placement, snapshot: Snapshot, demanded: set[str]) -> None:
+def _stays(placement: Placement, snapshot: ClusterSnapshot, demanded: set[str]) -> None:
     for task in snapshot.tasks:
         if task.id not in demanded:
             assert placement.matrix.places[task.id] == task.current
@@ -69,7 +69,7 @@ def test_a_decision_keeps_every_rule_or_says_why_none_can(name: str, seed: int) 
     placement = decide(QUICK[name](), snapshot, name=name)
     assert placement.refused == ""
     _sound(placement, snapshot)
-    _stays(placement, snapshot, {task.id for task in needed(snapshot)})
+    _stays(placement, snapshot, {task.id for task in tasks_to_place(snapshot)})
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -79,7 +79,7 @@ def test_rebalancing_keeps_every_rule_and_loses_nobody(name: str, seed: int) -> 
     snapshot = random_cluster(seed, most_tasks=14, most_nodes=5)
     placement = decide(QUICK[name](), snapshot, name=name, demands=snapshot.tasks)
     _sound(placement, snapshot)
-    assert set(placement.unplaced) <= {task.id for task in needed(snapshot)}
+    assert set(placement.unplaced) <= {task.id for task in tasks_to_place(snapshot)}
 
 
 @settings(max_examples=8, deadline=None)
@@ -111,16 +111,17 @@ def test_the_order_of_a_snapshot_does_not_matter_for_backups(seed: int) -> None:
     snapshot = random_cluster(seed, most_tasks=12, most_nodes=6)
     draw = Random(seed)
     backups = {
-        task.id: Backup(draw.uniform(1e6, 5e7), draw.uniform(0, 1e6), 10.0, 1.0) for task in snapshot.tasks
+        task.id: TaskBackup(draw.uniform(1e6, 5e7), draw.uniform(0, 1e6), 10.0, 1.0)
+        for task in snapshot.tasks
     }
     storage = {node.name: draw.choice([1e7, 1e8, 1e9]) for node in snapshot.nodes}
     matrix = decide(QUICK["balanced"](), snapshot, name="balanced").matrix
-    first = solve(problem_of(Description(snapshot, storage, backups), matrix, 1), effort=400)
+    first = solve(described_problem(Description(snapshot, storage, backups), matrix, 1), effort=400)
     shuffled = Description(_shuffled(snapshot, seed), storage, backups)
-    assert solve(problem_of(shuffled, matrix, 1), effort=400) == first
+    assert solve(described_problem(shuffled, matrix, 1), effort=400) == first
 
 
-def _shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
+def _shuffled(snapshot: ClusterSnapshot, seed: int) -> ClusterSnapshot:
     draw = Random(seed + 1)
 
     def turned(items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -156,10 +157,12 @@ def test_whatever_a_users_strategy_answers_the_decision_is_sound(
     seed: int, answer: bytes, code: int | None
 ) -> None:
     snapshot = random_cluster(seed)
-    mine = Custom("mine:Any", lambda question, seconds: Finished(code, answer, "said"), 1.0)
+    mine = CustomStrategy(
+        "mine:Any", lambda question, seconds: StrategyProcessResult(code, answer, "said"), 1.0
+    )
     placement = decide(mine, snapshot, name="mine:Any")
     _sound(placement, snapshot)
-    _stays(placement, snapshot, {task.id for task in needed(snapshot)})
+    _stays(placement, snapshot, {task.id for task in tasks_to_place(snapshot)})
     if placement.refused:
         assert placement.strategy == "balanced"
         assert placement.matrix == decide(QUICK["balanced"](), snapshot, name="balanced").matrix
@@ -171,7 +174,7 @@ class _Raises:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def place(self, snapshot: Snapshot, demands: object) -> Any:
+    def place(self, snapshot: ClusterSnapshot, demands: object) -> Any:
         raise self.error
 
 

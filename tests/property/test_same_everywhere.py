@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine import reading
 from penstock.engine import state as state_module
-from penstock.engine.agreement.member import Member
-from penstock.engine.state import forget, read_bucket
+from penstock.engine.agreement.member import ReplicaSpec
+from penstock.engine.state import drop_cached_state, read_bucket
 
 CASES = settings().max_examples // 2
-_MEMBER = Member("order", 0, "agreement")
+_MEMBER = ReplicaSpec("order", 0, "agreement")
 
 
 class Story(ps.StatefulTask):
@@ -113,19 +113,19 @@ def test_a_batch_gives_the_same_in_every_replica(seed: int, buckets: int) -> Non
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         one, other = (
-            LocalRun(_job(), Path(folder) / name, buckets=buckets, member=_MEMBER)
+            LocalRun(_job(), Path(folder) / name, buckets=buckets, replica_spec=_MEMBER)
             for name in ("one", "other")
         )
         other.shuffler = dice
         for now, lanes in enumerate(_batches(seed)):
             one.run(lanes, now=float(now))
             if dice.random() < 0.5:
-                forget(other.blueprint.folders.state)
+                drop_cached_state(other.blueprint.folders.state)
             with pytest.MonkeyPatch.context() as within:
                 within.setattr(state_module, "_MOST_DELTAS", dice.choice([0, 1, 500]))
                 other.run(lanes, now=float(now))
         one.end()
-        forget(other.blueprint.folders.state)
+        drop_cached_state(other.blueprint.folders.state)
         other.end()
         assert {name: sink.records for name, sink in other.sinks.items()} == {
             name: sink.records for name, sink in one.sinks.items()
@@ -146,7 +146,7 @@ def test_a_source_is_cut_in_the_same_places(one: list[int], other: list[int]) ->
             del flat[:size]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reading, "_CHUNK", 5)
-            return [[record.value for record in chunk] for chunk in reading.evenly_cut(chunks)]  # type: ignore[union-attr]
+            return [[record.value for record in chunk] for chunk in reading.rechunk(chunks)]  # type: ignore[union-attr]
 
     total = sum(one) + sum(other)
     found = cut(one, total)

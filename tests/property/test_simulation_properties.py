@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from penstock.schedule.baselines import BASELINES
 from penstock.schedule.deciding import Placement, verify
-from penstock.schedule.model import Node, Snapshot
+from penstock.schedule.model import ClusterSnapshot, Node
 from penstock.schedule.simulation.running import simulate
 from penstock.schedule.simulation.scenario import GIB, Backup, Failures, Load, Scenario
 from penstock.schedule.simulation.topologies import TOPOLOGIES
-from penstock.schedule.simulation.workload import Submitted, draw_events
+from penstock.schedule.simulation.workload import JobSubmitted, draw_events
 from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 from penstock.schedule.strategies.load_aware import LoadAware
@@ -64,12 +64,12 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 def test_no_rule_is_ever_broken_and_no_task_gets_lost(name: str, scenario: Scenario, seed: int) -> None:
     events = draw_events(scenario, Random(seed))
 
-    def watch(snapshot: Snapshot, placement: Placement) -> None:
+    def watch(snapshot: ClusterSnapshot, placement: Placement) -> None:
         assert verify(placement, snapshot) == []
         assert {*placement.matrix.places, *placement.unplaced} == {task.id for task in snapshot.tasks}
 
     run = simulate(scenario, events, STRATEGIES[name](), name=name, watch=watch)
-    submitted = sum(isinstance(event.what, Submitted) for event in events)
+    submitted = sum(isinstance(event.what, JobSubmitted) for event in events)
     for sample in run.samples:
         assert sample.imbalance >= 0
         assert 0 <= sample.cross_switch <= sample.cross_node + 1e-3

@@ -12,7 +12,7 @@ import typer
 
 from penstock.cli.main import command_line
 from penstock.cluster import alarms, documents
-from penstock.cluster.supervising import Patience
+from penstock.cluster.supervising import SupervisionTimeouts
 from penstock.cluster.view import Rules
 from penstock.cluster.worker_states import ACTIONS, Event
 from penstock.coord import paths
@@ -25,7 +25,7 @@ from penstock.daemons.metrics import render
 from penstock.daemons.supervisor import SupervisorSettings
 from penstock.snapshots.store import SnapshotStore
 from penstock.web.agent_snapshots import SnapshotRoutes
-from penstock.web.app import make_app
+from penstock.web.app import make_master_api
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -59,7 +59,7 @@ def test_the_reference_has_every_command_and_option(name: str, options: list[str
 
 
 def test_the_page_on_rest_has_every_route() -> None:
-    schema = make_app(cast(MasterService, None), "token", hosts=["localhost"]).openapi()
+    schema = make_master_api(cast(MasterService, None), "token", hosts=["localhost"]).openapi()
     page = _page("reference/rest-api.md")
     places = {"{job}": "JOB", "{node}": "NODE", "{alarm}": "ID", "{sha256}": "SHA256"}
     for path, methods in schema["paths"].items():
@@ -109,7 +109,7 @@ def test_the_page_on_worker_states_has_every_event_and_action() -> None:
 def test_times_are_those_of_the_code() -> None:
     page = _page("explanation/high-availability.md")
     times = dict(re.findall(r"^\| (.+?) \| ([\d., ]+) \| .+ \|$", page, re.M))
-    patience, rules = Patience(), Rules()
+    patience, rules = SupervisionTimeouts(), Rules()
     expected = {
         "a node is missed": rules.node_grace,
         "a master looks up": MasterSettings().tick,

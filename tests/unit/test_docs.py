@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.cluster.supervising import Patience
+from penstock.cluster.supervising import SupervisionTimeouts
 from penstock.daemons import ending, following
 from penstock.engine import runtime
-from penstock.parameters import given
+from penstock.parameters import params_set_to
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -151,7 +151,7 @@ def test_the_page_on_guarantees_has_the_times_of_the_code() -> None:
     rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|", section, re.MULTILINE))
     expected = {
         "`handle.stop": runtime._STOP_SECONDS,
-        "`penstock kill JOB`": Patience().leave,
+        "`penstock kill JOB`": SupervisionTimeouts().leave,
         "`penstock update`": following.TAKE_OVER_AFTER,
         "`penstock down`": ending.WORKER_SECONDS,
     }
@@ -212,7 +212,7 @@ def test_jobs_are_valid(
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     module = ModuleType(f"docs_{page.stem.replace('-', '_')}_{line}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    with given(dict.fromkeys(re.findall(r'ps\.params\["(\w+)"\]', code), "1")):
+    with params_set_to(dict.fromkeys(re.findall(r'ps\.params\["(\w+)"\]', code), "1")):
         exec(_compiled(page, line, _built(code)), module.__dict__)
     found = list(vars(module).values())
     makers = [f for f in found if isinstance(f, FunctionType) and f.__annotations__.get("return") is ps.Job]

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli.main import command_line
-from penstock.engine.blueprint import draw
-from penstock.engine.shipping import pack_blueprint, program_of, unpack_blueprint
+from penstock.engine.blueprint import make_blueprint
+from penstock.engine.shipping import load_program, pack_blueprint, unpack_blueprint
 from penstock.errors import MissingParameterError, SettingError
 from penstock.graph.vertex import SIDE_STREAMS
-from penstock.parameters import LARGEST, given, params_fault, read_env, read_params, set_params
+from penstock.parameters import LARGEST, params_fault, params_set_to, read_env, read_params, set_params
 
 AT_MODULE_LEVEL = """
 import penstock as ps
@@ -69,7 +69,7 @@ for task in (asks, catches):
 @pytest.fixture(autouse=True)
 def own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with given({}):
+    with params_set_to({}):
         yield
 
 
@@ -79,7 +79,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_parameters_are_a_read_only_mapping() -> None:
-    with given({"since": "2026-01-01"}):
+    with params_set_to({"since": "2026-01-01"}):
         assert dict(ps.params) == {"since": "2026-01-01"}
         assert ps.params.get("limit") is None
         assert "limit" not in ps.params
@@ -95,7 +95,7 @@ def test_parameters_are_a_read_only_mapping() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    with given({"db_password": "hush", "since": "now"}):
+    with params_set_to({"db_password": "hush", "since": "now"}):
         assert repr(ps.params) == "ps.params({'db_password': '*(hidden)*', 'since': 'now'})"
 
 
@@ -185,17 +185,17 @@ def test_a_process_that_loads_a_blueprint_has_the_parameters_of_its_job(file: Pa
     file.write_text(AT_MODULE_LEVEL)
     packed = {}
     for since in ("2025", "2026"):
-        with given({"since": since}):
+        with params_set_to({"since": since}):
             job = ps.testing.load(file, {"since": since})
             sides = {stream: ps.MemorySink() for stream in SIDE_STREAMS}
-            blueprint = draw(job, folder=tmp_path / since, buckets=1, sides=sides)
+            blueprint = make_blueprint(job, folder=tmp_path / since, buckets=1, sides=sides)
             packed[since] = pack_blueprint(blueprint.for_workers())
     sys.modules.pop("dated", None)
     set_params({})
     assert unpack_blueprint(packed["2025"]).params == {"since": "2025"}
     assert ps.params["since"] == "2025"
     for since in ("2026", "2025", "2026"):
-        program_of(packed[since])
+        load_program(packed[since])
         assert ps.params["since"] == since
 
 

@@ -33,7 +33,7 @@ class BlobSizeError(BlobError):
     """A blob is larger than allowed."""
 
 
-class Incoming:
+class BlobWriter:
     """A blob that is being written."""
 
     def __init__(self, file: BinaryIO, most: int) -> None:
@@ -55,7 +55,7 @@ class Incoming:
         return self._digest.hexdigest()
 
 
-class BlobFolder:
+class BlobStore:
     """Blobs of one supervisor, which is the only process that writes there."""
 
     def __init__(self, folder: Path, *, most: int = MOST_PACKED) -> None:
@@ -66,14 +66,14 @@ class BlobFolder:
             left.unlink(missing_ok=True)
 
     @contextmanager
-    def incoming(self, sha256: str) -> Iterator[Incoming]:
+    def incoming(self, sha256: str) -> Iterator[BlobWriter]:
         """Let a blob be written in pieces; after the context it is there, if it is the right one."""
         path = self._path(sha256)
         staged = self._folder / f"{_STAGED}{secrets.token_hex(8)}"
         descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                blob = Incoming(file, self._most)
+                blob = BlobWriter(file, self._most)
                 yield blob
             if blob.sha256 != sha256:
                 raise BlobError(f"what came as blob {sha256} has the SHA-256 {blob.sha256}")

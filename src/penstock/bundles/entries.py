@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from penstock.bundles.limits import MOST_MANIFEST
-from penstock.bundles.manifest import MANIFEST, Manifest, check_entry, decode_manifest
-from penstock.bundles.names import name_fault
+from penstock.bundles.manifest import MANIFEST, BundleManifest, check_entry, decode_manifest
+from penstock.bundles.names import file_name_fault
 from penstock.bundles.signing import BundleAccessError, BundleError
 
 
@@ -22,12 +22,12 @@ def check_entry_name(entry: str) -> None:
     Traceback (most recent call last):
     penstock.bundles.signing.BundleError: the entry '/etc/job.py' cannot be a file of a bundle: it is absolute
     """
-    fault = name_fault(entry.partition(":")[0])
+    fault = file_name_fault(entry.partition(":")[0])
     if fault is not None:
         raise BundleError(f"the entry {entry!r} cannot be a file of a bundle: {fault}")
 
 
-def check_entry_of(manifest: Manifest, entry: str) -> None:
+def check_manifest_entry(manifest: BundleManifest, entry: str) -> None:
     """Raise BundleError unless an entry is one of the Python files that a manifest names."""
     check_entry_name(entry)
     check_entry(manifest, entry)
@@ -39,7 +39,7 @@ def find_entry(folder: Path, entry: str) -> Path:
     Raises BundleError unless the manifest there names the file, which is the same on every node, and
     BundleAccessError unless it is a regular file inside the folder, which is so on this node only.
     """
-    check_entry_of(read_manifest(folder), entry)
+    check_manifest_entry(read_manifest(folder), entry)
     path = folder
     try:
         for part in PurePosixPath(entry.partition(":")[0]).parts:
@@ -53,7 +53,7 @@ def find_entry(folder: Path, entry: str) -> Path:
     return path
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> BundleManifest:
     """Return the manifest in the folder of an unpacked bundle.
 
     Raises BundleAccessError: the manifest was verified before it was written, so what is wrong with it now

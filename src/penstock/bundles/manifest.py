@@ -28,7 +28,7 @@ class PackedFile:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BundleManifest:
     """What a bundle is."""
 
     entry: str
@@ -55,7 +55,7 @@ def is_sha256(text: str) -> bool:
     return _SHA256.fullmatch(text) is not None
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: BundleManifest) -> bytes:
     """Write a manifest; the same one always gives the same bytes."""
     content = {
         "schema": SCHEMA,
@@ -70,10 +70,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def decode_manifest(data: bytes) -> Manifest:
+def decode_manifest(data: bytes) -> BundleManifest:
     """Read a manifest; raises BundleError when anything in it is not as it must be."""
     try:
-        content = json.loads(data.decode(), object_pairs_hook=_without_doubles)
+        content = json.loads(data.decode(), object_pairs_hook=_reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{MANIFEST} cannot be read: {error}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -81,7 +81,7 @@ def decode_manifest(data: bytes) -> Manifest:
     files = content.get("files")
     if not isinstance(files, dict) or not 0 < len(files) <= MOST_FILES:
         raise BundleError(f"{MANIFEST} must name 1 to {MOST_FILES} files")
-    manifest = Manifest(
+    manifest = BundleManifest(
         entry=_text(content, "entry"),
         files={name: _packed_file(name, file) for name, file in files.items()},
         requirements=_requirements(content.get("requirements")),
@@ -94,7 +94,7 @@ def decode_manifest(data: bytes) -> Manifest:
     return manifest
 
 
-def check_entry(manifest: Manifest, entry: str | None = None) -> None:
+def check_entry(manifest: BundleManifest, entry: str | None = None) -> None:
     """Raise BundleError unless an entry, the manifest's own by default, is one of its Python files."""
     file, colon, job = (manifest.entry if entry is None else entry).partition(":")
     if file not in manifest.files:
@@ -105,7 +105,7 @@ def check_entry(manifest: Manifest, entry: str | None = None) -> None:
         raise BundleError(f"{job!r} is not the name of a job")
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is there twice")

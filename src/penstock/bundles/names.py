@@ -14,7 +14,7 @@ _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
-def name_fault(name: str) -> str | None:
+def file_name_fault(name: str) -> str | None:
     """Return why a file must not be called so, or None when it may.
 
     >>> name_fault("shop/orders.py")
@@ -58,7 +58,7 @@ def check_names(names: Iterable[str]) -> None:
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for name in names:
-        fault = name_fault(name)
+        fault = file_name_fault(name)
         if fault is not None:
             raise BundleError(f"a file is called {name!r}, which a bundle cannot hold: {fault}")
         if files.get(_folded(name)) == name:

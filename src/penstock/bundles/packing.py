@@ -14,7 +14,7 @@ from penstock.bundles.archive import Entry, compressed, write_archive
 from penstock.bundles.limits import MOST_FILES, MOST_UNPACKED, megabytes
 from penstock.bundles.manifest import (
     MANIFEST,
-    Manifest,
+    BundleManifest,
     PackedFile,
     check_entry,
     encode_manifest,
@@ -46,7 +46,7 @@ def pack(target: Path, *, entry: str | None = None, requirements: Path | None = 
         raise BundleError(f"{target} has more than {MOST_FILES} files: pack the job's code only")
     check_names(name for name, _ in sources)
     packed = list(_packed(sources))
-    manifest = Manifest(
+    manifest = BundleManifest(
         entry=_entry(target, entry, prefix),
         files={archived.name: file for archived, _, file in packed},
         requirements=_requirements(requirements),

@@ -33,7 +33,7 @@ COPIES = 3
 _TRIES = 10
 
 
-class Blobs(Protocol):
+class BlobTransport(Protocol):
     """The way to the blobs of supervisors. Both methods raise PenstockError."""
 
     def put(self, url: str, sha256: str, data: bytes) -> None:
@@ -52,7 +52,7 @@ class BundleStore:
     half a bundle, and whoever comes after a crash writes the rest.
     """
 
-    def __init__(self, store: Store, key: bytes, blobs: Blobs | None = None) -> None:
+    def __init__(self, store: Store, key: bytes, blobs: BlobTransport | None = None) -> None:
         self._store = store
         self._key = key
         self._blobs = blobs

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.bundles.entries import read_manifest
-from penstock.bundles.manifest import MANIFEST, Manifest
+from penstock.bundles.manifest import MANIFEST, BundleManifest
 from penstock.bundles.signing import BundleAccessError
-from penstock.bundles.verifying import Opened, open_bundle
+from penstock.bundles.verifying import OpenedBundle, open_bundle
 
 _STAGED = re.compile(r"\.[0-9a-f]{16}$")
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
-def unpack(bundle: bytes, folder: Path) -> Manifest:
+def unpack(bundle: bytes, folder: Path) -> BundleManifest:
     """Write the files of a bundle, and its manifest, into a new folder.
 
     Raises BundleError when something is wrong with the bundle, and BundleAccessError with the folder.
@@ -71,7 +71,7 @@ def folder_fault(folder: Path) -> str | None:
     return None
 
 
-def unpack_anew(bundle: bytes, folder: Path) -> Manifest:
+def replace_unpacked(bundle: bytes, folder: Path) -> BundleManifest:
     """Replace a damaged folder by what :func:`unpack` makes of its bundle; raises what that does.
 
     Living processes may import from the folder: it is removed only when the new one is complete.
@@ -90,7 +90,7 @@ def unpack_anew(bundle: bytes, folder: Path) -> Manifest:
     return manifest
 
 
-def clear_leftovers(parent: Path) -> None:
+def remove_stale_folders(parent: Path) -> None:
     """Remove what crashes have left beside unpacked bundles; only while nobody unpacks there."""
     for left in sorted(parent.glob(".*")):
         if _STAGED.search(left.name):
@@ -102,7 +102,7 @@ def _aside(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
 
 
-def _write(opened: Opened, folder: Path) -> None:
+def _write(opened: OpenedBundle, folder: Path) -> None:
     folder.mkdir(mode=0o700)
     made = {folder}
     for entry in opened.entries:
@@ -123,7 +123,7 @@ def _created(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "wb")
 
 
-def check_folder(opened: Opened, folder: Path) -> None:
+def check_folder(opened: OpenedBundle, folder: Path) -> None:
     """Raise BundleAccessError unless a folder has the files of a bundle as they are in it."""
     wanted = {name: file.sha256 for name, file in opened.manifest.files.items()}
     wanted[MANIFEST] = hashlib.sha256(opened.manifest_data).hexdigest()

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from penstock.bundles.archive import Entry, read_archive, unpacked
 from penstock.bundles.limits import MOST_MANIFEST, MOST_UNPACKED, megabytes
-from penstock.bundles.manifest import MANIFEST, Manifest, decode_manifest
+from penstock.bundles.manifest import MANIFEST, BundleManifest, decode_manifest
 from penstock.bundles.signing import BundleError, check_signature
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedBundle:
     """A bundle whose structure and manifest were checked; its files are checked when they are read."""
 
     bundle: bytes
-    manifest: Manifest
+    manifest: BundleManifest
     manifest_data: bytes
     entries: tuple[Entry, ...]
     """The files without the manifest."""
@@ -32,7 +32,7 @@ class Opened:
             raise BundleError(f"the file {entry.name!r} is not the one that the manifest names")
 
 
-def open_bundle(bundle: bytes) -> Opened:
+def open_bundle(bundle: bytes) -> OpenedBundle:
     """Check everything of a bundle but its signature and the content of its files."""
     entries = read_archive(bundle)
     if not entries or entries[0].name != MANIFEST:
@@ -53,10 +53,10 @@ def open_bundle(bundle: bytes) -> Opened:
             raise BundleError(f"the file {entry.name!r} does not have the size that the manifest names")
     if manifest.size > MOST_UNPACKED:
         raise BundleError(f"the bundle unpacks to more than {megabytes(MOST_UNPACKED)}")
-    return Opened(bundle, manifest, data, tuple(others))
+    return OpenedBundle(bundle, manifest, data, tuple(others))
 
 
-def verify(bundle: bytes, signature: str, key: bytes) -> Manifest:
+def verify(bundle: bytes, signature: str, key: bytes) -> BundleManifest:
     """Check a bundle from its signature to the last byte of its files. Raises BundleError."""
     check_signature(bundle, signature, key)
     opened = open_bundle(bundle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 
-def trouble_at(host: str, port: int) -> str:
+def address_fault(host: str, port: int) -> str:
     """Say why nobody can listen at an address; nothing when one can."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

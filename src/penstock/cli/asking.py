@@ -8,14 +8,14 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeAnswer:
     """What a master said."""
 
     content: Any
     """From JSON, or the text itself."""
 
 
-def ask(url: str, *, token: str = "", timeout: float = 2.0) -> Answer | None:
+def probe_url(url: str, *, token: str = "", timeout: float = 2.0) -> ProbeAnswer | None:
     """Read something; None when nobody answers, or not with what was asked for."""
     # Masters and supervisors are commands as well, and would carry these along for nothing.
     from http.client import HTTPException
@@ -27,7 +27,7 @@ def ask(url: str, *, token: str = "", timeout: float = 2.0) -> Answer | None:
     request = Request(url, headers=headers)  # noqa: S310 - the scheme is ours
     try:
         with opener.open(request, timeout=timeout) as response:
-            return Answer(_content(response.read()))
+            return ProbeAnswer(_content(response.read()))
     except (OSError, HTTPException, ValueError):
         return None
 

@@ -14,9 +14,9 @@ from penstock.errors import JobFailedError, PenstockError
 from penstock.web.errors import ClientError
 
 if TYPE_CHECKING:
-    from penstock.web.client import Client
+    from penstock.web.client import MasterClient
 
-EVERY = 0.5
+POLL_SECONDS = 0.5
 LIMIT = 600.0
 """Seconds that a command waits for something that should happen soon, unless it is told otherwise."""
 _OVER = ("ENDED", "FAILED")
@@ -39,7 +39,7 @@ def time_limit(given: float | None, *, lasting: bool = False) -> float:
     return given or math.inf
 
 
-def known_job(client: Client, name: str) -> dict[str, Any] | None:
+def find_job(client: MasterClient, name: str) -> dict[str, Any] | None:
     """Return a job as it is before something is done to it, None when there is none."""
     try:
         return client.job(name)
@@ -49,8 +49,8 @@ def known_job(client: Client, name: str) -> dict[str, Any] | None:
         return None
 
 
-def await_phase(
-    client: Client,
+def wait_for_phase(
+    client: MasterClient,
     name: str,
     phases: tuple[str, ...],
     *,
@@ -91,10 +91,10 @@ def await_phase(
             )
         if clock() - began >= limit:
             raise WaitTimeoutError(_still(name, job, limit))
-        sleep(EVERY)
+        sleep(POLL_SECONDS)
 
 
-def _why_refused(client: Client, name: str) -> str:
+def _why_refused(client: MasterClient, name: str) -> str:
     id = alarm_id(UPDATE_REFUSED, name)
     reasons = [str(alarm["reason"]) for alarm in client.alarms() if alarm["id"] == id]
     return reasons[0] if reasons else f"penstock logs {name} tells why"

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.awaiting import await_phase, known_job, time_limit
-from penstock.cli.cluster_options import Form, JobName, MasterUrl, Timeout, Wait, connect, usage
+from penstock.cli.awaiting import find_job, time_limit, wait_for_phase
+from penstock.cli.cluster_options import Form, JobName, MasterUrl, Timeout, Wait, connect_client, usage
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 from penstock.cli.sizes import read_memory
@@ -24,11 +24,11 @@ def kill(
     master_url: MasterUrl = None,
 ) -> None:
     """End a job after the batch that runs. What it has done stays: penstock resubmit goes on from there."""
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         _tell(client.kill(job, drain), output, wait)
         if wait:
             limit = time_limit(timeout, lasting=drain)
-            _print(await_phase(client, job, ("ENDED",), limit=limit), output)
+            _print(wait_for_phase(client, job, ("ENDED",), limit=limit), output)
 
 
 @user_errors
@@ -39,7 +39,7 @@ def migrate(
     master_url: MasterUrl = None,
 ) -> None:
     """Move a job to another node; it goes on there from where it is."""
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         _tell(client.migrate(job, to), output)
 
 
@@ -72,7 +72,7 @@ def scale(
     if not changes and node is None:
         raise typer.BadParameter("say what to change: --executors, --cores, --memory, --node, …")
     nodes = None if node is None else [name for name in node if name]
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         _tell(client.scale(job, changes, nodes), output)
 
 
@@ -86,12 +86,12 @@ def resubmit(
     master_url: MasterUrl = None,
 ) -> None:
     """Start a job again that has ended or failed; one that runs gets a new worker."""
-    with connect(master_url) as client:
-        before = known_job(client, job) if wait else None
+    with connect_client(master_url) as client:
+        before = find_job(client, job) if wait else None
         _tell(client.resubmit(job, fresh), output, wait)
         if wait:
             limit = time_limit(timeout)
-            _print(await_phase(client, job, ("RUNNING", "ENDED"), before=before, limit=limit), output)
+            _print(wait_for_phase(client, job, ("RUNNING", "ENDED"), before=before, limit=limit), output)
 
 
 def _tell(done: dict[str, Any], output: Output, more: bool = False) -> None:

@@ -15,7 +15,7 @@ from penstock.local_paths import local_path
 from penstock.log import home
 
 if TYPE_CHECKING:
-    from penstock.web.client import Client
+    from penstock.web.client import MasterClient
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -43,13 +43,13 @@ Timeout = Annotated[
 ]
 
 
-def connect(master_url: str | None) -> Client:
+def connect_client(master_url: str | None) -> MasterClient:
     """Return the client of the cluster that a user means."""
-    from penstock.web.client import Client
+    from penstock.web.client import MasterClient
     from penstock.web.settings import find_masters, find_token
 
     folder = home() / "cluster"
-    return Client(find_masters(master_url, folder), find_token(folder))
+    return MasterClient(find_masters(master_url, folder), find_token(folder))
 
 
 def usage(read: Callable[[T], U], given: T) -> U:

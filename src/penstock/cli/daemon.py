@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
-from penstock.cli.addresses import trouble_at
+from penstock.cli.addresses import address_fault
 from penstock.errors import PenstockError, SettingError
 from penstock.graph.names import name_fault
 
@@ -40,9 +40,11 @@ def daemon_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except SettingError as error:
-            from penstock.daemons.keeper import REFUSED  # It brings psutil, which a master has no use for.
+            from penstock.daemons.keeper import (
+                EXIT_REFUSED,  # It brings psutil, which a master has no use for.
+            )
 
-            _leave(str(error), REFUSED)
+            _leave(str(error), EXIT_REFUSED)
         except (PenstockError, OSError) as error:
             _leave(str(error), _FAILED)
 
@@ -54,7 +56,7 @@ def _leave(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def spare_memory() -> None:
+def block_rich_import() -> None:
     """Keep what a daemon has no use for out of it; called before it imports the rest.
 
     structlog loads rich where it is installed, for colours that no log of ours has: 4 MB.
@@ -70,7 +72,7 @@ def check_name(name: str) -> None:
 
 def check_address(host: str, port: int) -> None:
     """Raise UnavailableError unless one can listen there; this is asked before all else that takes time."""
-    if trouble := trouble_at(host, port):
+    if trouble := address_fault(host, port):
         raise UnavailableError(trouble)
 
 
@@ -107,7 +109,7 @@ def stop_on_signals(wake: Callable[[], None] = lambda: None) -> threading.Event:
 
 
 @contextmanager
-def alone(folder: Path, who: str) -> Iterator[None]:
+def lock_folder(folder: Path, who: str) -> Iterator[None]:
     """Be the only process of a folder; raises UnavailableError when there is one already."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

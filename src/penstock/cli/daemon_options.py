@@ -11,8 +11,8 @@ from penstock.cli.cluster_options import local_folder
 
 Host = Annotated[str, typer.Option("--host", help="The address it listens at.")]
 Port = Annotated[int, typer.Option("--port", help="The port it answers at.")]
-Connect = Annotated[str, typer.Option("--connect", metavar="HOST:PORT,…", help="The ZooKeeper servers.")]
-Root = Annotated[str, typer.Option("--root", help="The node of ZooKeeper that all others are below.")]
+StoreAddress = Annotated[str, typer.Option("--connect", metavar="HOST:PORT,…", help="The ZooKeeper servers.")]
+StoreRoot = Annotated[str, typer.Option("--root", help="The node of ZooKeeper that all others are below.")]
 ClusterFolder = Annotated[
     Path | None,
     typer.Option(
@@ -28,4 +28,4 @@ RetainDays = Annotated[
 RetainJobs = Annotated[
     int, typer.Option("--retain-jobs", min=0, help="How many jobs that are over are known at the most.")
 ]
-Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for ZooKeeper at first.")]
+StoreWait = Annotated[float, typer.Option("--wait", help="Seconds to wait for ZooKeeper at first.")]

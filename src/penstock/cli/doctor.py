@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.doctor_checks import CHECKS, FAILED, OK, Finding, Patient
+from penstock.cli.doctor_checks import CHECKS, FAILED, OK, DoctorContext, Finding
 from penstock.cli.exit_codes import FAILED as EXIT_FAILED
 from penstock.cli.failing import user_errors
 from penstock.cli.local_cluster import cluster_folder
@@ -38,7 +38,7 @@ def doctor(
     cluster = cluster_folder()
     layout = read_layout(cluster)
     kept = Path(layout.storage) if layout else home()
-    patient = Patient(cluster, local_path("--storage", storage or kept), port, layout, connect)
+    patient = DoctorContext(cluster, local_path("--storage", storage or kept), port, layout, connect)
     findings = [(name, check(patient)) for name, check in CHECKS]
     if output is Output.JSON:
         content = [

@@ -16,8 +16,8 @@ from typing import Any
 
 from penstock import __version__
 from penstock.class_archive import archive_folder, find_archive
-from penstock.cli.addresses import trouble_at
-from penstock.cli.asking import ask
+from penstock.cli.addresses import address_fault
+from penstock.cli.asking import probe_url
 from penstock.cli.local_cluster import running, token_file
 from penstock.daemons.layout import MASTER, Layout, node_host, zookeeper_ports
 from penstock.daemons.processes_os import OsProcesses
@@ -46,7 +46,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Patient:
+class DoctorContext:
     """What is looked at."""
 
     cluster: Path
@@ -84,7 +84,7 @@ class Patient:
             token = open_keyring(self.cluster).token
         except SettingError:
             return None
-        answers = (ask(url + path, token=token) for url in self.masters)
+        answers = (probe_url(url + path, token=token) for url in self.masters)
         return next((answer.content for answer in answers if answer is not None), None)
 
 
@@ -104,7 +104,7 @@ def read_servers(connect: str) -> list[tuple[str, int]]:
     return found
 
 
-def check_python(_: Patient) -> Finding:
+def check_python(_: DoctorContext) -> Finding:
     """Whether this Python is one that Penstock runs on."""
     found = ".".join(map(str, sys.version_info[:3]))
     if tuple(sys.version_info) >= _OLDEST_PYTHON:
@@ -112,7 +112,7 @@ def check_python(_: Patient) -> Finding:
     return Finding(FAILED, found, "use Python 3.11 or later")
 
 
-def check_java_version(_: Patient) -> Finding:
+def check_java_version(_: DoctorContext) -> Finding:
     """Whether there is a Java that Spark and ZooKeeper run on."""
     try:
         check_java()
@@ -121,7 +121,7 @@ def check_java_version(_: Patient) -> Finding:
         return Finding(FAILED, str(error), "install a Java runtime of version 17 or later, or set JAVA_HOME")
 
 
-def check_archive(_: Patient) -> Finding:
+def check_archive(_: DoctorContext) -> Finding:
     """Whether Spark starts as soon as it could. It may go without: that is nothing wrong."""
     try:
         found = find_archive(archive_folder())
@@ -132,7 +132,7 @@ def check_archive(_: Patient) -> Finding:
     return Finding(OK, str(found))
 
 
-def check_pyspark(_: Patient) -> Finding:
+def check_pyspark(_: DoctorContext) -> Finding:
     """Whether PySpark is there in a version that Penstock allows, with its jars, ZooKeeper's among them."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
@@ -152,21 +152,21 @@ def check_pyspark(_: Patient) -> Finding:
     return Finding(OK, found)
 
 
-def check_loopback(_: Patient) -> Finding:
+def check_loopback(_: DoctorContext) -> Finding:
     """Whether nodes can have addresses of their own."""
-    trouble = trouble_at(node_host(1), 0)
+    trouble = address_fault(node_host(1), 0)
     if trouble:
         return Finding(FAILED, trouble, "add the addresses, or start supervisors on machines of their own")
     return Finding(OK, f"{node_host(1)} and those after it can be used")
 
 
-def check_ports(patient: Patient) -> Finding:
+def check_ports(patient: DoctorContext) -> Finding:
     """Whether the ports of a cluster are free."""
     if patient.running:
         return Finding(OK, "in use by the cluster that runs")
     wanted = [patient.port, patient.port + 1]
     wanted += [port for number in (1, 2, 3) for port in zookeeper_ports(patient.port, number)]
-    taken = [port for port in wanted if trouble_at("127.0.0.1", port)]
+    taken = [port for port in wanted if address_fault("127.0.0.1", port)]
     if taken:
         return Finding(
             FAILED, f"in use: {', '.join(map(str, taken))}", "end what uses them, or choose others: up --port"
@@ -174,7 +174,7 @@ def check_ports(patient: Patient) -> Finding:
     return Finding(OK, f"free: {', '.join(map(str, wanted))}")
 
 
-def check_storage(patient: Patient) -> Finding:
+def check_storage(patient: DoctorContext) -> Finding:
     """Whether logs and jobs can be written, with the links that exactly-once commits are made of."""
     from tempfile import TemporaryDirectory
 
@@ -196,7 +196,7 @@ def _existing(folder: Path) -> Path:
     return next(place for place in (folder, *folder.parents) if place.exists())
 
 
-def check_disk(patient: Patient) -> Finding:
+def check_disk(patient: DoctorContext) -> Finding:
     """Whether there is room on the disk."""
     place = _existing(patient.storage)
     free = shutil.disk_usage(place).free
@@ -205,7 +205,7 @@ def check_disk(patient: Patient) -> Finding:
     return Finding(status, f"{free / (1 << 30):.1f} GiB free in {place}", advice)
 
 
-def check_memory(_: Patient) -> Finding:
+def check_memory(_: DoctorContext) -> Finding:
     """Whether there is memory for a worker or two."""
     import psutil
 
@@ -217,7 +217,7 @@ def check_memory(_: Patient) -> Finding:
     return Finding(status, f"{free / (1 << 30):.1f} GiB free", advice)
 
 
-def check_files(_: Patient) -> Finding:
+def check_files(_: DoctorContext) -> Finding:
     """Whether processes may open as many files as Spark does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = soft == resource.RLIM_INFINITY
@@ -229,7 +229,7 @@ def check_files(_: Patient) -> Finding:
     return Finding(status, text, "" if status == OK else raised)
 
 
-def check_key(patient: Patient) -> Finding:
+def check_key(patient: DoctorContext) -> Finding:
     """Whether the key of the cluster is there, and its owner's alone."""
     path = patient.cluster / KEY_FILE
     if not path.exists():
@@ -246,7 +246,7 @@ def check_key(patient: Patient) -> Finding:
     return Finding(OK, f"{path}, for its owner alone")
 
 
-def check_zookeeper(patient: Patient) -> Finding:
+def check_zookeeper(patient: DoctorContext) -> Finding:
     """Whether ZooKeeper answers, and with a quorum."""
     if not patient.servers:
         return Finding(OK, "none to look at: up starts its own")
@@ -277,11 +277,11 @@ def zookeeper_mode(host: str, port: int) -> str:
     return "(without a quorum)" if b"not currently serving" in answer else "(answers)"
 
 
-def check_masters(patient: Patient) -> Finding:
+def check_masters(patient: DoctorContext) -> Finding:
     """Whether masters answer, and one of them leads."""
     if not patient.masters:
         return Finding(OK, "no cluster runs here")
-    silent = [url for url in patient.masters if ask(f"{url}/livez") is None]
+    silent = [url for url in patient.masters if probe_url(f"{url}/livez") is None]
     if len(silent) == len(patient.masters):
         return Finding(FAILED, "none answers", f"see {patient.cluster / 'up'}/master-1/output.txt")
     state = patient.asked("/api/v1/cluster") or {}
@@ -293,7 +293,7 @@ def check_masters(patient: Patient) -> Finding:
     return Finding(status, f"{state['leader']} leads", advice)
 
 
-def check_clock(patient: Patient) -> Finding:
+def check_clock(patient: DoctorContext) -> Finding:
     """Whether the clock goes forward, and is that of the nodes."""
     before, first = time.monotonic(), time.time()
     if time.monotonic() < before or time.time() < first - 1.0 or first < 1_700_000_000:
@@ -311,7 +311,7 @@ def _skew(reported: float, now: float) -> float:
     return max(0.0, reported - now, now - reported - _OLDEST_REPORT)
 
 
-def check_versions(patient: Patient) -> Finding:
+def check_versions(patient: DoctorContext) -> Finding:
     """Whether all processes of the cluster are of this version."""
     if not patient.masters:
         return Finding(OK, __version__)
@@ -328,7 +328,7 @@ def check_versions(patient: Patient) -> Finding:
     return Finding(OK, f"{__version__} everywhere")
 
 
-CHECKS: tuple[tuple[str, Callable[[Patient], Finding]], ...] = (
+CHECKS: tuple[tuple[str, Callable[[DoctorContext], Finding]], ...] = (
     ("python", check_python),
     ("java", check_java_version),
     ("pyspark", check_pyspark),

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli.failing import user_errors
-from penstock.cli.local_cluster import MASTERS_FILE, claimed, cluster_folder
+from penstock.cli.local_cluster import MASTERS_FILE, cluster_folder, lock_cluster
 from penstock.cli.output import Output
 from penstock.daemons import launcher
-from penstock.daemons.ending import Ended, end_cluster, keeper_folder
+from penstock.daemons.ending import EndedProcess, end_cluster, keeper_folder
 from penstock.daemons.layout import UP_FILE, Layout, read_layout
 from penstock.daemons.processes_os import OsProcesses
 from penstock.daemons.storage_marker import MARKER
@@ -24,7 +24,7 @@ from penstock.log import home
 
 _KEEPER_SECONDS = 5.0
 _CLAIM_SECONDS = 15.0
-_LOOK_SECONDS = 0.05
+_STOP_POLL_SECONDS = 0.05
 
 
 @user_errors
@@ -39,17 +39,17 @@ def down(
     Jobs go on with the next up, unless --wipe makes the cluster forget them.
     """
     cluster = cluster_folder()
-    done: list[Ended] = []
+    done: list[EndedProcess] = []
     if cluster.is_dir():
         processes = OsProcesses()
-        kept = _dismiss_keeper(cluster, processes)
+        kept = _stop_keeper(cluster, processes)
         deadline = time.monotonic() + _CLAIM_SECONDS
-        with claimed(cluster, give_up=lambda: _late(deadline)):
+        with lock_cluster(cluster, give_up=lambda: _late(deadline)):
             # The keeper of an up that was on its way may have come since.
-            kept = _dismiss_keeper(cluster, processes) or kept
+            kept = _stop_keeper(cluster, processes) or kept
             layout = read_layout(cluster)
             done = end_cluster(layout, cluster, processes, tell=_tell)
-            done += [Ended("keeper", killed=False)] if kept else []
+            done += [EndedProcess("keeper", killed=False)] if kept else []
             keeper_folder(cluster).joinpath(launcher.RECORD).unlink(missing_ok=True)
             (cluster / MASTERS_FILE).unlink(missing_ok=True)
             wiped = _wipe(layout, cluster) if wipe else []
@@ -63,11 +63,11 @@ def down(
 
 
 def _late(deadline: float) -> bool:
-    time.sleep(_LOOK_SECONDS)
+    time.sleep(_STOP_POLL_SECONDS)
     return time.monotonic() >= deadline
 
 
-def _dismiss_keeper(cluster: Path, processes: OsProcesses) -> bool:
+def _stop_keeper(cluster: Path, processes: OsProcesses) -> bool:
     """Have the keeper leave without ending anything; otherwise it would start again what is ended."""
     folder = keeper_folder(cluster)
     if not processes.signal(folder, signal.SIGUSR1):
@@ -76,7 +76,7 @@ def _dismiss_keeper(cluster: Path, processes: OsProcesses) -> bool:
     while processes.alive(folder):
         if time.monotonic() >= deadline:
             processes.signal(folder, signal.SIGKILL)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_STOP_POLL_SECONDS)
     return True
 
 
@@ -103,7 +103,7 @@ def _wipe(layout: Layout | None, cluster: Path) -> list[str]:
     return [str(place) for place in found]
 
 
-def _print(done: list[Ended], wiped: list[str]) -> None:
+def _print(done: list[EndedProcess], wiped: list[str]) -> None:
     for each in done:
         typer.echo(f"{each.name}: {'killed' if each.killed else 'ended'}")
     for place in wiped:

@@ -23,7 +23,7 @@ EPILOG = (
 )
 
 
-def code_of(error: PenstockError) -> int:
+def exit_code_of(error: PenstockError) -> int:
     """Return the code that an error ends the program with.
 
     >>> code_of(UnreachableError("no master")), code_of(ClientError("no job 'a'", "unknown", 404))

@@ -11,7 +11,7 @@ from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 from penstock.cli.param_options import Param
 from penstock.graph.loading import load_job
-from penstock.parameters import given, read_params
+from penstock.parameters import params_set_to, read_params
 
 
 @user_errors
@@ -39,7 +39,7 @@ def explain(
 
         show_placement(target, output, master_url)
         return
-    with given(usage(read_params, param or [])):
+    with params_set_to(usage(read_params, param or [])):
         job = load_job(target)
         job.validate()
     typer.echo(job.to_json() if output is Output.JSON else job.explain())

@@ -14,10 +14,10 @@ _FRAME = re.compile(r'  File "(.+)", line (\d+), in (.+)\n(?:    (\S.*)\n)?')
 _MOST = 8
 """How many places are shown: an endless recursion has a thousand."""
 
-_NOT_THEIRS = (str(Path(__file__).parents[1]) + os.sep, "/pyspark/", "/cloudpickle/", "<frozen ")
+_LIBRARY_PATHS = (str(Path(__file__).parents[1]) + os.sep, "/pyspark/", "/cloudpickle/", "<frozen ")
 
 
-def told(job: str, error: PenstockError) -> str:
+def failure_message(job: str, error: PenstockError) -> str:
     """Return what to print of an error; the whole of a long trace goes into a file of the job."""
     text = str(error)
     where = getattr(error, "__notes__", [])
@@ -26,14 +26,14 @@ def told(job: str, error: PenstockError) -> str:
     lines = [text if named else f"job {job!r}: {text}", *(f"  {note}" for note in where)]
     trace = getattr(error, "trace", "")
     if isinstance(error, TaskError | ConnectorError):
-        lines += places(trace)
+        lines += user_frames(trace)
     if trace:
         file = _keep(job, f"{error}\n\n{trace}")
         lines += [f"  the whole trace is in {file}"] if file is not None else []
     return "\n".join(lines)
 
 
-def places(trace: str) -> list[str]:
+def user_frames(trace: str) -> list[str]:
     """Return where a trace goes through code that is neither ours nor Spark's, the innermost last.
 
     >>> places('  File "job.py", line 6, in ratio\\n    100 // r.value\\nZeroDivisionError')
@@ -41,7 +41,7 @@ def places(trace: str) -> list[str]:
     """
     found = []
     for file, line, function, code in _FRAME.findall(trace):
-        if not any(part in file for part in _NOT_THEIRS):
+        if not any(part in file for part in _LIBRARY_PATHS):
             found.append(f"  in {file}, line {line}, in {function}" + (f": {code}" if code else ""))
     return found[-_MOST:]
 

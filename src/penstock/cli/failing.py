@@ -13,7 +13,7 @@ from typing import NoReturn, ParamSpec, TextIO
 
 import typer
 
-from penstock.cli.exit_codes import FAILED, INTERRUPTED, code_of
+from penstock.cli.exit_codes import FAILED, INTERRUPTED, exit_code_of
 from penstock.errors import DeliveryWarning, PenstockError
 
 P = ParamSpec("P")
@@ -28,7 +28,7 @@ def user_errors(command: Callable[P, None]) -> Callable[P, None]:
             with _warnings_told():
                 command(*args, **kwargs)
         except PenstockError as error:
-            fail(str(error), code_of(error))
+            fail(str(error), exit_code_of(error))
         except BrokenPipeError:
             # Python flushes standard output once more when it exits, and would complain then.
             with suppress(UnsupportedOperation):

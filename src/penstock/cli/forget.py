@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.cluster_options import Form, JobName, MasterUrl, connect
+from penstock.cli.cluster_options import Form, JobName, MasterUrl, connect_client
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 
@@ -22,7 +22,7 @@ def forget(
     master_url: MasterUrl = None,
 ) -> None:
     """Remove all that the cluster knows of a job that has ended or failed. Logs stay as they are."""
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         done = client.forget(job, data)
     typer.echo(f"{done['name']}: {done['reason']}", err=True)
     if output is Output.JSON:

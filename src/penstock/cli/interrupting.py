@@ -7,7 +7,7 @@ from contextlib import suppress
 import psutil
 
 
-def end_descendants() -> None:
+def kill_descendants() -> None:
     """Kill all processes that this one has started, and those that they have."""
     found: dict[int, psutil.Process] = {}
     # One that is stopped starts no other: when a look finds nobody new, everybody is known.

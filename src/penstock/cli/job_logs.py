@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.cluster_options import Form, JobName, MasterUrl, connect, usage
+from penstock.cli.cluster_options import Form, JobName, MasterUrl, connect_client, usage
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
-from penstock.cli.painting import printable
+from penstock.cli.painting import escape_unprintable
 from penstock.durations import read_duration
 from penstock.errors import SettingError
 from penstock.web.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from penstock.web.client import Client
+    from penstock.web.client import MasterClient
 
-EVERY = 1.0
+FOLLOW_SECONDS = 1.0
 _PAGE = 1000
 _FIRST = ("timestamp", "level", "event", "process", "node", "job")
 _OF_OUTPUT = (*_FIRST, "vertex", "pid", "stream", "replica", "dropped", "exception")
@@ -40,7 +40,7 @@ class Level(StrEnum):
     CRITICAL = "critical"
 
 
-_GRAVITY = {level.value: number for number, level in enumerate(Level)}
+_SEVERITY = {level.value: number for number, level in enumerate(Level)}
 
 
 @user_errors
@@ -72,17 +72,17 @@ def logs(
         return (
             str(line.get("timestamp", "")) >= earliest
             and (vertex is None or line.get("vertex") == vertex)
-            and gravity(line) >= _GRAVITY[level]
+            and severity(line) >= _SEVERITY[level]
         )
 
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         try:
             pages = _Pages(client, job)
             lines = filter(wanted, pages.rest())
             for line in lines if tail is None else _last(lines, tail):
                 _print(line, output)
             while follow:
-                time.sleep(EVERY)
+                time.sleep(FOLLOW_SECONDS)
                 for line in filter(wanted, pages.news()):
                     _print(line, output)
         except KeyboardInterrupt:
@@ -92,7 +92,7 @@ def logs(
 class _Pages:
     """Reads a job's log page by page, from where it was last."""
 
-    def __init__(self, client: Client, job: str) -> None:
+    def __init__(self, client: MasterClient, job: str) -> None:
         self._client = client
         self._job = job
         self._cursor = ""
@@ -144,24 +144,24 @@ def _stamp(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
-def gravity(line: Mapping[str, Any]) -> int:
+def severity(line: Mapping[str, Any]) -> int:
     """Return how grave a line is; a level of the user's own counts as info.
 
-    >>> gravity({"level": "error"}) > gravity({"level": "level 25"}) == gravity({"level": "info"})
+    >>> severity({"level": "error"}) > severity({"level": "level 25"}) == severity({"level": "info"})
     True
     """
-    return _GRAVITY.get(str(line.get("level")), _GRAVITY[Level.INFO])
+    return _SEVERITY.get(str(line.get("level")), _SEVERITY[Level.INFO])
 
 
-def line_text(line: Mapping[str, Any]) -> str:
+def format_line(line: Mapping[str, Any]) -> str:
     """Return a line for people to read; what came with the event follows it.
 
     What user code has printed or logged is behind the name of its vertex, or ``-`` outside of one. No text of
     it can look like another line: all but its first line are indented.
 
-    >>> line_text({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "up", "pid": 7})
+    >>> format_line({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "up", "pid": 7})
     '2026-01-01T00:00:00Z info     up pid=7'
-    >>> line_text({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "a", "stream": "stdout"})
+    >>> format_line({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "a", "stream": "stdout"})
     '2026-01-01T00:00:00Z info     [-] a'
     """
     place = "".join(f"{line[name]} " for name in ("node", "process") if line.get(name))
@@ -173,8 +173,8 @@ def line_text(line: Mapping[str, Any]) -> str:
         event = "\n".join([event, *filter(None, [line.get("exception")])]).replace("\n", "\n    ")
     more = "".join(f" {name}={value}" for name, value in line.items() if name not in left_out)
     text = f"{line.get('timestamp', '')} {line.get('level', ''):<8} {place}{event}{more}"
-    return printable(text, keep="\n\t")
+    return escape_unprintable(text, keep="\n\t")
 
 
 def _print(line: Mapping[str, Any], output: Output, echo: Callable[[str], None] = typer.echo) -> None:
-    echo(json.dumps(line) if output is Output.JSON else line_text(line))
+    echo(json.dumps(line) if output is Output.JSON else format_line(line))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.cli.addresses import trouble_at
-from penstock.daemons.ending import keeper_folder, living
-from penstock.daemons.layout import Layout, Wishes, read_layout, zookeeper_ports
+from penstock.cli.addresses import address_fault
+from penstock.daemons.ending import keeper_folder, running_folders
+from penstock.daemons.layout import Layout, LayoutOptions, read_layout, zookeeper_ports
 from penstock.daemons.processes_os import OsProcesses
 from penstock.errors import PenstockError, SettingError
 from penstock.keyring import TOKEN_FILE
@@ -37,7 +37,7 @@ def token_file(cluster: Path) -> Path:
 
 
 @contextmanager
-def claimed(cluster: Path, *, give_up: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def lock_cluster(cluster: Path, *, give_up: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Be the only one that brings this cluster up or down. Raises BusyError once ``give_up`` says so."""
     cluster.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(cluster / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -58,7 +58,7 @@ def claimed(cluster: Path, *, give_up: Callable[[], bool] = lambda: True) -> Ite
 
 def running(cluster: Path, processes: OsProcesses) -> list[str]:
     """Return the names of what runs of a cluster, its keeper among them."""
-    names = [folder.name for folder in living(read_layout(cluster), cluster, processes)]
+    names = [folder.name for folder in running_folders(read_layout(cluster), cluster, processes)]
     return names + (["keeper"] if processes.alive(keeper_folder(cluster)) else [])
 
 
@@ -83,7 +83,7 @@ def zookeeper_servers(cluster: Path, wanted: int | None) -> int:
     return before or wanted or 3
 
 
-def prepare_zookeeper(wishes: Wishes, secret: str, number: int, folder: Path) -> Sequence[str]:
+def prepare_zookeeper(wishes: LayoutOptions, secret: str, number: int, folder: Path) -> Sequence[str]:
     """Write the settings of a ZooKeeper server and return its command line."""
     from penstock.coord.server_files import ServerAddress, write_server_files
     from penstock.java import find_java, spark_jars
@@ -99,6 +99,6 @@ def check_room(layout: Layout) -> None:
     """Raise SettingError unless every address of a layout is there and free."""
     for daemon in layout.daemons:
         for port in daemon.ports:
-            trouble = trouble_at(daemon.host, port)
+            trouble = address_fault(daemon.host, port)
             if trouble:
                 raise SettingError(f"{daemon.name} cannot listen: {trouble}")

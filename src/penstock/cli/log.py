@@ -14,7 +14,7 @@ import typer
 
 from penstock.cli import log_delete, log_upkeep
 from penstock.cli.failing import fail, user_errors
-from penstock.cli.log_options import Form, Name, Root
+from penstock.cli.log_options import Form, LogName, LogRoot
 from penstock.cli.output import Output
 from penstock.errors import PenstockError, UnstorableValueError
 from penstock.log import Log, LogStat, Retention, log_folder, log_names, tagged
@@ -34,7 +34,7 @@ app = typer.Typer(
 @app.command()
 @user_errors
 def create(
-    name: Name,
+    name: LogName,
     *,
     partitions: Annotated[int, typer.Option(min=1, help="How many partitions it has, for good.")] = 1,
     fsync: Annotated[
@@ -46,7 +46,7 @@ def create(
     size: log_upkeep.Bytes = None,
     age: log_upkeep.Age = None,
     consumed: log_upkeep.Consumed = None,
-    root: Root = None,
+    root: LogRoot = None,
 ) -> None:
     """Make a log."""
     kept = log_upkeep.retention_of(Retention(), size, age, consumed)
@@ -64,7 +64,7 @@ def create(
 @app.command()
 @user_errors
 def append(
-    name: Name,
+    name: LogName,
     *,
     as_json: Annotated[
         bool, typer.Option("--json", help="Each line is JSON: a value, or {key, value, ts}.")
@@ -74,7 +74,7 @@ def append(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="How many lines become visible together.")] = 10_000,
     make: Annotated[bool, typer.Option("--create", help="Make the log if there is none.")] = False,
-    root: Root = None,
+    root: LogRoot = None,
 ) -> None:
     """Append the lines of standard input, each as one record."""
     if key_separator is not None and (as_json or not key_separator):
@@ -121,7 +121,7 @@ def _input(size: int) -> Iterator[Sequence[bytes]]:
 @app.command()
 @user_errors
 def read(
-    name: Name,
+    name: LogName,
     *,
     partition: Annotated[int | None, typer.Option(min=0, metavar="P", help="Only this partition.")] = None,
     start: Annotated[
@@ -130,7 +130,7 @@ def read(
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N records.")] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for records to come.")] = False,
     output: Form = Output.TEXT,
-    root: Root = None,
+    root: LogRoot = None,
 ) -> None:
     """Print records, in order within each partition."""
     log = Log.open(log_folder(name, root))
@@ -190,13 +190,13 @@ def _json_line(partition: int, position: int, record: Record) -> str:
 @app.command()
 @user_errors
 def stat(
-    name: Name,
+    name: LogName,
     *,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every segment, not only its header.")
     ] = False,
     output: Form = Output.TEXT,
-    root: Root = None,
+    root: LogRoot = None,
 ) -> None:
     """Print how much is in a log; the exit code is 1 when a segment is damaged."""
     found = Log.open(log_folder(name, root)).stat(verify=verify)
@@ -230,7 +230,7 @@ def _table(found: LogStat) -> None:
 
 @app.command("list")
 @user_errors
-def list_logs(*, output: Form = Output.TEXT, root: Root = None) -> None:
+def list_logs(*, output: Form = Output.TEXT, root: LogRoot = None) -> None:
     """Print all logs: partitions, records, bytes and readers."""
     found = []
     for name in log_names(root):

@@ -12,17 +12,17 @@ from uuid import uuid4
 import typer
 
 from penstock.cli.failing import user_errors
-from penstock.cli.log_options import Name, Root
+from penstock.cli.log_options import LogName, LogRoot
 from penstock.errors import LogError
 from penstock.log import Log, log_folder
 
 
 @user_errors
 def delete(
-    name: Name,
+    name: LogName,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Delete it, and all records in it, for good.")] = False,
-    root: Root = None,
+    root: LogRoot = None,
 ) -> None:
     """Delete a log and all its records. One that a job uses which is known here is left."""
     folder = log_folder(name, root)

@@ -9,8 +9,8 @@ import typer
 
 from penstock.cli.output import Output
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The log's name.")]
-Root = Annotated[
+LogName = Annotated[str, typer.Argument(metavar="NAME", help="The log's name.")]
+LogRoot = Annotated[
     Path | None,
     typer.Option("--root", metavar="DIR", help="Where logs live, instead of $PENSTOCK_HOME or ~/.penstock."),
 ]

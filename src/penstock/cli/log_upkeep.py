@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from penstock.cli.failing import user_errors
-from penstock.cli.log_options import Form, Name, Root
+from penstock.cli.log_options import Form, LogName, LogRoot
 from penstock.cli.output import Output
 from penstock.durations import read_duration
 from penstock.log import Log, ReaderStat, Retention, log_folder
@@ -34,7 +34,7 @@ Consumed = Annotated[
 
 @user_errors
 def retain(
-    name: Name, *, size: Bytes = None, age: Age = None, consumed: Consumed = None, root: Root = None
+    name: LogName, *, size: Bytes = None, age: Age = None, consumed: Consumed = None, root: LogRoot = None
 ) -> None:
     """Say what a log keeps, and delete the rest now; without options only the latter."""
     log = Log.open(log_folder(name, root))
@@ -81,14 +81,14 @@ def describe(retention: Retention) -> str:
 
 
 @user_errors
-def compact(name: Name, *, root: Root = None) -> None:
+def compact(name: LogName, *, root: LogRoot = None) -> None:
     """Merge small segments into larger ones. Records and their positions stay as they are."""
     for done in Log.open(log_folder(name, root)).compact():
         typer.echo(f"partition {done.partition}: {done.before} segments before, {done.after} now", err=True)
 
 
 @user_errors
-def readers(name: Name, *, output: Form = Output.TEXT, root: Root = None) -> None:
+def readers(name: LogName, *, output: Form = Output.TEXT, root: LogRoot = None) -> None:
     """Print who reads a log, how far they are and how many records they have yet to read."""
     found = Log.open(log_folder(name, root)).stat().readers
     if output is Output.JSON:
@@ -115,7 +115,7 @@ def print_readers(name: str, found: Sequence[ReaderStat]) -> None:
 
 @user_errors
 def forget(
-    name: Name, reader: Annotated[str, typer.Argument(metavar="READER")], *, root: Root = None
+    name: LogName, reader: Annotated[str, typer.Argument(metavar="READER")], *, root: LogRoot = None
 ) -> None:
     """Remove a reader that will not come back, so that it does not hold retention up."""
     Log.open(log_folder(name, root)).forget_reader(reader)

@@ -12,13 +12,13 @@ import typer
 from penstock import __version__
 from penstock.cli.exit_codes import EPILOG
 
-_HERE = {
+_LOCAL_COMMANDS = {
     "run": "run_job:run",
     "explain": "explain:explain",
     "place": "place:place",
     "simulate": "simulate:simulate_command",
 }
-_ASKING_A_CLUSTER = {
+_CLUSTER_COMMANDS = {
     "submit": "submit_job:submit",
     "list": "show_jobs:list_jobs",
     "status": "show_jobs:status",
@@ -33,7 +33,7 @@ _ASKING_A_CLUSTER = {
     "nodes": "show_nodes:nodes",
     "alarms": "show_nodes:alarms",
 }
-_PROCESSES_OF_A_CLUSTER = {
+_PROCESS_COMMANDS = {
     "up": "up:up",
     "down": "down:down",
     "doctor": "doctor:doctor",
@@ -44,7 +44,7 @@ _PROCESSES_OF_A_CLUSTER = {
     "zookeeper": "zookeeper:zookeeper",
 }
 _GROUPS = {"log": "log:app"}
-COMMANDS: Mapping[str, str] = {**_HERE, **_ASKING_A_CLUSTER, **_PROCESSES_OF_A_CLUSTER, **_GROUPS}
+COMMANDS: Mapping[str, str] = {**_LOCAL_COMMANDS, **_CLUSTER_COMMANDS, **_PROCESS_COMMANDS, **_GROUPS}
 """Module and function, or module and group of commands, in the order in which ``--help`` shows them.
 
 They are named, not imported: a daemon would keep the modules of all commands in its memory, and every
@@ -71,7 +71,7 @@ def command_line(words: Sequence[str] = ()) -> typer.Typer:
         if name in _GROUPS:
             app.add_typer(_find(name), name=name)
         else:
-            app.command(name, epilog=EPILOG if name in _ASKING_A_CLUSTER else None)(_find(name))
+            app.command(name, epilog=EPILOG if name in _CLUSTER_COMMANDS else None)(_find(name))
     return app
 
 

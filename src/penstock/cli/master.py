@@ -9,15 +9,24 @@ from typing import Annotated
 import typer
 
 from penstock.cli.daemon import (
-    alone,
+    block_rich_import,
     check_address,
     check_name,
     daemon_errors,
+    lock_folder,
     open_store,
-    spare_memory,
     stop_on_signals,
 )
-from penstock.cli.daemon_options import ClusterFolder, Connect, Host, Port, RetainDays, RetainJobs, Root, Wait
+from penstock.cli.daemon_options import (
+    ClusterFolder,
+    Host,
+    Port,
+    RetainDays,
+    RetainJobs,
+    StoreAddress,
+    StoreRoot,
+    StoreWait,
+)
 from penstock.cli.local_cluster import cluster_folder as own_folder
 from penstock.daemons.layout import PORT, ROOT
 from penstock.keyring import open_keyring
@@ -26,12 +35,12 @@ from penstock.keyring import open_keyring
 @daemon_errors
 def master(
     name: Annotated[str, typer.Option("--name", help="What it is called; no other master is.")],
-    connect: Connect,
+    connect: StoreAddress,
     host: Host = "127.0.0.1",
     port: Port = PORT,
-    root: Root = ROOT,
+    root: StoreRoot = ROOT,
     cluster_folder: ClusterFolder = None,
-    wait: Wait = 60.0,
+    wait: StoreWait = 60.0,
     strategy: Annotated[
         str,
         typer.Option(
@@ -54,18 +63,18 @@ def master(
     Any number may run; one leads. Exit codes: 0 stopped as asked, 1 something was not there (a free port,
     ZooKeeper), 3 something is wrong (the key, an option).
     """
-    spare_memory()
+    block_rich_import()
     from penstock import __version__, logs
     from penstock.bundles.storing import BundleStore
     from penstock.cluster.documents import MasterInfo
     from penstock.cluster.retention import Retention
-    from penstock.daemons.code import KeptBundles, UnpackedBundles
+    from penstock.daemons.code import BundleCache, BundleIntake
     from penstock.daemons.master import Master, MasterSettings
     from penstock.daemons.service import ClusterService
-    from penstock.daemons.strategies import Strategies
+    from penstock.daemons.strategies import StrategyChooser
     from penstock.keyring import signing_key
-    from penstock.web.agent_client import AgentClient
-    from penstock.web.app import make_app
+    from penstock.web.agent_client import SupervisorClient
+    from penstock.web.app import make_master_api
     from penstock.web.log_reading import ClusterLogs
     from penstock.web.serving import serve
 
@@ -74,29 +83,29 @@ def master(
     folder = cluster / "masters" / name
     keyring = open_keyring(cluster)
     check_address(host, port)
-    with alone(folder, f"master {name}"):
+    with lock_folder(folder, f"master {name}"):
         logs.configure("master", file=folder / "log.jsonl", node=name, stderr=True)
         for secret in keyring.secrets:
             logs.register_secret(secret)
         store = open_store(connect, keyring, root, wait)
         try:
             info = MasterInfo(name, f"http://{host}:{port}", os.getpid(), time.time(), __version__)
-            with AgentClient(keyring.node_token) as agents:
+            with SupervisorClient(keyring.node_token) as agents:
                 bundles = BundleStore(store, signing_key(keyring.token), agents)
-                code = UnpackedBundles(bundles, folder / "bundles")
+                code = BundleCache(bundles, folder / "bundles")
                 retention = Retention(retain_days * 86400.0, retain_jobs)
                 daemon = Master(
                     store,
                     info,
                     settings=MasterSettings(retention=retention),
-                    strategies=Strategies(strategy, code),
+                    strategies=StrategyChooser(strategy, code),
                     monotonic=time.monotonic,
                 )
                 stop = stop_on_signals(daemon.wake)
-                kept = KeptBundles(bundles, daemon.guard, time.time)
+                kept = BundleIntake(bundles, daemon.guard, time.time)
                 logged = ClusterLogs(agents, lambda: sorted(cluster.glob("masters/*/log.jsonl")))
                 service = ClusterService(daemon, kept, logged)
-                app = make_app(
+                app = make_master_api(
                     service,
                     keyring.token,
                     hosts=[host, "localhost", *(allow_host or [])],

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-EVERY = 2.0
+REFRESH_SECONDS = 2.0
 """Seconds between two pictures."""
 _WIDE = 240
 """Columns where nobody looks: a program that reads a table wants whole words."""
 _STYLES = {"RUNNING": "green", "FAILED": "red", "PENDING": "yellow", "STARTING": "yellow", "ENDING": "yellow"}
 
 
-def show(
+def print_view(
     read: Callable[[], T],
     picture: Callable[[T, float], RenderableType],
     output: Output,
@@ -43,7 +43,7 @@ def show(
         return
     try:
         while True:
-            sleep(EVERY)
+            sleep(REFRESH_SECONDS)
             try:
                 found = read()
             except UnreachableError as error:
@@ -85,12 +85,12 @@ def make_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]
         column.justify = "right" if heading in right.split() else "left"
         column.overflow = "fold"
     for row in rows:
-        cells = [printable(str(cell)) for cell in row]
+        cells = [escape_unprintable(str(cell)) for cell in row]
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
     return table
 
 
-def printable(text: str, keep: str = "") -> str:
+def escape_unprintable(text: str, keep: str = "") -> str:
     r"""Return a text that cannot steer the terminal it is printed on.
 
     >>> printable("\x1b[2Jgone")
@@ -104,7 +104,7 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
-def age(since: float, now: float) -> str:
+def format_age(since: float, now: float) -> str:
     """Return how long ago something was, in one unit.
 
     >>> age(100.0, 105.0), age(0.0, 7200.0), age(100.0, 90.0)
@@ -117,7 +117,7 @@ def age(since: float, now: float) -> str:
     return f"{seconds:.0f}s"
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return a number of bytes in the unit that fits.
 
     >>> size(2 << 30), size(1536 << 10), size(500)

@@ -18,7 +18,7 @@ from penstock.cli.output import Output
 if TYPE_CHECKING:
     from penstock.schedule.deciding import Placement
     from penstock.schedule.describing import Description
-    from penstock.schedule.location import Decision
+    from penstock.schedule.location import LocationDecision
 
 STRATEGY_SECONDS = 5.0
 SOLVER_SECONDS = 60.0
@@ -60,10 +60,10 @@ def place(
     """Decide for a described cluster where tasks run and where their backups go. Nothing is started."""
     from penstock.daemons.custom_strategy import strategy_named
     from penstock.schedule.deciding import decide
-    from penstock.schedule.describing import parse
-    from penstock.schedule.protecting import problem_of, protect
+    from penstock.schedule.describing import parse_cluster_file
+    from penstock.schedule.protecting import described_problem, protect
 
-    described = parse(_text(file))
+    described = parse_cluster_file(_text(file))
     snapshot = described.snapshot
     explained = _explained(described, explain)
     chosen = strategy_named(strategy, Path.cwd(), seconds or STRATEGY_SECONDS)
@@ -71,21 +71,25 @@ def place(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PuLP tells its users what its next version will do.
         decision = protect(
-            problem_of(described, placement.matrix, failures), method.value, seconds or SOLVER_SECONDS
+            described_problem(described, placement.matrix, failures), method.value, seconds or SOLVER_SECONDS
         )
     if output is Output.JSON:
         typer.echo(json.dumps(to_plain(described, placement, decision, failures, explained)))
         return
     from penstock.cli.painting import make_console
-    from penstock.cli.place_tables import pictures
+    from penstock.cli.place_tables import placement_tables
 
     console = make_console()
-    for picture in pictures(described, placement, decision, strategy, explained):
+    for picture in placement_tables(described, placement, decision, strategy, explained):
         console.print(picture)
 
 
 def to_plain(
-    described: Description, placement: Placement, decision: Decision, failures: int, explained: list[str]
+    described: Description,
+    placement: Placement,
+    decision: LocationDecision,
+    failures: int,
+    explained: list[str],
 ) -> dict[str, Any]:
     """Return both decisions as JSON can hold them."""
     from dataclasses import asdict

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.cli.painting import make_table, size
-from penstock.schedule.cost import DEFAULT
+from penstock.cli.painting import format_bytes, make_table
+from penstock.schedule.cost import DEFAULT_WEIGHTS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.schedule.deciding import Placement
     from penstock.schedule.describing import Description
-    from penstock.schedule.location import Decision
+    from penstock.schedule.location import LocationDecision
 
 MOST_NODES = 16
 MOST_TASKS = 64
 """A larger matrix is shown as a list of tasks and their nodes."""
 
 
-def pictures(
-    described: Description, placement: Placement, decision: Decision, asked: str, explained: list[str]
+def placement_tables(
+    described: Description, placement: Placement, decision: LocationDecision, asked: str, explained: list[str]
 ) -> Iterator[RenderableType]:
     """Return what is printed, in this order."""
     if placement.refused:
@@ -67,13 +67,13 @@ def _cost(placement: Placement) -> RenderableType:
     cost = placement.cost
     rows = [
         (term, f"{getattr(cost, term):.4f}", f"{weight:g}", f"{weight * getattr(cost, term):.4f}")
-        for term, weight in vars(DEFAULT).items()
+        for term, weight in vars(DEFAULT_WEIGHTS).items()
     ]
     rows.append(("total", "", "", f"{cost.total:.4f}"))
     return make_table("what it costs", ("term", "value", "weight", "cost"), rows, "value weight cost")
 
 
-def _backups(decision: Decision) -> Iterator[RenderableType]:
+def _backups(decision: LocationDecision) -> Iterator[RenderableType]:
     if not (decision.choices or decision.unprotected):
         yield "no task that was placed keeps data on its node: there are no backups"
         return
@@ -82,7 +82,7 @@ def _backups(decision: Decision) -> Iterator[RenderableType]:
             choice.task,
             choice.store,
             choice.redeploy,
-            f"{size(choice.rate)}/s" if choice.rate else "-",
+            f"{format_bytes(choice.rate)}/s" if choice.rate else "-",
             f"{choice.seconds:.2f}",
             choice.reason,
         )

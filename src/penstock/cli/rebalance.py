@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.cluster_options import Form, MasterUrl, connect
+from penstock.cli.cluster_options import Form, MasterUrl, connect_client
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 
@@ -19,7 +19,7 @@ def rebalance(
     master_url: MasterUrl = None,
 ) -> None:
     """Move jobs from full nodes to emptier ones; they go on there from where they are."""
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         done = client.rebalance(dry_run)
     if output is Output.JSON:
         typer.echo(json.dumps(done))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.graph.replication import CHOICES
+from penstock.graph.replication import REPLICATION_CHOICES
 
 K = Annotated[
     int | None,
@@ -27,7 +27,9 @@ Standby = Annotated[
     typer.Option("--standby", metavar="warm|none", help="With k=0: keep a second replica ready."),
 ]
 
-_CHOICES = {setting: {value or "none": value for value in values} for setting, values in CHOICES.items()}
+_CHOICES = {
+    setting: {value or "none": value for value in values} for setting, values in REPLICATION_CHOICES.items()
+}
 
 
 def read_replication(

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from penstock.cli.exit_codes import INTERRUPTED
-from penstock.cli.failed_run import told
+from penstock.cli.failed_run import failure_message
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
 from penstock.cli.param_options import Param
 from penstock.cli.progress import Progress
 from penstock.durations import read_duration
-from penstock.errors import PenstockError, SettingError, connecting
+from penstock.errors import PenstockError, SettingError, connector_call
 from penstock.graph.ends import Source
 from penstock.graph.loading import load_job
-from penstock.parameters import given, read_params
+from penstock.parameters import params_set_to, read_params
 from penstock.spark.settings import read_conf
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def run(
         raise typer.BadParameter(f"--until takes 'drained', not {until!r}")
     limit = _usage(read_duration, for_) if for_ is not None else until
     settings = _usage(read_conf, conf or [])
-    with given(_usage(read_params, param or [])):
+    with params_set_to(_usage(read_params, param or [])):
         _run(target, limit, master, settings, fresh, output)
 
 
@@ -87,7 +87,7 @@ def _run(
 
         def show(report: Report) -> None:
             progress.show(report)
-            reload.perhaps(handle, progress)
+            reload.reload_if_asked(handle, progress)
 
         try:
             with start(job, master=master, conf=settings, fresh=fresh, on_progress=show) as handle:
@@ -97,7 +97,7 @@ def _run(
         except PenstockError as error:
             if stop.interrupted:  # Whatever it is, it comes of that.
                 raise KeyboardInterrupt from None
-            raise PenstockError(told(job.name, error)) from error
+            raise PenstockError(failure_message(job.name, error)) from error
     if output is Output.JSON:
         typer.echo(json.dumps(report.to_dict()))
     else:
@@ -120,10 +120,10 @@ def _check_sources(job: Job) -> None:
     try:
         for vertex in job.vertices:
             if isinstance(vertex.operator, Source):
-                with connecting(job.name, vertex.name):
+                with connector_call(job.name, vertex.name):
                     vertex.operator.begin()
     except PenstockError as error:
-        raise PenstockError(told(job.name, error)) from error
+        raise PenstockError(failure_message(job.name, error)) from error
 
 
 class _StopOnSignal:
@@ -148,12 +148,12 @@ class _StopOnSignal:
             os._exit(INTERRUPTED)
         self.asked = True
         if self.starting and not _is_spark_up():
-            from penstock.cli.interrupting import end_descendants
+            from penstock.cli.interrupting import kill_descendants
 
             self.interrupted = True
             clear = "\r\033[K" if os.isatty(self._stderr) else ""
             os.write(self._stderr, f"{clear}{self._job}: interrupted while Spark was starting\n".encode())
-            end_descendants()
+            kill_descendants()
             raise KeyboardInterrupt
 
 
@@ -173,7 +173,7 @@ class _ReloadOnSignal:
         if not sys.stderr.isatty() and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
             signal.signal(signal.SIGHUP, self._handle)
 
-    def perhaps(self, handle: Handle, progress: Progress) -> None:
+    def reload_if_asked(self, handle: Handle, progress: Progress) -> None:
         """Change the job if that was asked for; what cannot be is said, and the job runs on."""
         if not self._asked:
             return

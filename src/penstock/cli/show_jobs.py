@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.cluster_options import Form, MasterUrl, Watch, connect
+from penstock.cli.cluster_options import Form, MasterUrl, Watch, connect_client
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
-from penstock.cli.painting import age, make_table, show, size
+from penstock.cli.painting import format_age, format_bytes, make_table, print_view
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,12 +28,12 @@ def list_jobs(
     master_url: MasterUrl = None,
 ) -> None:
     """Print the jobs of the cluster."""
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
 
         def read() -> list[dict[str, Any]]:
             return [job for job in client.jobs() if every or job["phase"] != _ENDED]
 
-        show(read, jobs_table, output, watch)
+        print_view(read, jobs_table, output, watch)
 
 
 @user_errors
@@ -46,12 +46,12 @@ def status(
     master_url: MasterUrl = None,
 ) -> None:
     """Print how a job is doing, or how the cluster is."""
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         if job is None:
-            show(client.cluster, _cluster, output, watch)
+            print_view(client.cluster, _cluster, output, watch)
         else:
             name = job
-            show(lambda: client.job(name), _job, output, watch)
+            print_view(lambda: client.job(name), _job, output, watch)
 
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> Table:
@@ -73,7 +73,7 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> Table:
                 _number(progress.get("records_out")),
                 _number(progress.get("lag")),
                 job["failures"],
-                age(job["since"], now),
+                format_age(job["since"], now),
                 job["reason"],
             )
         )
@@ -91,7 +91,7 @@ def _cluster(cluster: Mapping[str, Any], now: float) -> RenderableType:
         ("version", cluster["version"]),
     ]
     masters = [
-        (master["name"], master["url"], master["pid"], age(master["started"], now))
+        (master["name"], master["url"], master["pid"], format_age(master["started"], now))
         for master in cluster["masters"]
     ]
     return Group(
@@ -107,20 +107,20 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
     facts = [
         ("phase", job["phase"]),
         ("reason", job["reason"]),
-        ("since", f"{age(job['since'], now)} ago"),
+        ("since", f"{format_age(job['since'], now)} ago"),
         ("generation", spec["generation"]),
         ("entry", spec["entry"]),
         ("bundle", spec["bundle"][:12]),
-        ("driver", f"{_cores(wanted['cores'])}, {size(wanted['memory'])}"),
+        ("driver", f"{_cores(wanted['cores'])}, {format_bytes(wanted['memory'])}"),
     ]
     if spec.get("params"):
         facts.append(("parameters", _assignments(spec["params"])))
     if spec.get("env"):
         facts.append(("environment", _assignments(spec["env"])))
     if job["replicas"]:
-        facts += [("safety", job["safety"] or "-"), ("replicas", _wish(spec))]
+        facts += [("safety", job["safety"] or "-"), ("replicas", _replica_settings_text(spec))]
     if wanted["executors"]:
-        each = f"{_cores(wanted['executor_cores'])}, {size(wanted['executor_memory'])}"
+        each = f"{_cores(wanted['executor_cores'])}, {format_bytes(wanted['executor_memory'])}"
         facts.append(("executors", f"{wanted['executors']} of {each}"))
     if assignment is not None:
         facts.append(("assigned", f"{assignment['node']}: {assignment['reason'] or 'as wished'}"))
@@ -151,10 +151,10 @@ def _assignments(values: Mapping[str, str | None]) -> str:
     return ", ".join(sorted(shown))
 
 
-def _wish(spec: Mapping[str, Any]) -> str:
+def _replica_settings_text(spec: Mapping[str, Any]) -> str:
     """Say what was asked for.
 
-    >>> _wish({"k": 1, "standby": "", "replication": "standby", "recovery": "snapshot"})
+    >>> _replica_settings_text({"k": 1, "standby": "", "replication": "standby", "recovery": "snapshot"})
     'k=1, replication standby, recovery snapshot'
     """
     count = f"{spec['standby']} standby" if spec["standby"] else f"k={spec['k']}"
@@ -183,7 +183,7 @@ def replicas_table(replicas: Sequence[Mapping[str, Any]], now: float) -> Table:
 def _difference(differed: Mapping[str, Any] | None, now: float) -> str:
     if differed is None:
         return "-"
-    return f"batch {differed['batch']:,} of {differed['vertex']}, {age(differed['at'], now)} ago"
+    return f"batch {differed['batch']:,} of {differed['vertex']}, {format_age(differed['at'], now)} ago"
 
 
 def _workers(workers: Sequence[Mapping[str, Any]], now: float) -> Table:
@@ -201,7 +201,7 @@ def _workers(workers: Sequence[Mapping[str, Any]], now: float) -> Table:
                 _number(progress["records_in"]),
                 _number(progress["records_out"]),
                 _number(progress["lag"]),
-                age(worker["since"], now),
+                format_age(worker["since"], now),
             )
         )
     return make_table("", headings, rows, "pid batches in out lag since")

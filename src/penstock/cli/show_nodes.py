@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.cluster_options import Form, MasterUrl, Watch, connect
+from penstock.cli.cluster_options import Form, MasterUrl, Watch, connect_client
 from penstock.cli.failing import user_errors
 from penstock.cli.output import Output
-from penstock.cli.painting import age, make_table, show, size
-from penstock.cluster.members import job_of, number_of
+from penstock.cli.painting import format_age, format_bytes, make_table, print_view
+from penstock.cluster.members import job_of, replica_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,12 +26,12 @@ def nodes(
     master_url: MasterUrl = None,
 ) -> None:
     """Print the nodes of the cluster, or one of them with its workers."""
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         if name is None:
-            show(client.nodes, nodes_table, output, watch)
+            print_view(client.nodes, nodes_table, output, watch)
         else:
             wanted = name
-            show(lambda: client.node(wanted), _node, output, watch)
+            print_view(lambda: client.node(wanted), _node, output, watch)
 
 
 @user_errors
@@ -46,14 +46,14 @@ def alarms(
     """Print what a person should look at."""
     if clear is not None and watch:
         raise typer.BadParameter("--clear and --watch exclude each other")
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         if clear is not None:
             client.clear(clear)
             typer.echo(f"alarm {clear} is cleared", err=True)
             if output is Output.JSON:
-                show(client.alarms, _alarms, output, False)
+                print_view(client.alarms, _alarms, output, False)
             return
-        show(client.alarms, _alarms, output, watch)
+        print_view(client.alarms, _alarms, output, watch)
 
 
 def nodes_table(nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
@@ -77,12 +77,19 @@ def nodes_table(nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
         report = node["report"]
         figures = ("-", "-", "-", "-")
         if report is not None:
-            used = f"{size(report['memory_used'])}/{size(report['memory_total'])}"
-            figures = (f"{report['cpu']:.0%}", used, size(report["network_in"]), size(report["network_out"]))
+            used = f"{format_bytes(report['memory_used'])}/{format_bytes(report['memory_total'])}"
+            figures = (
+                f"{report['cpu']:.0%}",
+                used,
+                format_bytes(report["network_in"]),
+                format_bytes(report["network_out"]),
+            )
         labels = ",".join(f"{name}={value}" for name, value in sorted(node["labels"].items()))
         jobs = ", ".join(node["jobs"]) or "-"
-        facts = (node["name"], node["host"], node["cores"], size(node["memory"]))
-        rows.append((*facts, *figures, node["rack"] or "-", labels or "-", jobs, age(node["started"], now)))
+        facts = (node["name"], node["host"], node["cores"], format_bytes(node["memory"]))
+        rows.append(
+            (*facts, *figures, node["rack"] or "-", labels or "-", jobs, format_age(node["started"], now))
+        )
     return make_table("", headings, rows, "cores memory cpu used in/s out/s up")
 
 
@@ -99,9 +106,9 @@ def _node(node: Mapping[str, Any], now: float) -> RenderableType:
             worker["pid"],
             worker["state"],
             f"{worker['cpu']:.2f}",
-            size(worker["memory"]),
+            format_bytes(worker["memory"]),
             worker["failures"],
-            age(worker["since"], now),
+            format_age(worker["since"], now),
         )
         for worker in workers
     ]
@@ -115,7 +122,7 @@ def _role(worker: Mapping[str, Any]) -> str:
     >>> _role({"job": "words", "role": "driver"}), _role({"job": "words~1", "role": "driver"})
     ('driver', 'driver of replica 1')
     """
-    number = number_of(worker["job"])
+    number = replica_number(worker["job"])
     return f"{worker['role']} of replica {number}" if number else str(worker["role"])
 
 
@@ -123,7 +130,7 @@ def _alarms(alarms: Sequence[Mapping[str, Any]], now: float) -> RenderableType:
     if not alarms:
         return "no alarms"
     rows = [
-        (alarm["id"], alarm["kind"], alarm["subject"], age(alarm["since"], now), alarm["reason"])
+        (alarm["id"], alarm["kind"], alarm["subject"], format_age(alarm["since"], now), alarm["reason"])
         for alarm in alarms
     ]
     return make_table("", ("id", "kind", "subject", "since", "reason"), rows, "since")

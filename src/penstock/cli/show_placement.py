@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.cluster_options import connect
+from penstock.cli.cluster_options import connect_client
 from penstock.cli.output import Output
-from penstock.cli.painting import make_table, show, size
+from penstock.cli.painting import format_bytes, make_table, print_view
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,11 +23,11 @@ _TERMS = {
 
 def show_placement(job: str, output: Output, master_url: str | None) -> None:
     """Ask the cluster about a job, and print the answer."""
-    with connect(master_url) as client:
-        show(lambda: client.placement(job), placement_picture, output, watch=False)
+    with connect_client(master_url) as client:
+        print_view(lambda: client.placement(job), placement_report, output, watch=False)
 
 
-def placement_picture(found: Mapping[str, Any], now: float) -> RenderableType:  # noqa: ARG001
+def placement_report(found: Mapping[str, Any], now: float) -> RenderableType:  # noqa: ARG001
     """Draw why a job is where it is."""
     from rich.console import Group
     from rich.text import Text
@@ -53,7 +53,7 @@ def _matrix(found: Mapping[str, Any]) -> RenderableType:
     ]
     rows.append(("status", *(node["status"] for node in nodes)))
     rows.append(("cores used", *(f"{node['cores_used']:g} of {node['cores']:g}" for node in nodes)))
-    used = (f"{size(node['memory_used'])} of {size(node['memory'])}" for node in nodes)
+    used = (f"{format_bytes(node['memory_used'])} of {format_bytes(node['memory'])}" for node in nodes)
     rows.append(("memory used", *used))
     return make_table("allocation", headings, rows)
 
@@ -95,7 +95,7 @@ def _backup(found: Mapping[str, Any]) -> str:
     if kept is not None and kept["store"]:
         told.append(
             f"last whole copy: number {kept['number']} on {kept['store']}, up to batch {kept['batch']}, "
-            f"{size(kept['bytes'])}"
+            f"{format_bytes(kept['bytes'])}"
         )
     elif kept is not None:
         told.append(f"its data is on {kept['origin']} only: no copy is whole yet")

@@ -26,7 +26,7 @@ from penstock.schedule.strategies import STRATEGIES, Strategy
 if TYPE_CHECKING:
     from rich.table import Table
 
-COMPARED = ("balanced", "traffic", *BASELINES)
+DEFAULT_STRATEGIES = ("balanced", "traffic", *BASELINES)
 """The strategies that are compared if none is named."""
 _MADE: Mapping[str, Callable[[], Strategy]] = {**STRATEGIES, **BASELINES}
 
@@ -67,7 +67,7 @@ def simulate_command(
     if print_scenario:
         typer.echo(write_scenario(chosen))
         return
-    names = list(dict.fromkeys(strategy or COMPARED))
+    names = list(dict.fromkeys(strategy or DEFAULT_STRATEGIES))
     for name in names:
         if name not in _MADE:
             raise typer.BadParameter(f"there is no strategy {name!r}: use one of {', '.join(_MADE)}")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.awaiting import await_phase, known_job, time_limit
+from penstock.cli.awaiting import find_job, time_limit, wait_for_phase
 from penstock.cli.cluster_options import (
     Form,
     JobName,
     MasterUrl,
     Timeout,
     Wait,
-    connect,
+    connect_client,
     read_labels,
     usage,
 )
@@ -29,11 +29,11 @@ from penstock.cli.replica_options import K, Recovery, Replication, Standby, read
 from penstock.cli.sizes import read_memory
 from penstock.errors import SettingError
 from penstock.graph.loading import load_job
-from penstock.parameters import given, read_env, read_params
+from penstock.parameters import params_set_to, read_env, read_params
 from penstock.spark.settings import read_conf
 
 if TYPE_CHECKING:
-    from penstock.web.client import Client
+    from penstock.web.client import MasterClient
 
 Target = Annotated[
     str, typer.Argument(metavar="FILE[:JOB]|FOLDER", help="The file that defines the job, or its folder.")
@@ -135,15 +135,15 @@ def submit(
         strategy=strategy,
         **replicas,
     )
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         _put(client, packed)
         name = packed.structure["name"]
-        before = known_job(client, name) if wait else None
+        before = find_job(client, name) if wait else None
         done = _told(client.submit(submission, packed.sha256), "submitted")
         if wait:
             phases = ("ENDED",) if until else ("RUNNING", "ENDED")
             limit = time_limit(timeout, lasting=until is not None)
-            done = await_phase(client, name, phases, before=before, limit=limit)
+            done = wait_for_phase(client, name, phases, before=before, limit=limit)
         _print(done, output)
 
 
@@ -188,7 +188,7 @@ def update(
         return
     from penstock.daemons.interface import Submission
 
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         # Its code may read parameters when it is loaded. Hidden ones are not told, and loaded as such.
         known = client.job(job)["spec"].get("params", {})
         packed = _pack(target, entry, requirements, replicas, {**known, **params})
@@ -200,7 +200,7 @@ def update(
         if wait:
             limit = time_limit(timeout)
             wanted = done["generation"]
-            done = await_phase(client, job, ("RUNNING", "ENDED"), generation=wanted, limit=limit)
+            done = wait_for_phase(client, job, ("RUNNING", "ENDED"), generation=wanted, limit=limit)
         _print(done, output)
 
 
@@ -212,12 +212,12 @@ def _replicate(
     output: Output,
     master_url: str | None,
 ) -> None:
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         done = client.replicate(job, replicas)
         typer.echo(f"{done['name']}: {done['reason']}", err=True)
         if wait:
             limit = time_limit(timeout)
-            done = await_phase(client, job, ("RUNNING", "ENDED"), safe=True, limit=limit)
+            done = wait_for_phase(client, job, ("RUNNING", "ENDED"), safe=True, limit=limit)
         _print(done, output)
 
 
@@ -230,17 +230,17 @@ def _set_params(
     output: Output,
     master_url: str | None,
 ) -> None:
-    with connect(master_url) as client:
+    with connect_client(master_url) as client:
         done = client.set_params(job, params, env)
         typer.echo(f"{done['name']}: {done['reason']}", err=True)
         if wait:
             limit, wanted = time_limit(timeout), done["generation"]
-            done = await_phase(client, job, ("RUNNING", "ENDED"), generation=wanted, limit=limit)
+            done = wait_for_phase(client, job, ("RUNNING", "ENDED"), generation=wanted, limit=limit)
         _print(done, output)
 
 
 @dataclass(frozen=True)
-class _Packed:
+class _PackedJob:
     """A job that was found right here, ready to be sent."""
 
     entry: str
@@ -255,7 +255,7 @@ def _pack(
     requirements: Path | None,
     replicas: Mapping[str, Any],
     params: Mapping[str, str],
-) -> _Packed:
+) -> _PackedJob:
     """Load a job, so that a wrong one is not sent at all, and pack its code.
 
     What was given of its replicas is validated with it, but does not become what the code says.
@@ -269,7 +269,7 @@ def _pack(
         # A package is imported by its name, from the folder that it is in.
         package = (path / "__init__.py").is_file()
         sys.path.insert(0, str(path.resolve().parent if package else path.resolve()))
-    with given(params):
+    with params_set_to(params):
         job = load_job(f"{path / within}" if path.is_dir() else target)
         job.validate()
     structure = job.to_dict()
@@ -282,7 +282,7 @@ def _pack(
     except ValueError as error:
         raise SettingError(f"job {job.name!r} has a setting that JSON cannot hold: {error}") from error
     data = pack(path, entry=within, requirements=requirements)
-    return _Packed(open_bundle(data).manifest.entry, structure, sha256_of(data), data)
+    return _PackedJob(open_bundle(data).manifest.entry, structure, sha256_of(data), data)
 
 
 def _place(target: str, entry: str | None) -> tuple[Path, str]:
@@ -302,7 +302,7 @@ def _place(target: str, entry: str | None) -> tuple[Path, str]:
     raise SettingError(f"there is no file or folder {target}")
 
 
-def _put(client: Client, packed: _Packed) -> None:
+def _put(client: MasterClient, packed: _PackedJob) -> None:
     from penstock.bundles.signing import sign
     from penstock.keyring import signing_key
 

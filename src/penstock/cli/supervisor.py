@@ -15,7 +15,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli.daemon import check_name, daemon_errors
-from penstock.cli.daemon_options import ClusterFolder, Connect, Host, Port, Root, Wait
+from penstock.cli.daemon_options import ClusterFolder, Host, Port, StoreAddress, StoreRoot, StoreWait
 from penstock.cli.local_cluster import cluster_folder as own_folder
 from penstock.cli.sizes import read_memory
 from penstock.cli.supervisor_process import SupervisorOptions
@@ -32,7 +32,7 @@ _PORT = 7720
 @daemon_errors
 def supervisor(
     name: Annotated[str, typer.Option("--name", help="What the node is called; no other is.")],
-    connect: Connect,
+    connect: StoreAddress,
     host: Host = "127.0.0.1",
     port: Port = _PORT,
     cores: Annotated[
@@ -58,9 +58,9 @@ def supervisor(
         Path | None,
         typer.Option("--storage", metavar="DIR", help="Logs and jobs, shared by all nodes; $PENSTOCK_HOME."),
     ] = None,
-    root: Root = ROOT,
+    root: StoreRoot = ROOT,
     cluster_folder: ClusterFolder = None,
-    wait: Wait = 60.0,
+    wait: StoreWait = 60.0,
 ) -> None:
     """Run the supervisor of a node until SIGTERM or Ctrl-C. Its workers run on, and the next one finds them.
 
@@ -74,7 +74,7 @@ def supervisor(
         cores=cores if cores is not None else os.cpu_count() or 1,
         memory=read_memory(memory) if memory else psutil.virtual_memory().total * 3 // 4,
         rack=rack,
-        labels=read_labels(labels),
+        labels=parse_label_list(labels),
         url=f"http://{host}:{port}",
         pid=os.getpid(),
         started=time.time(),
@@ -92,10 +92,10 @@ def supervisor(
         root=root,
         wait=wait,
     )
-    _become({"info": asdict(info), "options": asdict(options)})
+    _exec_supervisor({"info": asdict(info), "options": asdict(options)})
 
 
-def _become(content: dict[str, object]) -> None:
+def _exec_supervisor(content: dict[str, object]) -> None:
     """Go on as the supervisor, without what reads options: that is 10 MB, on every node, for ever."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -103,7 +103,7 @@ def _become(content: dict[str, object]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", module, json.dumps(content)])  # noqa: S606
 
 
-def read_labels(text: str) -> dict[str, str]:
+def parse_label_list(text: str) -> dict[str, str]:
     """Read labels. Raises SettingError.
 
     >>> read_labels("disk=ssd,gpu=no"), read_labels("")

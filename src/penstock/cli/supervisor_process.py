@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.daemon import (
-    alone,
+    block_rich_import,
     check_address,
     daemon_errors,
+    lock_folder,
     open_store,
-    spare_memory,
     stop_on_signals,
 )
 from penstock.cluster.documents import NodeInfo
@@ -52,27 +52,27 @@ def run(
 
     Tests may have it start workers without Spark, and be less patient with them.
     """
-    spare_memory()
+    block_rich_import()
     from penstock import logs
-    from penstock.bundles.blobs import BlobFolder
+    from penstock.bundles.blobs import BlobStore
     from penstock.bundles.storing import BundleStore
-    from penstock.daemons.code import UnpackedBundles
-    from penstock.daemons.housekeeping import Housekeeping
-    from penstock.daemons.instances import WORKER_MODULE, FolderInstances, Node
-    from penstock.daemons.machine import Machine
+    from penstock.daemons.code import BundleCache
+    from penstock.daemons.housekeeping import JobCleanup
+    from penstock.daemons.instances import WORKER_MODULE, FolderInstances, NodeSettings
+    from penstock.daemons.machine import MachineSampler
     from penstock.daemons.output_limits import read_output_limits
     from penstock.daemons.processes_os import OsProcesses
     from penstock.daemons.registration import is_dead, registration_of
     from penstock.daemons.storage_marker import claim_storage
     from penstock.daemons.supervisor import Supervisor
     from penstock.snapshots.store import SnapshotStore
-    from penstock.web.agent import make_agent
-    from penstock.web.agent_client import AgentClient
+    from penstock.web.agent import make_supervisor_api
+    from penstock.web.agent_client import SupervisorClient
     from penstock.web.serving import serve
 
     cluster, storage = Path(options.cluster_folder), Path(options.storage)
     folder = cluster / "nodes" / info.name
-    node = Node(
+    node = NodeSettings(
         info.name,
         info.host,
         folder,
@@ -84,16 +84,16 @@ def run(
     )
     keyring = open_keyring(cluster)
     check_address(info.host, options.port)
-    with alone(folder, f"the supervisor of {info.name}"):
+    with lock_folder(folder, f"the supervisor of {info.name}"):
         log = folder / "log.jsonl"
         logs.configure("supervisor", file=log, node=info.name, stderr=True)
         for secret in keyring.secrets:
             logs.register_secret(secret)
         store = open_store(options.connect, keyring, options.root, options.wait)
         try:
-            with AgentClient(keyring.node_token) as agents:
+            with SupervisorClient(keyring.node_token) as agents:
                 bundles = BundleStore(store, signing_key(keyring.token), agents)
-                unpacked = UnpackedBundles(bundles, folder / "bundles", lambda: instances.bundles())  # noqa: PLW0108
+                unpacked = BundleCache(bundles, folder / "bundles", lambda: instances.bundles())  # noqa: PLW0108
                 instances = FolderInstances(
                     node, OsProcesses(), keyring, unpacked, worker_module=worker_module or WORKER_MODULE
                 )
@@ -101,7 +101,7 @@ def run(
                     store,
                     registration_of(info),
                     instances,
-                    Machine(folder),
+                    MachineSampler(folder),
                     settings=settings,
                     monotonic=time.monotonic,
                     is_dead=lambda other: is_dead(other, info),
@@ -109,9 +109,9 @@ def run(
                 )
                 snapshots = SnapshotStore(folder / "snapshots")
                 snapshots.tidy()
-                blobs = BlobFolder(folder / "blobs")
+                blobs = BlobStore(folder / "blobs")
                 told = threading.Event()
-                cleaning = Housekeeping(
+                cleaning = JobCleanup(
                     store,
                     folder,
                     storage,
@@ -120,7 +120,7 @@ def run(
                     snapshots=snapshots,
                     wake=told.set,
                 )
-                agent = make_agent(
+                agent = make_supervisor_api(
                     blobs,
                     lambda: [log, *instances.log_files()],
                     keyring.node_token,
@@ -138,14 +138,14 @@ def run(
 @contextmanager
 def _keeping_clean(step: Callable[[float], None], wake: threading.Event) -> Iterator[None]:
     """Have files of forgotten jobs removed, in a thread: large folders take their time."""
-    from penstock.daemons.housekeeping import EVERY
-    from penstock.daemons.stepping import keep_stepping
+    from penstock.daemons.housekeeping import CLEANUP_SECONDS
+    from penstock.daemons.stepping import run_step_loop
 
     stop = threading.Event()
     thread = threading.Thread(
-        target=keep_stepping,
+        target=run_step_loop,
         args=(step,),
-        kwargs={"wake": wake, "stop": stop, "tick": EVERY, "clock": time.time},
+        kwargs={"wake": wake, "stop": stop, "tick": CLEANUP_SECONDS, "clock": time.time},
         name="housekeeping",
         daemon=True,
     )

@@ -18,8 +18,8 @@ from penstock.cli.failing import user_errors
 from penstock.cli.local_cluster import (
     BusyError,
     check_room,
-    claimed,
     cluster_folder,
+    lock_cluster,
     prepare_zookeeper,
     running,
     write_masters,
@@ -27,18 +27,18 @@ from penstock.cli.local_cluster import (
 )
 from penstock.cli.output import Output
 from penstock.cli.sizes import read_memory
-from penstock.cli.up_ready import show, wait_ready
+from penstock.cli.up_ready import print_cluster, wait_ready
 from penstock.daemons import launcher
 from penstock.daemons.ending import end_cluster, keeper_folder
 from penstock.daemons.keeper import Keeper
-from penstock.daemons.layout import PORT, Layout, Wishes, plan, write_layout
+from penstock.daemons.layout import PORT, Layout, LayoutOptions, plan, write_layout
 from penstock.daemons.processes import OUTPUT
 from penstock.daemons.processes_os import OsProcesses
 from penstock.errors import PenstockError
 from penstock.keyring import open_keyring
 from penstock.local_paths import local_path
 from penstock.log import home
-from penstock.schedule.strategies import known
+from penstock.schedule.strategies import check_strategy_name
 
 
 @user_errors
@@ -82,10 +82,10 @@ def up(
     up. With --detach it runs in the background until penstock down.
     """
     cluster, processes = cluster_folder(), OsProcesses()
-    with claimed(cluster):
+    with lock_cluster(cluster):
         if found := running(cluster, processes):
             raise BusyError(f"a cluster is up already ({', '.join(found)}): penstock down ends it")
-        wishes = Wishes(
+        wishes = LayoutOptions(
             nodes=nodes,
             masters=masters,
             zookeepers=3 if connect else zookeeper_servers(cluster, zk),
@@ -94,7 +94,7 @@ def up(
             cores=cores if cores is not None else os.cpu_count() or 1,
             memory=read_memory(memory),
             racks=tuple(rack for rack in racks.split(",") if rack),
-            strategy=known(strategy),
+            strategy=check_strategy_name(strategy),
             retain_days=retain_days,
             retain_jobs=retain_jobs,
         )
@@ -126,7 +126,7 @@ def _in_background(layout: Layout, cluster: Path, token: str, timeout: float, ou
         processes.signal(folder, signal.SIGKILL)
         end_cluster(layout, cluster, processes, tell=_tell)
         raise
-    show(layout, cluster, state, output)
+    print_cluster(layout, cluster, state, output)
     _tell(f"it runs in the background, see {folder / OUTPUT}; penstock down ends it")
 
 
@@ -142,7 +142,7 @@ def _in_foreground(layout: Layout, cluster: Path, token: str, timeout: float, ou
     thread.start()
     try:
         state = wait_ready(layout, token, timeout, signals.check)
-        show(layout, cluster, state, output)
+        print_cluster(layout, cluster, state, output)
         _tell("Ctrl-C ends it")
         signals.stop.wait()
     except _StoppedError:

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from penstock.cli.asking import ask
+from penstock.cli.asking import probe_url
 from penstock.cli.local_cluster import token_file
 from penstock.cli.output import Output
 from penstock.daemons.layout import MASTER, SUPERVISOR, Layout
@@ -27,21 +27,26 @@ def wait_ready(layout: Layout, token: str, timeout: float, check: Callable[[], N
     deadline = time.monotonic() + timeout
     while True:
         check()
-        missing, state = look(layout, token)
+        missing, state = find_missing(layout, token)
         if not missing:
             return state
         if time.monotonic() >= deadline:
-            raise PenstockError(f"it is not up after {timeout:g} seconds: {missing}. {last_words(layout)}")
+            raise PenstockError(
+                f"it is not up after {timeout:g} seconds: {missing}. {last_output_lines(layout)}"
+            )
         time.sleep(_LOOK_SECONDS)
 
 
-def look(layout: Layout, token: str) -> tuple[str, dict[str, Any]]:
+def find_missing(layout: Layout, token: str) -> tuple[str, dict[str, Any]]:
     """Return what is missing, and what the leader says."""
-    silent = [daemon.name for daemon in layout.of(MASTER) if ask(f"{daemon.url}/readyz") is None]
+    silent = [daemon.name for daemon in layout.of(MASTER) if probe_url(f"{daemon.url}/readyz") is None]
     if silent:
         return f"{', '.join(silent)} cannot serve yet", {}
     url = layout.of(MASTER)[0].url
-    cluster, nodes = ask(f"{url}/api/v1/cluster", token=token), ask(f"{url}/api/v1/nodes", token=token)
+    cluster, nodes = (
+        probe_url(f"{url}/api/v1/cluster", token=token),
+        probe_url(f"{url}/api/v1/nodes", token=token),
+    )
     if cluster is None or nodes is None or not cluster.content.get("leader"):
         return "no master leads yet", {}
     there = {node["name"] for node in nodes.content}
@@ -51,7 +56,7 @@ def look(layout: Layout, token: str) -> tuple[str, dict[str, Any]]:
     return "", cluster.content
 
 
-def last_words(layout: Layout) -> str:
+def last_output_lines(layout: Layout) -> str:
     """Return the last line that each daemon printed that printed any."""
     found = []
     for daemon in layout.daemons:
@@ -65,7 +70,7 @@ def last_words(layout: Layout) -> str:
     return "\n".join(["", *found]) if found else ""
 
 
-def show(layout: Layout, cluster: Path, state: dict[str, Any], output: Output) -> None:
+def print_cluster(layout: Layout, cluster: Path, state: dict[str, Any], output: Output) -> None:
     """Print where everything is."""
     leader = state.get("leader", "")
     if output is Output.JSON:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus, Location
+from penstock.cluster.documents import Alarm, Assignment, BackupLocation, JobSpec, JobStatus
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SetStatus:
 
 
 @dataclass(frozen=True)
-class Respec:
+class UpdateSpec:
     """Change what is wanted of a job, because what was wanted cannot be."""
 
     spec: JobSpec
@@ -75,10 +75,10 @@ class Clear:
 
 
 @dataclass(frozen=True)
-class Locate:
+class SetBackupLocation:
     """Have a copy of a job's data kept somewhere, and know who runs it when its node is lost."""
 
-    location: Location
+    location: BackupLocation
     reason: str
 
     @property
@@ -88,7 +88,7 @@ class Locate:
 
 
 @dataclass(frozen=True)
-class Unlocate:
+class RemoveBackupLocation:
     """Have no copy of a job's data made any more."""
 
     job: str
@@ -131,11 +131,11 @@ Action = (
     Assign
     | Unassign
     | SetStatus
-    | Respec
+    | UpdateSpec
     | Raise
     | Clear
-    | Locate
-    | Unlocate
+    | SetBackupLocation
+    | RemoveBackupLocation
     | Forget
     | KeepRevision
     | DropNode

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from penstock.cluster import phases
 from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.documents import Alarm, Difference, Failures, JobSpec, JobStatus
-from penstock.cluster.members import job_of, title_of
+from penstock.cluster.members import job_of, replica_title
 from penstock.cluster.replicas import is_replicated
-from penstock.cluster.view import Actual, needed_nodes, of_today
+from penstock.cluster.view import ClusterState, is_current_revision, needed_nodes
 
 JOB_FAILED = "job-failed"
 JOB_FAILING = "job-failing"
@@ -61,14 +61,14 @@ def degraded(job: str, status: JobStatus) -> Alarm:
 
 def replica_failing(job: str, troubles: Mapping[str, str], now: float) -> Alarm:
     """Replicas of a job do not come up, while others run."""
-    reason = "; ".join(f"{title_of(name)}: {trouble}" for name, trouble in sorted(troubles.items()))
+    reason = "; ".join(f"{replica_title(name)}: {trouble}" for name, trouble in sorted(troubles.items()))
     evidence = {"replicas": sorted(troubles)}
     return Alarm(alarm_id(REPLICA_FAILING, job), REPLICA_FAILING, job, reason, now, evidence)
 
 
 def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Alarm:
     """Replicas have come to different results. It stays until somebody has looked into it."""
-    odd, first = title_of(replica), title_of(found.by)
+    odd, first = replica_title(replica), replica_title(found.by)
     reason = (
         f"{odd} came to another result than {first} in batch {found.batch} at {found.vertex}; that of "
         f"{first} counts, and {odd} has begun again: {found.reason}"
@@ -77,7 +77,7 @@ def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Al
     return Alarm(alarm_id(REPLICAS_DIFFER, job), REPLICAS_DIFFER, job, reason, now, evidence)
 
 
-def group_alarms(job: str, wanted: Iterable[Alarm], actual: Actual) -> list[Action]:
+def replica_alarms(job: str, wanted: Iterable[Alarm], actual: ClusterState) -> list[Action]:
     """Raise alarms about the replicas of a job, and take back those that are over.
 
     One that is known is raised again only if it is about other replicas: their failures are counted on.
@@ -95,7 +95,7 @@ def group_alarms(job: str, wanted: Iterable[Alarm], actual: Actual) -> list[Acti
     return told
 
 
-def node_alarms(actual: Actual, lost: frozenset[str]) -> list[Action]:
+def node_alarms(actual: ClusterState, lost: frozenset[str]) -> list[Action]:
     """Raise alarms for nodes that are gone or left alone, and take them back when they are there again."""
     alive: dict[str, list[str]] = {}
     for job in sorted(actual.workers):
@@ -127,7 +127,7 @@ def node_alarms(actual: Actual, lost: frozenset[str]) -> list[Action]:
     return raised + over
 
 
-def _ends(alarm: Alarm, actual: Actual) -> bool:
+def _ends(alarm: Alarm, actual: ClusterState) -> bool:
     """Whether an alarm about a node is over. That a node is lost stays known until it is back."""
     if alarm.kind == NODE_LOST:
         return alarm.subject in actual.nodes
@@ -145,7 +145,7 @@ def _is_updated(spec: JobSpec, alarm: Alarm) -> bool:
     return back_to != [spec.bundle, spec.entry, spec.generation][: len(back_to)]
 
 
-def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]:
+def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[Action]:
     """Take back what was said of a job that has been submitted anew, updated well, or is wanted no more."""
     found: list[Action] = []
     for id, alarm in sorted(actual.alarms.items()):
@@ -165,6 +165,6 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: Actual) -> list[Action]
             continue  # It was started again by itself, and has not run well yet.
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.
         revision = alarm.evidence.get("revision")
-        if spec is None or (isinstance(revision, int) and not of_today(spec, revision)):
+        if spec is None or (isinstance(revision, int) and not is_current_revision(spec, revision)):
             found.append(Clear(id, "the job was started anew" if spec else "there is no such job any more"))
     return found

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count, islice
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, Membership, Restore, Result
-from penstock.cluster.placing import Placed, Request
+from penstock.cluster.documents import (
+    Assignment,
+    ExecutorSlot,
+    JobSpec,
+    ReplicaAssignment,
+    RestoreSource,
+    Result,
+)
+from penstock.cluster.placing import PlacementRequest, PlacementResult
 from penstock.cluster.replicas import is_replicated
 
 
@@ -30,7 +37,7 @@ def other_code(spec: JobSpec, assignment: Assignment) -> bool:
     )
 
 
-def difference(spec: JobSpec, assignment: Assignment) -> str | None:
+def restart_reason(spec: JobSpec, assignment: Assignment) -> str | None:
     """Return why a job needs a new worker to be as it is wanted; None when it does not."""
     resources = spec.resources
     if other_code(spec, assignment):
@@ -67,15 +74,15 @@ def has_drained(spec: JobSpec, assignment: Assignment | None, result: Result) ->
 
 
 def assignment_of(
-    request: Request,
-    placed: Placed,
+    request: PlacementRequest,
+    placed: PlacementResult,
     *,
     revision: int,
     epoch: int,
     now: float,
     reason: str,
-    restore: Restore | None = None,
-    membership: Membership | None = None,
+    restore: RestoreSource | None = None,
+    membership: ReplicaAssignment | None = None,
 ) -> Assignment:
     """Return the assignment for a new worker of a job whose driver has a node.
 
@@ -116,7 +123,7 @@ def assignment_of(
     return replace(made, executors=slots_of(request, placed))
 
 
-def slots_of(request: Request, placed: Placed) -> tuple[ExecutorSlot, ...]:
+def slots_of(request: PlacementRequest, placed: PlacementResult) -> tuple[ExecutorSlot, ...]:
     """Return a job's executors: those that stay, and those that were placed.
 
     One whose node is lost keeps it while there is no room elsewhere: the node may come back.

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.actions import Action, Assign, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.alarms import job_failed, update_refused
 from penstock.cluster.assigning import (
     assignment_of,
-    difference,
     executors,
     has_drained,
     other_code,
+    restart_reason,
     slots_of,
     wanted_until,
 )
@@ -23,38 +23,38 @@ from penstock.cluster.documents import (
     Failures,
     JobSpec,
     JobStatus,
-    Membership,
-    Restore,
+    ReplicaAssignment,
+    RestoreSource,
     WorkerInfo,
 )
-from penstock.cluster.failure_policy import has_run_well, told
-from penstock.cluster.homes import home_of, is_copy_lost, is_elsewhere, works_on
-from penstock.cluster.pacing import held_until, repeats_of, request_digest
+from penstock.cluster.failure_policy import describe_failures, has_run_well
+from penstock.cluster.homes import affinity_of, is_copy_lost, is_elsewhere, works_on
+from penstock.cluster.pacing import repeats_of, request_digest, retry_at
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
-from penstock.cluster.placing import Placed, Request
-from penstock.cluster.view import Actual, Rules, newest, of_today
+from penstock.cluster.placing import PlacementRequest, PlacementResult
+from penstock.cluster.view import ClusterState, Rules, is_current_revision, newest
 
 
 @dataclass(frozen=True)
-class ToPlace:
+class PlacementIntent:
     """Stands for what is done about a job once it is known where it goes."""
 
-    request: Request
+    request: PlacementRequest
     reason: str
-    restore: Restore | None = None
+    restore: RestoreSource | None = None
     optional: bool = False
     """Whether all stays as it is when there is no node for it."""
     unpins: bool = False
     """Whether the user's wish for a certain node is given up with it."""
 
 
-Intent = Action | ToPlace
+JobIntent = Action | PlacementIntent
 
 
-class JobDeciding:
+class JobReconciler:
     """Decides about jobs, of which each is on its own."""
 
-    def __init__(self, actual: Actual, now: float, epoch: int, rules: Rules) -> None:
+    def __init__(self, actual: ClusterState, now: float, epoch: int, rules: Rules) -> None:
         self.actual = actual
         self.now = now
         self.epoch = epoch
@@ -65,7 +65,7 @@ class JobDeciding:
         self.held: dict[str, str] = {}
         """By job or replica, why it would be assigned anew if that had not happened too often lately."""
 
-    def job(self, spec: JobSpec) -> Sequence[Intent]:
+    def job(self, spec: JobSpec) -> Sequence[JobIntent]:
         """Return what to do about one job."""
         name = spec.name
         assignment = self.actual.assignments.get(name)
@@ -79,7 +79,7 @@ class JobDeciding:
             return self._over(spec, assignment, ENDED, f"{result.outcome}: {result.reason}")
         if (
             result is not None
-            and of_today(spec, result.revision)
+            and is_current_revision(spec, result.revision)
             and self._current(result.revision, assignment)
             and (tried or result.outcome != "refused")
             # A worker whose assignment was taken back says that its job was ended: only its user ends it.
@@ -91,7 +91,7 @@ class JobDeciding:
         if spec.wanted == "ended" and not spec.drain:
             return self._ending(spec, assignment)
         failures = self.actual.failures.get(name)
-        if failures is not None and tried and of_today(spec, failures.revision):
+        if failures is not None and tried and is_current_revision(spec, failures.revision):
             given_up = self._failing(spec, assignment, failures)
             if given_up:
                 return given_up
@@ -101,11 +101,11 @@ class JobDeciding:
         """Give up code that has never run well for the code before, or a job whose worker keeps failing."""
         policy, name = self.rules.failures, spec.name
         if spec.before is not None and policy.falls_back(failures) and not has_run_well(failures):
-            return self._refused(spec, assignment, told(failures), failures.revision)
+            return self._refused(spec, assignment, describe_failures(failures), failures.revision)
         # A worker of an earlier revision that runs on is no reason to end the job.
         if not policy.gives_up(failures) or self._older_runs(name, failures.revision):
             return []
-        reason = self._until_tried_again(name, told(failures))
+        reason = self._until_tried_again(name, describe_failures(failures))
         alarm = job_failed(name, reason, self.now, failures.revision, failures)
         return [*self._over(spec, assignment, FAILED, reason), *self._raised(alarm)]
 
@@ -151,7 +151,7 @@ class JobDeciding:
             after=revision,
         )
         # Told anew each time, and before the job goes back: after that nobody knows of the refusal.
-        return [Raise(alarm), Respec(back, f"the update was refused: {reason}")]
+        return [Raise(alarm), UpdateSpec(back, f"the update was refused: {reason}")]
 
     def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:
         gone: list[Action] = [Unassign(spec.name, reason)] if assignment else []
@@ -163,7 +163,7 @@ class JobDeciding:
         Its result may not be known yet, and a worker that was told to leave may write another one.
         """
         over = self._over(spec, assignment, status.phase, status.reason)
-        if status.phase != FAILED or not of_today(spec, status.revision):
+        if status.phase != FAILED or not is_current_revision(spec, status.revision):
             return over
         if not over and self._gets_another_chance(spec, status):
             return self._another_chance(spec, status)
@@ -180,8 +180,8 @@ class JobDeciding:
             return False
         failures = [self.actual.failures[name] for name in self.actual.failed.get(spec.name, ())]
         results = [self.actual.results[name] for name in self.actual.finished.get(spec.name, ())]
-        refused = any(one.outcome == "refused" and of_today(spec, one.revision) for one in results)
-        given_up = any(policy.gives_up(one) and of_today(spec, one.revision) for one in failures)
+        refused = any(one.outcome == "refused" and is_current_revision(spec, one.revision) for one in results)
+        given_up = any(policy.gives_up(one) and is_current_revision(spec, one.revision) for one in failures)
         return given_up and not refused
 
     def _another_chance(self, spec: JobSpec, status: JobStatus) -> list[Action]:
@@ -196,7 +196,7 @@ class JobDeciding:
             unsafe_since=0.0,
             chances=status.chances + 1,
         )
-        return [Respec(replace(spec, after=status.revision), reason), SetStatus(spec.name, again)]
+        return [UpdateSpec(replace(spec, after=status.revision), reason), SetStatus(spec.name, again)]
 
     def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
         left = self.actual.workers.get(spec.name, ())
@@ -206,7 +206,7 @@ class JobDeciding:
             return self._status(spec, ENDING, f"its worker on {left[0].node} ends its batch")
         return self._status(spec, ENDED, "it was killed")
 
-    def _running(self, spec: JobSpec, assignment: Assignment | None) -> Sequence[Intent]:
+    def _running(self, spec: JobSpec, assignment: Assignment | None) -> Sequence[JobIntent]:
         if assignment is None:
             return self._place(spec, None, self._why_new(spec))
         if self._is_lost(assignment):
@@ -221,10 +221,10 @@ class JobDeciding:
         if moved:
             return self._place(spec, assignment, moved, only=spec.driver)
         staying, missing = executors(spec, assignment.executors, self._left_by_executors(spec))
-        request = Request(spec, assignment, driver=False, slots=staying, missing=missing)
+        request = PlacementRequest(spec, assignment, driver=False, slots=staying, missing=missing)
         if missing:
-            return [ToPlace(request, "its executors are placed anew")]
-        return self._adjusted(request, Placed())
+            return [PlacementIntent(request, "its executors are placed anew")]
+        return self._adjusted(request, PlacementResult())
 
     def _left_by_executors(self, spec: JobSpec) -> frozenset[str]:  # noqa: ARG002
         """Return the nodes on which executors of a job do not stay."""
@@ -235,13 +235,13 @@ class JobDeciding:
 
     def _changed(self, spec: JobSpec, assignment: Assignment) -> str | None:
         """Say why a job needs a new worker, wherever that is; None when it does not."""
-        return difference(spec, assignment) or self._away(spec, assignment)
+        return restart_reason(spec, assignment) or self._away(spec, assignment)
 
-    def _membership(self, spec: JobSpec, before: Assignment | None) -> Membership | None:  # noqa: ARG002
+    def _membership(self, spec: JobSpec, before: Assignment | None) -> ReplicaAssignment | None:  # noqa: ARG002
         """Return which of several replicas a worker is. One of a job on its own is none."""
         return None
 
-    def _adjusted(self, request: Request, placed: Placed, note: str = "") -> list[Action]:
+    def _adjusted(self, request: PlacementRequest, placed: PlacementResult, note: str = "") -> list[Action]:
         """Give a job the executors that it has nodes for, and what else it can get without a new worker.
 
         A note says what it cannot get.
@@ -280,7 +280,7 @@ class JobDeciding:
         last = before or self.actual.statuses.get(spec.name)
         if last is None or (before is not None and self._is_lost(before)):
             return ""
-        if not held_until(last, request_digest(spec), self.now, self.rules):
+        if not retry_at(last, request_digest(spec), self.now, self.rules):
             return ""
         self.held[spec.name] = reason
         return f"that waits, as it was assigned {last.repeats + 1} times in a row"
@@ -297,7 +297,7 @@ class JobDeciding:
             "changed": self.now,
         }
 
-    def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> Sequence[Intent]:
+    def _try_elsewhere(self, spec: JobSpec, assignment: Assignment) -> Sequence[JobIntent]:
         """Move a job whose worker keeps failing: it may be the node's fault (Lee et al., IV.C).
 
         One that keeps its data with its node stays: elsewhere it would have less.
@@ -315,7 +315,7 @@ class JobDeciding:
         # Where it is pinned to, it would be moved back at once.
         elsewhere = replace(spec, driver="") if spec.driver == assignment.node else spec
         staying, missing = executors(elsewhere, assignment.executors, self._left_by_executors(spec))
-        request = Request(
+        request = PlacementRequest(
             elsewhere,
             assignment,
             slots=staying,
@@ -323,7 +323,7 @@ class JobDeciding:
             prefer=elsewhere.driver,
             avoid=policy.troubled_nodes(failures) | {assignment.node},
         )
-        return [ToPlace(request, reason, optional=True, unpins=elsewhere is not spec)]
+        return [PlacementIntent(request, reason, optional=True, unpins=elsewhere is not spec)]
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
         """Say where a job was moved to, if it is not there. One that keeps its data with its node stays."""
@@ -365,17 +365,17 @@ class JobDeciding:
 
     def _place(
         self, spec: JobSpec, before: Assignment | None, reason: str, only: str = ""
-    ) -> Sequence[Intent]:
+    ) -> Sequence[JobIntent]:
         """Have a job placed for a new worker, on any node or on one only."""
-        home = home_of(spec, before, self.actual)
+        home = affinity_of(spec, before, self.actual)
         if before is not None and self._is_dead(before):
             before = replace(before, executors=())  # They run for nobody: all of them are placed anew.
         if home.waits:
-            kept = Request(spec, before, slots=before.executors if before is not None else ())
-            return self._stays(kept, Placed(), f"{reason}: {home.waits}")
+            kept = PlacementRequest(spec, before, slots=before.executors if before is not None else ())
+            return self._stays(kept, PlacementResult(), f"{reason}: {home.waits}")
         staying, missing = executors(spec, before.executors if before else (), self._left_by_executors(spec))
         there = before.node if before is not None and before.node not in self.lost else ""
-        request = Request(
+        request = PlacementRequest(
             spec,
             before,
             slots=staying,
@@ -384,9 +384,9 @@ class JobDeciding:
             prefer=home.prefer or spec.driver,
             only=home.only or only,
         )
-        return [ToPlace(request, reason, home.restore)]
+        return [PlacementIntent(request, reason, home.restore)]
 
-    def _stays(self, request: Request, placed: Placed, note: str) -> list[Action]:
+    def _stays(self, request: PlacementRequest, placed: PlacementResult, note: str) -> list[Action]:
         """Leave a job where it is that cannot be placed anew; it gets all that needs no new worker."""
         before = request.before
         if before is None or self._is_dead(before):
@@ -415,7 +415,7 @@ class JobDeciding:
         failures = self.actual.failures.get(assignment.job)
         if failures is None or failures.revision != assignment.revision:
             return ""
-        return told(failures) if self.rules.failures.gives_up(failures) else ""
+        return describe_failures(failures) if self.rules.failures.gives_up(failures) else ""
 
     def _released(self, spec: JobSpec, note: str) -> list[Action]:
         """Take back the assignment of a driver that is dead and has executors on nodes that are there.
@@ -434,10 +434,10 @@ class JobDeciding:
             return False
         return is_elsewhere(assignment, assignment.node, kept) or is_copy_lost(assignment, kept, self.actual)
 
-    def placed(self, intent: ToPlace, answers: Mapping[str, Placed]) -> list[Action]:
+    def placed(self, intent: PlacementIntent, answers: Mapping[str, PlacementResult]) -> list[Action]:
         """Return what to do now that it is known where a job goes."""
         request, spec = intent.request, intent.request.spec
-        placed = answers.get(spec.name, Placed(told="nobody has decided where it goes"))
+        placed = answers.get(spec.name, PlacementResult(told="nobody has decided where it goes"))
         before = request.before
         if not request.driver:
             return self._adjusted(request, placed)
@@ -446,7 +446,7 @@ class JobDeciding:
             return self._stays(request, placed, note)
         held = self._held(spec, before, intent.reason)
         if held:
-            return self._stays(request, Placed(), f"{intent.reason}: {held}")
+            return self._stays(request, PlacementResult(), f"{intent.reason}: {held}")
         revision = self._next_revision(spec)
         made = assignment_of(
             request,
@@ -460,7 +460,7 @@ class JobDeciding:
         )
         made = replace(made, after=self._after(spec, before, revision), **self._counted(spec, before))
         told = f"{intent.reason}: on {made.node}"
-        unpinned = [Respec(spec, intent.reason)] if intent.unpins else []
+        unpinned = [UpdateSpec(spec, intent.reason)] if intent.unpins else []
         return [*unpinned, Assign(made, told), *self._status(spec, STARTING, told, revision)]
 
     def _progress(self, spec: JobSpec, assignment: Assignment, note: str = "") -> list[Action]:
@@ -480,7 +480,7 @@ class JobDeciding:
         if spec.before is not None and self._is_proven(spec, spec.name):
             # From now on a failure is not one of the update.
             spec = replace(spec, before=None)
-            return [Respec(spec, "its new code runs well"), *self._progress(spec, assignment, note)]
+            return [UpdateSpec(spec, "its new code runs well"), *self._progress(spec, assignment, note)]
         there = [slot for slot in assignment.executors if slot.node not in self.lost]
         missing = spec.resources.executors - len(there)
         lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
@@ -493,9 +493,11 @@ class JobDeciding:
         if assignment is None or other_code(spec, assignment):
             return False
         failures = self.actual.failures.get(member)
-        if failures is not None and of_today(spec, failures.revision) and has_run_well(failures):
+        if failures is not None and is_current_revision(spec, failures.revision) and has_run_well(failures):
             return True
-        workers = [one for one in self.actual.workers.get(member, ()) if of_today(spec, one.revision)]
+        workers = [
+            one for one in self.actual.workers.get(member, ()) if is_current_revision(spec, one.revision)
+        ]
         return any(self._runs_well(one) for one in workers if one.phase == "running")
 
     def _runs_well(self, worker: WorkerInfo) -> bool:

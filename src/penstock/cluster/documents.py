@@ -101,7 +101,7 @@ class WorkerFigures:
     failures: int = 0
     progress: Progress | None = None
     """Of a worker, as its last heartbeat has it,"""
-    joined: Joined | None = None
+    joined: ReplicaReport | None = None
     """and for one of several replicas."""
     reason: str = ""
     """Of an executor that waits to be started again: why it ended."""
@@ -224,7 +224,7 @@ class ExecutorSlot:
 
 
 @dataclass(frozen=True)
-class Restore:
+class RestoreSource:
     """What a worker begins with whose job's data was lost with another node."""
 
     store: str
@@ -238,7 +238,7 @@ class Restore:
 
 
 @dataclass(frozen=True)
-class Membership:
+class ReplicaAssignment:
     """For a worker that is one of the replicas of a job."""
 
     number: int
@@ -285,9 +285,9 @@ class Assignment:
     """Failures of revisions up to this one are history."""
     keep: str = "shared"
     """Where the job's data is: see :class:`JobSpec`."""
-    restore: Restore | None = None
+    restore: RestoreSource | None = None
     """For a job whose data is with its node: the copy that it goes on from."""
-    membership: Membership | None = None
+    membership: ReplicaAssignment | None = None
     """For one of several replicas: which."""
     strategy: str = ""
     """Who decided where it runs."""
@@ -343,7 +343,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Joined:
+class ReplicaReport:
     """How a replica stands among the others, by its own words."""
 
     batch: int = -1
@@ -389,7 +389,7 @@ class WorkerInfo:
     """Where executors of a job over several nodes report to."""
     app_id: str = ""
     progress: Progress = field(default_factory=Progress)
-    joined: Joined | None = None
+    joined: ReplicaReport | None = None
     """For one of several replicas."""
 
 
@@ -472,7 +472,7 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Location:
+class BackupLocation:
     """For a job whose data is with its node: who keeps a copy, and who runs it when that node is lost."""
 
     job: str
@@ -490,7 +490,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Kept:
+class BackupStatus:
     """Where the data of a job is that is with its node, and how far its copy has come: by its worker."""
 
     job: str

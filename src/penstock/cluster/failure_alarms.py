@@ -8,17 +8,17 @@ from dataclasses import asdict
 from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.alarms import EXECUTOR_FAILING, JOB_FAILING, alarm_id
 from penstock.cluster.documents import Alarm, JobSpec
-from penstock.cluster.failure_policy import FailurePolicy, told
+from penstock.cluster.failure_policy import FailurePolicy, describe_failures
 from penstock.cluster.members import job_of
 from penstock.cluster.phases import OVER
 from penstock.cluster.replicas import is_replicated
-from penstock.cluster.view import Actual, of_today
+from penstock.cluster.view import ClusterState, is_current_revision
 
 _EXECUTOR = "executor-"
 
 
 def failing_alarms(
-    desired: Mapping[str, JobSpec], actual: Actual, now: float, policy: FailurePolicy
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, policy: FailurePolicy
 ) -> list[Action]:
     """Tell of jobs whose worker keeps failing and is started again. Replicas have alarms of their own."""
     wanted: dict[str, Alarm] = {}
@@ -32,14 +32,14 @@ def failing_alarms(
         is_assigned = assignment is not None and assignment.revision == failures.revision
         if policy.gives_up(failures) and not carried_on:
             continue  # The job fails, or waits for room: alarms of their own.
-        if (is_assigned or of_today(spec, failures.revision)) and policy.alarms(failures, now):
+        if (is_assigned or is_current_revision(spec, failures.revision)) and policy.alarms(failures, now):
             id = alarm_id(JOB_FAILING, name)
-            wanted[id] = Alarm(id, JOB_FAILING, name, told(failures), now, asdict(failures))
+            wanted[id] = Alarm(id, JOB_FAILING, name, describe_failures(failures), now, asdict(failures))
     return _changes(JOB_FAILING, wanted, actual)
 
 
 def executor_alarms(
-    desired: Mapping[str, JobSpec], actual: Actual, now: float, policy: FailurePolicy
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, policy: FailurePolicy
 ) -> list[Action]:
     """Tell of executors that keep failing; how often is in the reports of their nodes."""
     found: dict[str, list[str]] = {}
@@ -59,12 +59,12 @@ def executor_alarms(
     return _changes(EXECUTOR_FAILING, wanted, actual)
 
 
-def _is_over(job: str, actual: Actual) -> bool:
+def _is_over(job: str, actual: ClusterState) -> bool:
     status = actual.statuses.get(job)
     return status is not None and status.phase in OVER
 
 
-def _changes(kind: str, wanted: Mapping[str, Alarm], actual: Actual) -> list[Action]:
+def _changes(kind: str, wanted: Mapping[str, Alarm], actual: ClusterState) -> list[Action]:
     """Raise alarms of a kind that are not known, and take back those that are over.
 
     One that is known is not written again with each failure.

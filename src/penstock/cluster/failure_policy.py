@@ -38,13 +38,13 @@ class FailurePolicy:
     """How long after it has failed a job is tried again; doubled each time it fails again."""
     longest_chance: float = 3600.0
 
-    def retry(self, in_a_row: int) -> float:
+    def retry(self, consecutive_failures: int) -> float:
         """Return how long to wait before the next start, after so many failures in a row.
 
         >>> [FailurePolicy().retry(n) for n in (0, 1, 2, 3, 7, 8, 5000)]
         [0.5, 0.5, 1.0, 2.0, 30.0, 30.0, 30.0]
         """
-        return _doubled(self.first_retry, in_a_row - 1, self.longest_retry)
+        return _doubled(self.first_retry, consecutive_failures - 1, self.longest_retry)
 
     def second_chance(self, chances: int) -> float:
         """Return how long a job that has failed is left alone, after so many second chances.
@@ -54,13 +54,13 @@ class FailurePolicy:
         """
         return _doubled(self.first_chance, chances, self.longest_chance)
 
-    def start_limit(self, seconds: float, in_a_row: int) -> float:
+    def start_limit(self, seconds: float, consecutive_failures: int) -> float:
         """Return how long a start may take: twice as long after a failure, and four times after two.
 
         >>> [FailurePolicy().start_limit(120.0, n) for n in (0, 1, 2, 3)]
         [120.0, 240.0, 480.0, 480.0]
         """
-        return seconds * (1 << min(max(in_a_row, 0), _LONGEST_GROWTH))
+        return seconds * (1 << min(max(consecutive_failures, 0), _LONGEST_GROWTH))
 
     def ran_well(self, progress: Progress, seconds: float) -> bool:
         """Whether a worker that has run for some seconds has run well.
@@ -96,11 +96,11 @@ class FailurePolicy:
 
     def falls_back(self, failures: Failures) -> bool:
         """Whether code that has not run well is given up for the code before."""
-        return in_a_row(failures) >= self.fall_back_after
+        return consecutive_failures(failures) >= self.fall_back_after
 
     def gives_up(self, failures: Failures) -> bool:
         """Whether a worker is not started any more."""
-        return in_a_row(failures) >= self.give_up_after
+        return consecutive_failures(failures) >= self.give_up_after
 
     def alarms(self, failures: Failures, now: float) -> bool:
         """Whether people are told that a worker keeps failing: until that is a whole window ago."""
@@ -127,11 +127,11 @@ def has_committed(progress: Progress) -> bool:
     )
 
 
-def in_a_row(failures: Failures | None) -> int:
+def consecutive_failures(failures: Failures | None) -> int:
     """Return how many failures there were since a worker last ran well.
 
     >>> failed = tuple(WorkerFailure(float(at), "n1", 1, well=at == 2) for at in (1, 2, 3))
-    >>> in_a_row(Failures("job", 1, 3, "", "n1", 3.0, failed))
+    >>> consecutive_failures(Failures("job", 1, 3, "", "n1", 3.0, failed))
     1
     """
     count = 0
@@ -147,7 +147,7 @@ def has_run_well(failures: Failures | None) -> bool:
     return any(one.well for one in _failures_of(failures))
 
 
-def told(failures: Failures) -> str:
+def describe_failures(failures: Failures) -> str:
     """Return how often a job's worker has failed, where last and why, for people."""
     times = f"{failures.count} times" if failures.count != 1 else "once"
     return f"its worker has failed {times}, last on {failures.node}: {failures.reason}"

@@ -15,10 +15,10 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.cluster.failure_policy import in_a_row, told
-from penstock.cluster.members import number_of, title_of
-from penstock.cluster.replicas import is_warm
-from penstock.cluster.view import UP, Actual, Rules, newest
+from penstock.cluster.failure_policy import consecutive_failures, describe_failures
+from penstock.cluster.members import replica_number, replica_title
+from penstock.cluster.replicas import has_warm_standby
+from penstock.cluster.view import UP, ClusterState, Rules, newest
 
 K_SAFE = "k-safe"
 NO_STANDBY = "no standby"
@@ -28,7 +28,7 @@ _STEP = 5
 
 
 @dataclass(frozen=True)
-class Replica:
+class ReplicaState:
     """What is known of one replica of a job as it is wanted now."""
 
     spec: JobSpec
@@ -82,8 +82,8 @@ class Replica:
 
         ``most_failures`` in a row are too many.
         """
-        if self.failures is not None and in_a_row(self.failures) >= most_failures:
-            return told(self.failures)
+        if self.failures is not None and consecutive_failures(self.failures) >= most_failures:
+            return describe_failures(self.failures)
         if self.result is not None and self.result.outcome == "refused" and not self.runs_as_wanted:
             return f"refused: {self.result.reason}"
         return ""
@@ -94,7 +94,7 @@ class Replica:
         return tried and not self.runs_as_wanted and not self.trouble(most_failures)
 
 
-def replica_of(member: JobSpec, actual: Actual, now: float, rules: Rules) -> Replica:
+def replica_of(member: JobSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
     """Return what is known of a replica. The failures of one that runs well again are no trouble."""
     assignment = actual.assignments.get(member.name)
     history = max(member.after, assignment.after if assignment is not None else 0)
@@ -118,11 +118,11 @@ def replica_of(member: JobSpec, actual: Actual, now: float, rules: Rules) -> Rep
         )
     ):
         result = None
-    return Replica(member, assignment, workers, failures, result)
+    return ReplicaState(member, assignment, workers, failures, result)
 
 
 def _is_well(
-    worker: WorkerInfo, assignment: Assignment | None, actual: Actual, now: float, rules: Rules
+    worker: WorkerInfo, assignment: Assignment | None, actual: ClusterState, now: float, rules: Rules
 ) -> bool:
     """Whether a worker that is assigned runs well, however often it has failed before."""
     if assignment is None or worker.revision != assignment.revision or worker.phase not in UP:
@@ -130,7 +130,7 @@ def _is_well(
     return rules.failures.ran_well(worker.progress, actual.up_for(worker, now))
 
 
-def chosen_runner(replicas: Sequence[Replica], *, has_run: bool, nodes: Mapping[str, NodeInfo]) -> str:
+def chosen_runner(replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Mapping[str, NodeInfo]) -> str:
     """Return which of the replicas of a job with a warm standby runs.
 
     The one that was told to, unless it is down and another is ready. Two may have been told to, when one that
@@ -141,7 +141,7 @@ def chosen_runner(replicas: Sequence[Replica], *, has_run: bool, nodes: Mapping[
         able = [one for one in replicas if one.can_run] or list(replicas)
         return able[0].name
     best = min(
-        told, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, number_of(one.name))
+        told, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, replica_number(one.name))
     )
     if _is_down(best, has_run, nodes):
         for other in replicas:
@@ -154,7 +154,7 @@ def _is_told(assignment: Assignment) -> bool:
     return assignment.membership is None or assignment.membership.runs
 
 
-def _is_down(replica: Replica, has_run: bool, nodes: Mapping[str, NodeInfo]) -> bool:
+def _is_down(replica: ReplicaState, has_run: bool, nodes: Mapping[str, NodeInfo]) -> bool:
     """Whether a replica that should run does not, and will take longer than one that is ready."""
     assignment = replica.assignment
     if assignment is None or replica.leading is not None:
@@ -167,9 +167,9 @@ def _is_down(replica: Replica, has_run: bool, nodes: Mapping[str, NodeInfo]) -> 
     return gone and (has_run or assignment.node not in nodes)
 
 
-def safety_of(spec: JobSpec, replicas: Sequence[Replica]) -> str:
+def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> str:
     """Say how safe a job is. One without replicas has nothing to say."""
-    if is_warm(spec):
+    if has_warm_standby(spec):
         waiting = [one.assignment for one in replicas if one.can_run and one.leading is None]
         ready = [one.node for one in waiting if one is not None and not _is_told(one)]
         return f"{_STANDBY_READY}{ready[0]}" if ready else NO_STANDBY
@@ -202,7 +202,7 @@ def _rounded(share: float) -> int:
     return int(min(max(share, 0.0), 1.0) * 100) // _STEP * _STEP
 
 
-def last_difference(replicas: Sequence[Replica]) -> tuple[str, Difference] | None:
+def last_difference(replicas: Sequence[ReplicaState]) -> tuple[str, Difference] | None:
     """Return the newest difference that a replica tells of, and which one does."""
     found = [
         (worker.joined.differed.at, one.name, worker.joined.differed)
@@ -227,9 +227,11 @@ def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, Node
     """
     first: dict[str, str] = {}
     found = []
-    for name in sorted(assignments, key=number_of):
+    for name in sorted(assignments, key=replica_number):
         node = nodes.get(assignments[name].node)
         if node is not None and first.setdefault(node.rack, name) != name:
-            found.append(f"{title_of(name)} shares rack {node.rack} with {title_of(first[node.rack])}")
+            found.append(
+                f"{replica_title(name)} shares rack {node.rack} with {replica_title(first[node.rack])}"
+            )
     # Asked last: there are many more nodes than replicas.
     return found if found and len({node.rack for node in nodes.values()}) > 1 else []

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.cluster.actions import Action, Assign, Raise, Respec, SetStatus, Unassign
-from penstock.cluster.alarms import degraded, group_alarms, job_failed, replica_failing, replicas_differ
-from penstock.cluster.deciding import Intent, JobDeciding
-from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus, Membership
+from penstock.cluster.actions import Action, Assign, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.alarms import degraded, job_failed, replica_alarms, replica_failing, replicas_differ
+from penstock.cluster.deciding import JobIntent, JobReconciler
+from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus, ReplicaAssignment
 from penstock.cluster.group import (
-    Replica,
+    ReplicaState,
     chosen_runner,
     is_safe,
     last_difference,
@@ -24,20 +24,26 @@ from penstock.cluster.group import (
     safety_of,
     shared_racks,
 )
-from penstock.cluster.members import number_of, title_of
+from penstock.cluster.members import replica_number, replica_title
 from penstock.cluster.phases import ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
-from penstock.cluster.replicas import is_warm, may_use, member_specs, nodes_of_others, nodes_used
-from penstock.cluster.view import Actual, Rules
+from penstock.cluster.replicas import (
+    allows_node,
+    has_warm_standby,
+    nodes_of_other_replicas,
+    nodes_used,
+    replica_specs,
+)
+from penstock.cluster.view import ClusterState, Rules
 
 
-class GroupDeciding(JobDeciding):
+class ReplicaSetReconciler(JobReconciler):
     """Decides about the replicas of one job."""
 
-    def __init__(self, actual: Actual, now: float, epoch: int, rules: Rules, spec: JobSpec) -> None:
+    def __init__(self, actual: ClusterState, now: float, epoch: int, rules: Rules, spec: JobSpec) -> None:
         super().__init__(actual, now, epoch, rules)
         self._spec = spec
         # That the code before is given up is decided for all of them.
-        members = member_specs(spec if spec.before is None else replace(spec, before=None))
+        members = replica_specs(spec if spec.before is None else replace(spec, before=None))
         self._replicas = [replica_of(member, actual, now, rules) for member in members]
         self._before = actual.statuses.get(spec.name)
         self._assigned = {name: actual.assignments[name] for name in actual.assigned.get(spec.name, ())}
@@ -48,7 +54,7 @@ class GroupDeciding(JobDeciding):
         self._parts = False
         """Whether something is done about each replica by itself."""
 
-    def job(self, spec: JobSpec) -> Sequence[Intent]:
+    def job(self, spec: JobSpec) -> Sequence[JobIntent]:
         """Return what to do about the job."""
         if self._before is not None and self._before.phase in OVER:
             return self._still_over(spec, None, self._before)
@@ -61,7 +67,7 @@ class GroupDeciding(JobDeciding):
         if hopeless is not None:
             return self._given_up(hopeless)
         self._parts = True
-        intents: list[Intent] = []
+        intents: list[JobIntent] = []
         for one in self._replicas:
             intents += self._running(one.spec, one.assignment)
         others = set(self._assigned) - {one.name for one in self._replicas}
@@ -74,35 +80,35 @@ class GroupDeciding(JobDeciding):
         """
         if not any(self._has_no_node(one) for one in self._replicas):
             return {}
-        able = {name for name, node in self.actual.nodes.items() if may_use(self._spec, node)}
+        able = {name for name, node in self.actual.nodes.items() if allows_node(self._spec, node)}
         used = {one.name: nodes_used(one.assignment) & able for one in self._replicas if one.assignment}
         free = able - set().union(*used.values())
         if free:
             return {}
         share = max(len(able) // len(self._replicas), 1)
-        for name in sorted(used, key=lambda name: (-len(used[name]), number_of(name))):
+        for name in sorted(used, key=lambda name: (-len(used[name]), replica_number(name))):
             spare = sorted(used[name] - {self._assigned[name].node})
             if spare and len(used[name]) > share:
                 return {name: frozenset(spare[share - len(used[name]) :])}
         return {}
 
-    def _has_no_node(self, replica: Replica) -> bool:
+    def _has_no_node(self, replica: ReplicaState) -> bool:
         assignment = replica.assignment
         if assignment is None or self._is_lost(assignment):
             return True
         node = self.actual.nodes.get(assignment.node)
-        return node is not None and not may_use(self._spec, node)
+        return node is not None and not allows_node(self._spec, node)
 
     def _left_by_executors(self, spec: JobSpec) -> frozenset[str]:
         return self.lost | self._yielded.get(spec.name, frozenset())
 
     def _chosen(self) -> str:
-        if not is_warm(self._spec):
+        if not has_warm_standby(self._spec):
             return ""
         has_run = self._before is not None and self._before.phase in (RUNNING, ENDING)
         return chosen_runner(self._replicas, has_run=has_run, nodes=self.actual.nodes)
 
-    def _hopeless(self) -> Replica | None:
+    def _hopeless(self) -> ReplicaState | None:
         """Return a replica that cannot run the code, if all others cannot either."""
         most = self._most_failures
         troubled = [one for one in self._replicas if one.trouble(most)]
@@ -120,7 +126,7 @@ class GroupDeciding(JobDeciding):
         unproven = self._spec.before is not None and not self._is_proven_anywhere()
         return policy.fall_back_after if unproven else policy.give_up_after
 
-    def _is_stranded(self, replica: Replica) -> bool:
+    def _is_stranded(self, replica: ReplicaState) -> bool:
         """Whether a replica has lost its node, and all that it may use are full or have another replica.
 
         Of a job over several nodes, a driver needs room for one of its executors as well: on its own node, or
@@ -128,9 +134,9 @@ class GroupDeciding(JobDeciding):
         """
         if replica.assignment is not None and not self._is_lost(replica.assignment):
             return False
-        others = nodes_of_others(replica.name, self._assigned)
+        others = nodes_of_other_replicas(replica.name, self._assigned)
         asked, rooms = replica.spec.resources, self._free_rooms(replica.name)
-        able = [name for name, node in self.actual.nodes.items() if may_use(replica.spec, node)]
+        able = [name for name, node in self.actual.nodes.items() if allows_node(replica.spec, node)]
         free = [rooms[name] for name in able if name not in others]
         shares = len(able) // len(self._replicas) > 1
         for number, (cores, memory) in enumerate(free):
@@ -156,7 +162,7 @@ class GroupDeciding(JobDeciding):
                     free[node] = (free[node][0] - cores, free[node][1] - memory)
         return free
 
-    def _given_up(self, replica: Replica) -> Sequence[Intent]:
+    def _given_up(self, replica: ReplicaState) -> Sequence[JobIntent]:
         reason = replica.trouble(self._most_failures)
         if replica.result is not None and replica.result.outcome == "refused":
             return self._refused(self._spec, None, replica.result.reason, self._given)
@@ -211,10 +217,10 @@ class GroupDeciding(JobDeciding):
         return revision - 1 if before is None else max(spec.after, before.after)
 
     def _why_new(self, spec: JobSpec) -> str:
-        return "a replica is wanted" if number_of(spec.name) else super()._why_new(spec)
+        return "a replica is wanted" if replica_number(spec.name) else super()._why_new(spec)
 
-    def _membership(self, spec: JobSpec, before: Assignment | None) -> Membership | None:
-        runs = not is_warm(spec) or spec.name == self._runner
+    def _membership(self, spec: JobSpec, before: Assignment | None) -> ReplicaAssignment | None:
+        runs = not has_warm_standby(spec) or spec.name == self._runner
         if before is not None and before.membership is not None:
             # Whoever was told to run is replaced by a new worker that waits, and not told to wait itself.
             runs = runs or before.membership.runs
@@ -222,18 +228,18 @@ class GroupDeciding(JobDeciding):
                 before.membership if before.membership.runs == runs else replace(before.membership, runs=runs)
             )
         lineage = spec.forget if spec.fresh else 0
-        return Membership(number_of(spec.name), lineage, spec.recovery, spec.replication, runs)
+        return ReplicaAssignment(replica_number(spec.name), lineage, spec.recovery, spec.replication, runs)
 
     def _changed(self, spec: JobSpec, assignment: Assignment) -> str | None:
         change = super()._changed(spec, assignment)
         told_to_run = assignment.membership is None or assignment.membership.runs
-        if change is None and is_warm(spec) and told_to_run and spec.name != self._runner:
-            return f"{title_of(self._runner)} runs, and it waits"
+        if change is None and has_warm_standby(spec) and told_to_run and spec.name != self._runner:
+            return f"{replica_title(self._runner)} runs, and it waits"
         return change
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
         """A node with another replica is none that it can be moved to."""
-        if spec.driver and spec.driver in nodes_of_others(spec.name, self._assigned):
+        if spec.driver and spec.driver in nodes_of_other_replicas(spec.name, self._assigned):
             return None
         return super()._moved(spec, assignment)
 
@@ -260,10 +266,10 @@ class GroupDeciding(JobDeciding):
             spec = replace(spec, before=None)  # From now on a failure is not one of the update.
             reasons.append("its new code runs well")
         for action in actions:
-            if isinstance(action, Respec):
+            if isinstance(action, UpdateSpec):
                 spec = replace(spec, driver=action.spec.driver)
                 reasons.append(action.reason)
-        return [Respec(spec, "; ".join(reasons))] if reasons else []
+        return [UpdateSpec(spec, "; ".join(reasons))] if reasons else []
 
     def _group_status(self, said: dict[str, JobStatus], done: list[Assign | Unassign]) -> JobStatus:
         phases = [status.phase for status in said.values()]
@@ -297,7 +303,7 @@ class GroupDeciding(JobDeciding):
         reasons = []
         for one in self._replicas:
             trouble = one.trouble(self.rules.failures.alarm_after)
-            reasons.append(f"{title_of(one.name)}: {trouble or said[one.name].reason}")
+            reasons.append(f"{replica_title(one.name)}: {trouble or said[one.name].reason}")
         if len(reasons) == 1:
             return said[self._replicas[0].name].reason
         shared = shared_racks(assigned, self.actual.nodes) if self.actual.rack_count > 1 else []
@@ -313,4 +319,4 @@ class GroupDeciding(JobDeciding):
         return wanted
 
     def _alarms(self, wanted: list[Alarm]) -> list[Action]:
-        return group_alarms(self._spec.name, wanted, self.actual)
+        return replica_alarms(self._spec.name, wanted, self.actual)

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cluster.documents import Assignment, JobSpec, Kept, Restore
-from penstock.cluster.view import Actual
+from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, RestoreSource
+from penstock.cluster.view import ClusterState
 
 
 @dataclass(frozen=True)
-class Home:
+class DataAffinity:
     """What follows from where a job's data is."""
 
     only: str = ""
     """The node that has the data, and is there: it runs nowhere else."""
     prefer: str = ""
     """The node that was chosen beforehand for the case that the other is lost."""
-    restore: Restore | None = None
+    restore: RestoreSource | None = None
     """What a worker goes on from that does not run where the data is."""
     waits: str = ""
     """Why it can run nowhere at the moment; empty if it can."""
 
 
-def home_of(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
+def affinity_of(spec: JobSpec, before: Assignment | None, actual: ClusterState) -> DataAffinity:
     """Return where a job has to go. One whose data is shared by all nodes can go anywhere."""
     if spec.keep != "node":
-        return Home()
+        return DataAffinity()
     home = _home_of_data(spec, before, actual)
     if home.only and spec.nodes and home.only not in spec.nodes:
         told = ", ".join(spec.nodes)
-        return Home(waits=f"its data is on {home.only}, and it is for {told} only: allow that node")
+        return DataAffinity(waits=f"its data is on {home.only}, and it is for {told} only: allow that node")
     return home
 
 
-def _home_of_data(spec: JobSpec, before: Assignment | None, actual: Actual) -> Home:
+def _home_of_data(spec: JobSpec, before: Assignment | None, actual: ClusterState) -> DataAffinity:
     kept = actual.kept.get(spec.name)
     if kept is None or (spec.fresh and kept.revision <= spec.forget):
         # Its worker has not begun yet, or what it did is to be forgotten.
         if before is None or before.node not in actual.nodes:
-            return Home()
-        return Home(only=before.node, restore=before.restore)
+            return DataAffinity()
+        return DataAffinity(only=before.node, restore=before.restore)
     if (
         before is not None
         and before.node in actual.nodes
@@ -50,25 +50,27 @@ def _home_of_data(spec: JobSpec, before: Assignment | None, actual: Actual) -> H
         and not is_copy_lost(before, kept, actual)
     ):
         # It may begin there at any moment, also when the node that was lost is back.
-        return Home(only=before.node, restore=before.restore)
+        return DataAffinity(only=before.node, restore=before.restore)
     if kept.origin in actual.nodes:
         # A worker that still restores what another node lost has not said yet that it has it.
         restore = before.restore if before is not None and before.node == kept.origin else None
-        return Home(only=kept.origin, restore=restore)
+        return DataAffinity(only=kept.origin, restore=restore)
     if not kept.store:
-        return Home(waits=f"its data is on {kept.origin}, which is gone, and nobody has a whole copy")
+        return DataAffinity(waits=f"its data is on {kept.origin}, which is gone, and nobody has a whole copy")
     if kept.store not in actual.nodes:
-        return Home(waits=f"its data is on {kept.origin} and a copy is on {kept.store}, and both are gone")
+        return DataAffinity(
+            waits=f"its data is on {kept.origin} and a copy is on {kept.store}, and both are gone"
+        )
     location = actual.locations.get(spec.name)
-    return Home(
+    return DataAffinity(
         prefer=location.redeploy if location is not None else kept.store,
-        restore=Restore(
+        restore=RestoreSource(
             kept.store, kept.store_url, kept.revision, location.rate if location is not None else 0.0
         ),
     )
 
 
-def works_on(kept: Kept, actual: Actual) -> bool:
+def works_on(kept: BackupStatus, actual: ClusterState) -> bool:
     """Whether a worker on the node with a job's data lives and goes on with it."""
     return kept.origin in actual.nodes and any(
         worker.node == kept.origin and worker.revision == kept.revision and worker.phase == "running"
@@ -76,7 +78,7 @@ def works_on(kept: Kept, actual: Actual) -> bool:
     )
 
 
-def is_copy_lost(assignment: Assignment, kept: Kept, actual: Actual) -> bool:
+def is_copy_lost(assignment: Assignment, kept: BackupStatus, actual: ClusterState) -> bool:
     """Whether the copy that a worker is to restore is gone, while the node with the data itself is back."""
     restore = assignment.restore
     if restore is None or kept.origin not in actual.nodes or kept.origin == assignment.node:
@@ -85,7 +87,7 @@ def is_copy_lost(assignment: Assignment, kept: Kept, actual: Actual) -> bool:
     return newest not in actual.nodes
 
 
-def is_forgotten(assignment: Assignment, kept: Kept) -> bool:
+def is_forgotten(assignment: Assignment, kept: BackupStatus) -> bool:
     """Whether a worker starts from scratch as far as such data is concerned.
 
     >>> again = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node", fresh=True, forget=3)
@@ -96,7 +98,7 @@ def is_forgotten(assignment: Assignment, kept: Kept) -> bool:
     return assignment.fresh and kept.revision <= last
 
 
-def is_elsewhere(assignment: Assignment, node: str, kept: Kept | None) -> bool:
+def is_elsewhere(assignment: Assignment, node: str, kept: BackupStatus | None) -> bool:
     """Whether a job's data is on another node, and newer than what a worker here would go on from.
 
     >>> from dataclasses import replace

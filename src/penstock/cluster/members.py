@@ -8,10 +8,10 @@ _SIGN = "~"
 """Not allowed in the name of a job."""
 
 
-def member_name(job: str, number: int) -> str:
+def replica_name(job: str, number: int) -> str:
     """Return the name under which a replica is assigned, started, and keeps its files.
 
-    >>> member_name("count", 0), member_name("count", 2)
+    >>> replica_name("count", 0), replica_name("count", 2)
     ('count', 'count~2')
     """
     return f"{job}{_SIGN}{number}" if number else job
@@ -38,19 +38,19 @@ def by_job(members: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return {job: tuple(names) for job, names in found.items()}
 
 
-def number_of(member: str) -> int:
+def replica_number(member: str) -> int:
     """Return which of the replicas it is.
 
-    >>> number_of("count~2"), number_of("count")
+    >>> replica_number("count~2"), replica_number("count")
     (2, 0)
     """
     return int(member.partition(_SIGN)[2] or 0)
 
 
-def title_of(member: str) -> str:
+def replica_title(member: str) -> str:
     """Return how a replica is called where people read of it beside its job.
 
-    >>> title_of("count"), title_of("count~2")
+    >>> replica_title("count"), replica_title("count~2")
     ('replica 0', 'replica 2')
     """
-    return f"replica {number_of(member)}"
+    return f"replica {replica_number(member)}"

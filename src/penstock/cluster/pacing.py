@@ -17,7 +17,7 @@ from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.alarms import alarm_id
 from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus
 from penstock.cluster.members import job_of
-from penstock.cluster.view import Actual, Rules
+from penstock.cluster.view import ClusterState, Rules
 
 ASSIGNED_TOO_OFTEN = "assigned-too-often"
 
@@ -49,15 +49,15 @@ def repeats_of(before: Assignment | JobStatus | None, asked: str, now: float, ru
     return before.repeats + 1
 
 
-def held_until(before: Assignment | JobStatus, asked: str, now: float, rules: Rules) -> float:
+def retry_at(before: Assignment | JobStatus, asked: str, now: float, rules: Rules) -> float:
     """Return the moment before which a job is not assigned anew; 0 if it may be at once.
 
     >>> rules = Rules(free_repeats=2, first_wait=1.0, longest_wait=3.0)
     >>> made = Assignment("count", 1, 1, 1, "", "", "n1", 1, 1, asked="a", changed=10.0)
     >>> from dataclasses import replace
-    >>> [held_until(replace(made, repeats=count), "a", 10.0, rules) for count in range(6)]
+    >>> [retry_at(replace(made, repeats=count), "a", 10.0, rules) for count in range(6)]
     [0.0, 0.0, 11.0, 12.0, 13.0, 13.0]
-    >>> held_until(replace(made, repeats=5), "b", 10.0, rules)
+    >>> retry_at(replace(made, repeats=5), "b", 10.0, rules)
     0.0
     """
     if before.asked != asked or before.repeats < rules.free_repeats:
@@ -69,7 +69,7 @@ def held_until(before: Assignment | JobStatus, asked: str, now: float, rules: Ru
 
 
 def pacing_alarms(
-    desired: Mapping[str, JobSpec], actual: Actual, held: Mapping[str, str], now: float, rules: Rules
+    desired: Mapping[str, JobSpec], actual: ClusterState, held: Mapping[str, str], now: float, rules: Rules
 ) -> list[Action]:
     """Raise an alarm for each job that is held up, by job or replica with the reason; clear old ones."""
     jobs = {job_of(name): name for name in sorted(held, reverse=True)}
@@ -97,7 +97,7 @@ def _alarm(job: str, last: Assignment | JobStatus, reason: str, now: float) -> A
     return Alarm(alarm_id(ASSIGNED_TOO_OFTEN, job), ASSIGNED_TOO_OFTEN, job, told, now, evidence)
 
 
-def _is_repeated(job: str, actual: Actual, now: float, rules: Rules) -> bool:
+def _is_repeated(job: str, actual: ClusterState, now: float, rules: Rules) -> bool:
     last: list[Assignment | JobStatus] = [actual.assignments[name] for name in actual.assigned.get(job, ())]
     if not last and job in actual.statuses:
         last.append(actual.statuses[job])

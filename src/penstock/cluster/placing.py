@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec
-from penstock.cluster.view import Actual
+from penstock.cluster.view import ClusterState
 
 
 @dataclass(frozen=True)
-class Request:
+class PlacementRequest:
     """What of a job needs a node."""
 
     spec: JobSpec
@@ -35,7 +35,7 @@ class Request:
     """Nodes that nothing of it may go to, because of other replicas of the job. A placer fills it in."""
 
     @property
-    def staying(self) -> Request:
+    def staying(self) -> PlacementRequest:
         """What is asked for if the driver stays where it is: its executors, if it was started for some."""
         assert self.before is not None, "what is assigned nowhere cannot stay"
         if bool(self.spec.resources.executors) != self.before.over_nodes:
@@ -44,7 +44,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacementResult:
     """Where it goes."""
 
     node: str | None = None
@@ -65,6 +65,8 @@ class Placed:
 class Placer(Protocol):
     """Decides where jobs go."""
 
-    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+    def place(
+        self, requests: Sequence[PlacementRequest], actual: ClusterState
+    ) -> Mapping[str, PlacementResult]:
         """Answer requests of different jobs together, by the names of the jobs."""
         ...

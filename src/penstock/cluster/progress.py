@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from penstock.cluster.documents import Joined, NodeReport, Progress, WorkerFigures, WorkerInfo
+from penstock.cluster.documents import NodeReport, Progress, ReplicaReport, WorkerFigures, WorkerInfo
 
 Worker = tuple[str, int, int]
 """Job or replica, revision and attempt."""
@@ -35,7 +35,7 @@ def _without_progress(info: WorkerInfo) -> tuple[WorkerInfo, object]:
     return replace(info, progress=Progress(), joined=None), _standing(info.joined)
 
 
-def _standing(joined: Joined | None) -> object:
+def _standing(joined: ReplicaReport | None) -> object:
     """Return what is told at once: of a replica, whether it could carry on, and that it has differed."""
     return (joined.in_step, joined.whole, joined.differed) if joined is not None else None
 

@@ -23,18 +23,18 @@ from collections.abc import Mapping
 
 from penstock.cluster.actions import Action, Unassign
 from penstock.cluster.alarms import node_alarms, stale_alarms
-from penstock.cluster.deciding import Intent, JobDeciding, ToPlace
+from penstock.cluster.deciding import JobIntent, JobReconciler, PlacementIntent
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.failure_alarms import executor_alarms, failing_alarms
-from penstock.cluster.group_deciding import GroupDeciding
+from penstock.cluster.group_deciding import ReplicaSetReconciler
 from penstock.cluster.members import job_of
 from penstock.cluster.pacing import pacing_alarms
 from penstock.cluster.phases import ACTIVE, ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
 from penstock.cluster.placing import Placer
 from penstock.cluster.replicas import is_replicated
-from penstock.cluster.room import room_alarms
+from penstock.cluster.room import shortage_alarms
 from penstock.cluster.unreadable import leave_alone, unreadable_alarms
-from penstock.cluster.view import Actual, Rules
+from penstock.cluster.view import ClusterState, Rules
 
 __all__ = [
     "ACTIVE",
@@ -51,7 +51,7 @@ __all__ = [
 
 def reconcile(
     desired: Mapping[str, JobSpec],
-    actual: Actual,
+    actual: ClusterState,
     now: float,
     *,
     epoch: int,
@@ -60,19 +60,21 @@ def reconcile(
 ) -> list[Action]:
     """Return what a leader has to do, in order. Nothing to do is an empty list."""
     rules = rules or Rules()
-    alone = JobDeciding(actual, now, epoch, rules)
-    decided: list[tuple[JobDeciding, list[Intent]]] = []
+    alone = JobReconciler(actual, now, epoch, rules)
+    decided: list[tuple[JobReconciler, list[JobIntent]]] = []
     for name in sorted(desired.keys() - actual.unreadable.keys()):
         spec = desired[name]
-        deciding = GroupDeciding(actual, now, epoch, rules, spec) if is_replicated(spec) else alone
+        deciding = ReplicaSetReconciler(actual, now, epoch, rules, spec) if is_replicated(spec) else alone
         decided.append((deciding, list(deciding.job(spec))))
-    requests = [intent.request for _, intents in decided for intent in intents if isinstance(intent, ToPlace)]
+    requests = [
+        intent.request for _, intents in decided for intent in intents if isinstance(intent, PlacementIntent)
+    ]
     placed = placer.place(requests, actual) if requests else {}
     actions: list[Action] = []
     for deciding, intents in decided:
         parts: list[Action] = []
         for intent in intents:
-            parts += deciding.placed(intent, placed) if isinstance(intent, ToPlace) else [intent]
+            parts += deciding.placed(intent, placed) if isinstance(intent, PlacementIntent) else [intent]
         actions += deciding.concluded(parts)
     for name in sorted(actual.assignments):
         job = job_of(name)
@@ -84,7 +86,7 @@ def reconcile(
     actions += stale_alarms(desired, actual)
     actions += failing_alarms(desired, actual, now, rules.failures)
     actions += executor_alarms(desired, actual, now, rules.failures)
-    actions += room_alarms(desired, actual, now, rules)
+    actions += shortage_alarms(desired, actual, now, rules)
     held = {name: reason for deciding, _ in decided for name, reason in deciding.held.items()}
     actions += pacing_alarms(desired, actual, held, now, rules)
     actions += unreadable_alarms(actual, now)

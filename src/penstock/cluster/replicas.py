@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
-from penstock.cluster.members import job_of, member_name
+from penstock.cluster.members import job_of, replica_name
 
 WARM = "warm"
 
@@ -17,28 +17,28 @@ def is_replicated(spec: JobSpec) -> bool:
     >>> [is_replicated(JobSpec("count", "", "", **given)) for given in ({}, {"k": 1}, {"agreed": True})]
     [False, True, True]
     """
-    return spec.k > 0 or spec.agreed or is_warm(spec)
+    return spec.k > 0 or spec.agreed or has_warm_standby(spec)
 
 
-def is_warm(spec: JobSpec) -> bool:
+def has_warm_standby(spec: JobSpec) -> bool:
     """Whether one member runs and another one waits."""
     return spec.k == 0 and spec.standby == WARM
 
 
-def member_count(spec: JobSpec) -> int:
+def replica_count(spec: JobSpec) -> int:
     """Return how many members a job is to have.
 
-    >>> [member_count(JobSpec("count", "", "", **given)) for given in ({}, {"k": 2}, {"standby": "warm"})]
+    >>> [replica_count(JobSpec("count", "", "", **given)) for given in ({}, {"k": 2}, {"standby": "warm"})]
     [1, 3, 2]
     """
-    return 2 if is_warm(spec) else spec.k + 1
+    return 2 if has_warm_standby(spec) else spec.k + 1
 
 
-def member_specs(spec: JobSpec) -> list[JobSpec]:
+def replica_specs(spec: JobSpec) -> list[JobSpec]:
     """Return what is wanted of each member. Where the user moved the driver, only the first is meant."""
     others = [
-        replace(spec, name=member_name(spec.name, number), driver="", driver_by="")
-        for number in range(1, member_count(spec))
+        replace(spec, name=replica_name(spec.name, number), driver="", driver_by="")
+        for number in range(1, replica_count(spec))
     ]
     return [spec, *others]
 
@@ -49,7 +49,7 @@ def expand(desired: Mapping[str, JobSpec]) -> dict[str, JobSpec]:
     >>> list(expand({"a": JobSpec("a", "", "", k=2), "b": JobSpec("b", "", "")}))
     ['a', 'a~1', 'a~2', 'b']
     """
-    return {member.name: member for name in sorted(desired) for member in member_specs(desired[name])}
+    return {member.name: member for name in sorted(desired) for member in replica_specs(desired[name])}
 
 
 def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
@@ -61,10 +61,10 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
     >>> print(shortage(JobSpec("count", "", "", k=2), nodes))
     k=2 needs 3 nodes, and there are 2 with 1 core and 2048 MiB that it may use (n1, n2): add 1 node
     """
-    count = member_count(spec)
+    count = replica_count(spec)
     if count < 2:
         return ""
-    what = 'standby="warm"' if is_warm(spec) else f"k={spec.k}"
+    what = 'standby="warm"' if has_warm_standby(spec) else f"k={spec.k}"
     able = [nodes[name] for name in sorted(nodes) if _can_use(spec, nodes[name])]
     if len(able) < count:
         asked = f"{_number(spec.resources.cores, 'core')} and {spec.resources.memory >> 20} MiB"
@@ -78,7 +78,7 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
     return ""
 
 
-def is_other(one: str, other: str) -> bool:
+def is_other_replica(one: str, other: str) -> bool:
     """Whether two names are those of different replicas of one job."""
     return one != other and job_of(one) == job_of(other)
 
@@ -88,13 +88,13 @@ def nodes_used(assignment: Assignment) -> set[str]:
     return {assignment.node, *(slot.node for slot in assignment.executors)}
 
 
-def nodes_of_others(member: str, assignments: Mapping[str, Assignment]) -> frozenset[str]:
+def nodes_of_other_replicas(member: str, assignments: Mapping[str, Assignment]) -> frozenset[str]:
     """Return the nodes that the other replicas of a job are assigned to."""
-    others = [nodes_used(one) for name, one in assignments.items() if is_other(name, member)]
+    others = [nodes_used(one) for name, one in assignments.items() if is_other_replica(name, member)]
     return frozenset().union(*others)
 
 
-def may_use(spec: JobSpec, node: NodeInfo) -> bool:
+def allows_node(spec: JobSpec, node: NodeInfo) -> bool:
     """Whether a job may run on a node at all, whatever runs there."""
     labels = all(node.labels.get(label) == value for label, value in spec.labels.items())
     return labels and (not spec.nodes or node.name in spec.nodes)
@@ -103,7 +103,7 @@ def may_use(spec: JobSpec, node: NodeInfo) -> bool:
 def _can_use(spec: JobSpec, node: NodeInfo) -> bool:
     """Whether a driver of the job could be there if nothing else were."""
     large = node.cores >= spec.resources.cores and node.memory >= spec.resources.memory
-    return large and may_use(spec, node)
+    return large and allows_node(spec, node)
 
 
 def _named(names: list[str]) -> str:

@@ -14,7 +14,7 @@ from penstock.cluster.alarms import NODE_LOST
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.members import job_of
 from penstock.cluster.phases import ENDED, OVER
-from penstock.cluster.view import Actual, needed_nodes
+from penstock.cluster.view import ClusterState, needed_nodes
 
 _DAY = 86400.0
 _AT_ONCE = 100
@@ -31,8 +31,8 @@ class Retention:
     """unless there are more jobs that are over than this: then the oldest go, those that have ended first."""
 
 
-def outdated(
-    desired: Mapping[str, JobSpec], actual: Actual, now: float, rules: Retention | None = None
+def retention_actions(
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, rules: Retention | None = None
 ) -> list[Action]:
     """Return which jobs are to be forgotten, and which tombstones nobody needs any more.
 
@@ -63,12 +63,12 @@ def outdated(
     return [*kept, *actions, *_old_tombstones(actual, now, rules), *_old_nodes(actual, now, rules)]
 
 
-def is_idle(job: str, actual: Actual) -> bool:
+def is_idle(job: str, actual: ClusterState) -> bool:
     """Whether nothing of a job is assigned, runs, or cannot be read."""
     return not any(job in known for known in (actual.unreadable, actual.assigned, actual.staffed))
 
 
-def last_known_revision(job: str, actual: Actual) -> int:
+def last_known_revision(job: str, actual: ClusterState) -> int:
     """Return the largest revision that any document about a job names."""
     status = actual.statuses.get(job)
     results = [actual.results[name].revision for name in actual.finished.get(job, ())]
@@ -76,13 +76,13 @@ def last_known_revision(job: str, actual: Actual) -> int:
     return max([status.revision if status else 0, *results, *failures])
 
 
-def _orphans(desired: Mapping[str, JobSpec], actual: Actual) -> list[str]:
+def _orphans(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[str]:
     """Return the jobs that are gone, and of which a worker has left something since."""
     left = {job_of(name) for name in (*actual.results, *actual.failures, *actual.statuses)}
     return sorted(job for job in left - desired.keys() if is_idle(job, actual) and job not in actual.kept)
 
 
-def _old_nodes(actual: Actual, now: float, rules: Retention) -> list[Action]:
+def _old_nodes(actual: ClusterState, now: float, rules: Retention) -> list[Action]:
     """Return the nodes that have been gone for so long that nobody expects them any more."""
     actions: list[Action] = []
     present = {*actual.nodes, *actual.unreadable_nodes, *needed_nodes(actual.assignments)}
@@ -98,7 +98,7 @@ def _old_nodes(actual: Actual, now: float, rules: Retention) -> list[Action]:
     return actions
 
 
-def _old_tombstones(actual: Actual, now: float, rules: Retention) -> list[Action]:
+def _old_tombstones(actual: ClusterState, now: float, rules: Retention) -> list[Action]:
     stones = sorted(actual.tombstones.values(), key=lambda stone: (stone.at, stone.job))
     most = len(stones) - rules.jobs
     return [

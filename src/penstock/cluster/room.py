@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.alarms import NO_ROOM, alarm_id
 from penstock.cluster.documents import Alarm, Assignment, JobSpec
-from penstock.cluster.members import title_of
+from penstock.cluster.members import replica_title
 from penstock.cluster.phases import ENDING, OVER, PENDING
-from penstock.cluster.replicas import is_replicated, member_specs
-from penstock.cluster.view import Actual, Rules
+from penstock.cluster.replicas import is_replicated, replica_specs
+from penstock.cluster.view import ClusterState, Rules
 
 
-def lacking(desired: Mapping[str, JobSpec], actual: Actual) -> dict[str, tuple[str, ...]]:
+def lacking(desired: Mapping[str, JobSpec], actual: ClusterState) -> dict[str, tuple[str, ...]]:
     """Return what has no node of each job that lacks one: ``driver``, replicas, numbers of executors."""
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted(desired.keys() - actual.unreadable.keys()):
@@ -23,8 +23,8 @@ def lacking(desired: Mapping[str, JobSpec], actual: Actual) -> dict[str, tuple[s
     return found
 
 
-def lacking_since(
-    before: Mapping[str, float], desired: Mapping[str, JobSpec], actual: Actual, now: float
+def shortage_since(
+    before: Mapping[str, float], desired: Mapping[str, JobSpec], actual: ClusterState, now: float
 ) -> dict[str, float]:
     """Return since when each job that lacks a node does, given what was known of that before."""
     return {
@@ -33,12 +33,14 @@ def lacking_since(
     }
 
 
-def room_alarms(desired: Mapping[str, JobSpec], actual: Actual, now: float, rules: Rules) -> list[Action]:
+def shortage_alarms(
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, rules: Rules
+) -> list[Action]:
     """Raise an alarm for each job that has lacked a node for long, and take it back when it has all."""
     missing = lacking(desired, actual)
     actions: list[Action] = []
     for name, parts in missing.items():
-        since = actual.lacking_since.get(name, now)
+        since = actual.shortage_since.get(name, now)
         alarm_of = alarm_id(NO_ROOM, name)
         known = actual.alarms.get(alarm_of)
         evidence = {"lacking": list(parts)}
@@ -53,7 +55,7 @@ def room_alarms(desired: Mapping[str, JobSpec], actual: Actual, now: float, rule
     return actions
 
 
-def _parts(spec: JobSpec, actual: Actual) -> tuple[str, ...]:
+def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
     status = actual.statuses.get(spec.name)
     ends = spec.wanted == "ended" and not spec.drain
     if status is None or status.phase in (*OVER, ENDING) or ends:
@@ -63,13 +65,13 @@ def _parts(spec: JobSpec, actual: Actual) -> tuple[str, ...]:
     replicated = is_replicated(spec)
     if not replicated and not spec.resources.executors:
         return ()  # As most jobs are: it has its node, or is PENDING.
-    members = member_specs(spec) if replicated else [spec]
+    members = replica_specs(spec) if replicated else [spec]
     parts = []
     for member in members:
         assignment = actual.assignments.get(member.name)
-        whose = f" of {title_of(member.name)}" if len(members) > 1 else ""
+        whose = f" of {replica_title(member.name)}" if len(members) > 1 else ""
         if assignment is None or _is_gone(assignment, actual):
-            parts += [title_of(member.name)] if len(members) > 1 else []
+            parts += [replica_title(member.name)] if len(members) > 1 else []
             continue
         there = [slot for slot in assignment.executors if slot.node not in actual.absent_since]
         count = spec.resources.executors - len(there)
@@ -78,7 +80,7 @@ def _parts(spec: JobSpec, actual: Actual) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _is_gone(assignment: Assignment, actual: Actual) -> bool:
+def _is_gone(assignment: Assignment, actual: ClusterState) -> bool:
     """Whether a replica has lost its node, and its worker with it."""
     workers = actual.workers.get(assignment.job, ())
     alive = any(worker.revision == assignment.revision for worker in workers)

@@ -13,20 +13,20 @@ from penstock.cluster.documents import (
     Assignment,
     ExecutorSlot,
     Failures,
-    Joined,
     Progress,
+    ReplicaReport,
     WorkerFailure,
     WorkerInfo,
 )
-from penstock.cluster.failure_policy import FailurePolicy, in_a_row
-from penstock.cluster.worker_states import Action, P, Q, State, action_in
+from penstock.cluster.failure_policy import FailurePolicy, consecutive_failures
+from penstock.cluster.worker_states import P, Q, State, WorkerAction, action_in
 
 DRIVER = "driver"
 _EXECUTOR = "executor-"
 
 
 @dataclass(frozen=True)
-class Instance:
+class ObservedProcess:
     """A process that was started for a place, as its folder tells.
 
     Its times are seconds of the machine's own clock, which nobody sets.
@@ -61,14 +61,14 @@ class Instance:
     """When it was started, in seconds since 1970."""
     failures: int = 0
     """Of an executor: how many before it have failed in a row."""
-    joined: Joined | None = None
+    joined: ReplicaReport | None = None
     """Of one of several replicas: how it stands among them, as its last heartbeat says."""
     size: tuple[int, int] | None = None
     """Of an executor: its cores and memory; None if an earlier version has started it."""
 
 
 @dataclass(frozen=True)
-class Patience:
+class SupervisionTimeouts:
     """How long a supervisor waits, in seconds."""
 
     start: float = 120.0
@@ -100,10 +100,10 @@ class Start:
 
 
 @dataclass(frozen=True)
-class AskToEnd:
+class RequestStop:
     """Ask a process to end: a worker after its batch, an executor after its tasks."""
 
-    instance: Instance
+    instance: ObservedProcess
     reason: str
 
 
@@ -111,20 +111,20 @@ class AskToEnd:
 class Kill:
     """End a process and all its family at once."""
 
-    instance: Instance
+    instance: ObservedProcess
     reason: str
 
 
 @dataclass(frozen=True)
-class CountFailure:
+class RecordFailure:
     """Note that a worker has failed."""
 
-    instance: Instance
+    instance: ObservedProcess
     failures: Failures
     reason: str
 
 
-Step = Start | AskToEnd | Kill | CountFailure
+SupervisorStep = Start | RequestStop | Kill | RecordFailure
 
 
 def slot_role(ordinal: int) -> str:
@@ -146,21 +146,21 @@ def supervise(
     assignments: Mapping[str, Assignment],
     workers: Mapping[str, Sequence[WorkerInfo]],
     failures: Mapping[str, Failures],
-    instances: Sequence[Instance],
+    instances: Sequence[ObservedProcess],
     now: float,
-    patience: Patience | None = None,
+    patience: SupervisionTimeouts | None = None,
     *,
     wall: float | None = None,
-) -> list[Step]:
+) -> list[SupervisorStep]:
     """Return what a supervisor has to do now, in order.
 
     ``now`` is by the machine's own clock, as the times of instances are; ``wall``, for what others read, is
     in seconds since 1970.
     """
-    patience = patience or Patience()
+    patience = patience or SupervisionTimeouts()
     wall = now if wall is None else wall
-    steps: list[Step] = []
-    by_job: dict[str, list[Instance]] = {job: [] for job in assignments}
+    steps: list[SupervisorStep] = []
+    by_job: dict[str, list[ObservedProcess]] = {job: [] for job in assignments}
     for instance in instances:
         by_job.setdefault(instance.job, []).append(instance)
     for job, own in sorted(by_job.items()):
@@ -171,7 +171,7 @@ def supervise(
     return steps
 
 
-def state_of(assigned: int | None, instances: Sequence[Instance]) -> State:
+def state_of(assigned: int | None, instances: Sequence[ObservedProcess]) -> State:
     """Return where a place stands, given the revision assigned to it (None for none) and its processes."""
     running = any(instance.alive for instance in instances)
     taken = any(instance.revision == assigned for instance in instances)
@@ -186,16 +186,16 @@ def _driver(
     assignment: Assignment | None,
     failures: Failures | None,
     workers: tuple[WorkerInfo, ...],
-    own: list[Instance],
+    own: list[ObservedProcess],
     now: float,
     wall: float,
-    patience: Patience,
-) -> list[Step]:
+    patience: SupervisionTimeouts,
+) -> list[SupervisorStep]:
     drivers = [instance for instance in own if instance.role == DRIVER]
     here = assignment if assignment is not None and assignment.node == node else None
     revision = here.revision if here else None
     known = failures if here and failures and failures.revision > here.after else None
-    steps: list[Step] = [
+    steps: list[SupervisorStep] = [
         step for instance in drivers if instance.alive for step in _hung(instance, known, now, patience)
     ]
     mine = [instance for instance in drivers if instance.revision == revision]
@@ -204,24 +204,30 @@ def _driver(
         instance.generation != here.generation for instance in drivers if instance.alive
     )
     action = action_in(state, code_changed=changed)
-    if action is Action.GONE and assignment is None:
+    if action is WorkerAction.GONE and assignment is None:
         # Moved jobs leave when their successor is ready, and know that themselves.
         steps += [step for instance in drivers if instance.alive for step in _end(instance, now, patience)]
-    elif action is Action.NEW and here is not None and mine:
+    elif action is WorkerAction.NEW and here is not None and mine:
         carried_on = any(one.phase == "running" and one.revision < here.revision for one in workers)
         steps += _again(here, mine, known, node, now, wall, patience, carried_on=carried_on)
-    elif here is not None and action in (Action.NEW, Action.CODE_CHANGED, Action.TASK_CHANGED):
+    elif here is not None and action in (
+        WorkerAction.NEW,
+        WorkerAction.CODE_CHANGED,
+        WorkerAction.TASK_CHANGED,
+    ):
         steps.append(Start(here, DRIVER, 1, f"{state}: {action.value}, {here.reason}"))
     return steps
 
 
-def _hung(instance: Instance, failures: Failures | None, now: float, patience: Patience) -> list[Step]:
+def _hung(
+    instance: ObservedProcess, failures: Failures | None, now: float, patience: SupervisionTimeouts
+) -> list[SupervisorStep]:
     last = instance.heartbeat or instance.started
     if instance.phase == "running":
         late = now - last > patience.heartbeat
         return [Kill(instance, f"hung: no heartbeat for {now - last:.0f} s")] if late else []
     # Starting Spark, taking a job over and ending a batch take time, on a busy machine a multiple of it.
-    tried = in_a_row(failures)
+    tried = consecutive_failures(failures)
     silent = now - max(last, instance.pulse)
     if silent > patience.failures.start_limit(patience.start, tried):
         return [Kill(instance, f"hung: no sign of life for {silent:.0f} s {_doing(instance)}")]
@@ -235,15 +241,15 @@ def _hung(instance: Instance, failures: Failures | None, now: float, patience: P
     return []
 
 
-def _doing(instance: Instance) -> str:
+def _doing(instance: ObservedProcess) -> str:
     """Return what a worker does that hangs."""
     return "while it stops" if instance.phase in ("stopping", "stopped") else "in its start"
 
 
-def _end(instance: Instance, now: float, patience: Patience) -> list[Step]:
+def _end(instance: ObservedProcess, now: float, patience: SupervisionTimeouts) -> list[SupervisorStep]:
     """End a worker whose job is killed. It sees that itself; this is for one that does not."""
     if not instance.asked_to_end:
-        return [AskToEnd(instance, "its job is not assigned any more")]
+        return [RequestStop(instance, "its job is not assigned any more")]
     if now - instance.asked_to_end > patience.leave:
         return [Kill(instance, f"it was asked to end {patience.leave:.0f} s ago")]
     return []
@@ -251,15 +257,15 @@ def _end(instance: Instance, now: float, patience: Patience) -> list[Step]:
 
 def _again(
     assignment: Assignment,
-    mine: list[Instance],
+    mine: list[ObservedProcess],
     known: Failures | None,
     node: str,
     now: float,
     wall: float,
-    patience: Patience,
+    patience: SupervisionTimeouts,
     *,
     carried_on: bool,
-) -> list[Step]:
+) -> list[SupervisorStep]:
     """Start a worker again that has failed, with back-off; one that left as it was told to is not."""
     last = max(mine, key=lambda instance: instance.attempt)
     policy = patience.failures
@@ -273,26 +279,26 @@ def _again(
         reason = _reason_of(last)
         failure = WorkerFailure(wall, node, assignment.revision, _ran_well(last, policy))
         noted = policy.after_failure(known, assignment.job, failure, reason)
-        return [CountFailure(last, noted, f"attempt {last.attempt} of {assignment.job} ended: {reason}")]
+        return [RecordFailure(last, noted, f"attempt {last.attempt} of {assignment.job} ended: {reason}")]
     # The job of a replica runs on without it, and so does one whose worker before still runs: there is no
     # reason to give it up.
     needed = assignment.membership is None and not carried_on
     given_up = known is not None and policy.gives_up(known) and needed
-    if given_up or now < last.died + policy.retry(in_a_row(known)):
+    if given_up or now < last.died + policy.retry(consecutive_failures(known)):
         return []
     return [
         Start(assignment, DRIVER, last.attempt + 1, f"LIVE|waiting: NEW, attempt {last.attempt} has failed")
     ]
 
 
-def _reason_of(instance: Instance) -> str:
+def _reason_of(instance: ObservedProcess) -> str:
     """Return why a worker has ended. One that was asked to and is still wanted was asked by somebody else."""
     if instance.outcome == "stopped":
         return "it was stopped by a signal that its supervisor did not send"
     return instance.reason or "it died"
 
 
-def _ran_well(instance: Instance, policy: FailurePolicy) -> bool:
+def _ran_well(instance: ObservedProcess, policy: FailurePolicy) -> bool:
     """Whether a worker that has failed had run well before."""
     ran = (
         instance.heartbeat - instance.started if instance.heartbeat and instance.phase != "starting" else 0.0
@@ -304,14 +310,14 @@ def _executors(
     node: str,
     assignment: Assignment | None,
     workers: tuple[WorkerInfo, ...],
-    own: list[Instance],
+    own: list[ObservedProcess],
     now: float,
-    patience: Patience,
-) -> list[Step]:
+    patience: SupervisionTimeouts,
+) -> list[SupervisorStep]:
     slots = {slot_role(slot.ordinal): slot for slot in (assignment.executors if assignment else ())}
     here = {role: slot for role, slot in slots.items() if slot.node == node}
     apps = {worker.app_id: worker for worker in workers if worker.app_id}
-    steps: list[Step] = []
+    steps: list[SupervisorStep] = []
     for instance in own:
         if is_executor(instance.role) and instance.alive:
             driver = apps.get(instance.app_id)
@@ -326,19 +332,19 @@ def _executors(
     return steps
 
 
-def _fits(instance: Instance, slot: ExecutorSlot | None) -> bool:
+def _fits(instance: ObservedProcess, slot: ExecutorSlot | None) -> bool:
     """Whether an executor is what is wanted in its place."""
     return slot is not None and instance.size in (None, (slot.cores, slot.memory))
 
 
 def _leave(
-    instance: Instance,
+    instance: ObservedProcess,
     assignment: Assignment | None,
     placed: bool,
     driver: WorkerInfo | None,
     now: float,
-    patience: Patience,
-) -> list[Step]:
+    patience: SupervisionTimeouts,
+) -> list[SupervisorStep]:
     """Drain an executor that is wanted here no more.
 
     It ends by itself when its driver does. Until then a driver that makes way, or that ends its last batch,
@@ -350,7 +356,7 @@ def _leave(
         return []
     if not instance.asked_to_end:
         return [
-            AskToEnd(instance, "its job has ended" if assignment is None else "it is wanted here no more")
+            RequestStop(instance, "its job has ended" if assignment is None else "it is wanted here no more")
         ]
     if now - instance.asked_to_end > patience.drain:
         return [Kill(instance, f"it was asked to end {patience.drain:.0f} s ago")]
@@ -362,10 +368,10 @@ def _executor(
     role: str,
     slot: ExecutorSlot,
     worker: WorkerInfo,
-    own: list[Instance],
+    own: list[ObservedProcess],
     now: float,
-    patience: Patience,
-) -> list[Step]:
+    patience: SupervisionTimeouts,
+) -> list[SupervisorStep]:
     mine = [instance for instance in own if instance.role == role]
     attempt = max((instance.attempt for instance in mine), default=0) + 1
     of_app = [instance for instance in mine if instance.app_id == worker.app_id]
@@ -383,7 +389,7 @@ def _executor(
     return [Start(assignment, role, attempt, reason, worker, slot, failed)]
 
 
-def executor_failures(instance: Instance, now: float, policy: FailurePolicy) -> int:
+def executor_failures(instance: ObservedProcess, now: float, policy: FailurePolicy) -> int:
     """Return how many executors of a place have failed in a row, given the last that was started there."""
     until = now if instance.alive else instance.died
     before = 0 if until - instance.started >= policy.window else instance.failures

@@ -13,12 +13,12 @@ from penstock.cluster.actions import Action, Clear, Raise
 from penstock.cluster.alarms import UNREADABLE, alarm_id
 from penstock.cluster.documents import Alarm
 from penstock.cluster.supervising import DRIVER, slot_role
-from penstock.cluster.view import Actual, TakenRoom
+from penstock.cluster.view import ClusterState, ReservedResources
 
 ADVICE = "a later version of Penstock may have written it: upgrade this process, or mend the document"
 
 
-def unreadable_alarms(actual: Actual, now: float) -> list[Action]:
+def unreadable_alarms(actual: ClusterState, now: float) -> list[Action]:
     """Raise an alarm for each job, node and note that is left alone, and take back those that are over."""
     told: dict[str, str] = {}
     for node in sorted(actual.reports):
@@ -46,12 +46,12 @@ def unreadable_alarms(actual: Actual, now: float) -> list[Action]:
     return actions
 
 
-def taken_room(name: str, data: bytes) -> list[TakenRoom]:
+def reserved_resources(name: str, data: bytes) -> list[ReservedResources]:
     """Return what an assignment of another version takes of nodes, by the fields that this version knows.
 
     >>> later = b'{"schema": 2, "node": "n1", "cores": 2, "memory": 8, "executors": [{"ordinal": 1}]}'
-    >>> taken_room("count", later)
-    [TakenRoom(name='count', role='driver', node='n1', cores=2, memory=8)]
+    >>> reserved_resources("count", later)
+    [ReservedResources(name='count', role='driver', node='n1', cores=2, memory=8)]
     """
     try:
         content = json.loads(data)
@@ -67,7 +67,7 @@ def taken_room(name: str, data: bytes) -> list[TakenRoom]:
         if isinstance(slot, dict) and type(slot.get("ordinal")) is int
     ]
     return [
-        TakenRoom(name, role, place["node"], place["cores"], place["memory"])
+        ReservedResources(name, role, place["node"], place["cores"], place["memory"])
         for role, place in places
         if _tells_room(place)
     ]
@@ -78,7 +78,7 @@ def _tells_room(place: dict[str, Any]) -> bool:
     return isinstance(place.get("node"), str) and all(type(one) is int and one >= 0 for one in numbers)
 
 
-def leave_alone(actions: list[Action], actual: Actual) -> list[Action]:
+def leave_alone(actions: list[Action], actual: ClusterState) -> list[Action]:
     """Return the actions that overwrite and remove nothing that cannot be read."""
     kept: list[Action] = []
     for action in actions:

@@ -9,12 +9,12 @@ from functools import cached_property
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
+    BackupLocation,
+    BackupStatus,
     Failures,
     JobSpec,
     JobStatus,
-    Kept,
     KnownNode,
-    Location,
     NodeInfo,
     NodeReport,
     Result,
@@ -29,7 +29,7 @@ UP = ("ready", "running")
 
 
 @dataclass(frozen=True)
-class TakenRoom:
+class ReservedResources:
     """What a driver or an executor takes of a node, by an assignment that cannot be read as a whole."""
 
     name: str
@@ -41,7 +41,7 @@ class TakenRoom:
 
 
 @dataclass(frozen=True)
-class Actual:
+class ClusterState:
     """Everything that a decision may be made from, beside what the users want."""
 
     nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
@@ -53,8 +53,8 @@ class Actual:
     failures: Mapping[str, Failures] = field(default_factory=dict)
     statuses: Mapping[str, JobStatus] = field(default_factory=dict)
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
-    locations: Mapping[str, Location] = field(default_factory=dict)
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    locations: Mapping[str, BackupLocation] = field(default_factory=dict)
+    kept: Mapping[str, BackupStatus] = field(default_factory=dict)
     tombstones: Mapping[str, Tombstone] = field(default_factory=dict)
     """By job, those that were forgotten lately."""
     revisions: int | None = 0
@@ -64,13 +64,13 @@ class Actual:
     """Nodes whose supervisors have not left in order."""
     absent_since: Mapping[str, float] = field(default_factory=dict)
     """For nodes that are known, or needed, and that are not there: since when they are missed."""
-    lacking_since: Mapping[str, float] = field(default_factory=dict)
+    shortage_since: Mapping[str, float] = field(default_factory=dict)
     """For jobs that lack a node for something: since when they do."""
     up_since: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
     """For workers of jobs that were updated or have failed: since when the leader has seen them up."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Jobs of which some document cannot be read, and why: nothing is decided about them."""
-    unreadable_room: tuple[TakenRoom, ...] = ()
+    unreadable_room: tuple[ReservedResources, ...] = ()
     """What their assignments take, as far as that can be told."""
     unreadable_nodes: Mapping[str, str] = field(default_factory=dict)
     """Nodes that are registered by a document that cannot be read, and why: they are not absent."""
@@ -154,7 +154,10 @@ def needed_nodes(assignments: Mapping[str, Assignment]) -> set[str]:
 
 
 def seen_up(
-    before: Mapping[tuple[str, int, int], float], desired: Mapping[str, JobSpec], actual: Actual, now: float
+    before: Mapping[tuple[str, int, int], float],
+    desired: Mapping[str, JobSpec],
+    actual: ClusterState,
+    now: float,
 ) -> dict[tuple[str, int, int], float]:
     """Return since when each worker has been seen up of which it matters: has its job run well since then?
 
@@ -184,6 +187,6 @@ def newest(workers: tuple[WorkerInfo, ...]) -> WorkerInfo | None:
     return max(workers, key=lambda worker: (worker.revision, worker.attempt), default=None)
 
 
-def of_today(spec: JobSpec, revision: int) -> bool:
+def is_current_revision(spec: JobSpec, revision: int) -> bool:
     """Whether something that a revision left is about the job as it is wanted now."""
     return revision > spec.after

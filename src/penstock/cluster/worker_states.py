@@ -37,7 +37,7 @@ class Event(Enum):
     KILL = "kill"
 
 
-class Action(Enum):
+class WorkerAction(Enum):
     """What a worker's side does about it."""
 
     KEEP = "KEEP"
@@ -79,14 +79,14 @@ EVENTS: dict[tuple[State, Event], State] = {
 }
 """The paper's δ, in steady states. In any other, an event changes nothing yet."""
 
-ACTIONS: dict[tuple[State, Action], State] = {
-    (VOID_WAITING, Action.KEEP): VOID_WAITING,
-    (LIVE_RUNNING, Action.KEEP): LIVE_RUNNING,
-    (STANDBY_WAITING, Action.NEW): LIVE_RUNNING,
-    (STANDBY_RUNNING, Action.CODE_CHANGED): LIVE_RUNNING,
-    (STANDBY_RUNNING, Action.TASK_CHANGED): LIVE_RUNNING,
-    (VOID_RUNNING, Action.GONE): VOID_WAITING,
-    (LIVE_WAITING, Action.NEW): LIVE_RUNNING,  # It has died: a new one takes its place.
+ACTIONS: dict[tuple[State, WorkerAction], State] = {
+    (VOID_WAITING, WorkerAction.KEEP): VOID_WAITING,
+    (LIVE_RUNNING, WorkerAction.KEEP): LIVE_RUNNING,
+    (STANDBY_WAITING, WorkerAction.NEW): LIVE_RUNNING,
+    (STANDBY_RUNNING, WorkerAction.CODE_CHANGED): LIVE_RUNNING,
+    (STANDBY_RUNNING, WorkerAction.TASK_CHANGED): LIVE_RUNNING,
+    (VOID_RUNNING, WorkerAction.GONE): VOID_WAITING,
+    (LIVE_WAITING, WorkerAction.NEW): LIVE_RUNNING,  # It has died: a new one takes its place.
 }
 """The paper's ε."""
 
@@ -96,7 +96,7 @@ def after_event(state: State, event: Event) -> State:
     return EVENTS.get((state, event), state)
 
 
-def after_action(state: State, action: Action) -> State:
+def after_action(state: State, action: WorkerAction) -> State:
     """Return where an action leads (ε); an action that does not belong to a state is an error."""
     return ACTIONS[state, action]
 
@@ -106,16 +106,16 @@ def after_death(state: State) -> State:
     return State(state.p, Q.WAITING)
 
 
-def action_in(state: State, *, code_changed: bool = False) -> Action:
+def action_in(state: State, *, code_changed: bool = False) -> WorkerAction:
     """Return what is to be done in a state.
 
     >>> action_in(STANDBY_WAITING).value, action_in(LIVE_RUNNING).value
     ('NEW', 'KEEP')
     """
     if state in STEADY:
-        return Action.KEEP
+        return WorkerAction.KEEP
     if state == VOID_RUNNING:
-        return Action.GONE
+        return WorkerAction.GONE
     if state.q is Q.WAITING:
-        return Action.NEW
-    return Action.CODE_CHANGED if code_changed else Action.TASK_CHANGED
+        return WorkerAction.NEW
+    return WorkerAction.CODE_CHANGED if code_changed else WorkerAction.TASK_CHANGED

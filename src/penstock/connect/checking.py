@@ -9,7 +9,7 @@ from penstock.errors import SettingError
 from penstock.graph.wording import choices, shown
 
 
-def whole(owner: str, name: str, value: Any, least: int = 1, *, optional: bool = False) -> None:
+def check_whole_number(owner: str, name: str, value: Any, least: int = 1, *, optional: bool = False) -> None:
     """Refuse what is not a whole number of at least ``least``.
 
     >>> whole("RateSource", "partitions", 2)
@@ -26,7 +26,7 @@ def whole(owner: str, name: str, value: Any, least: int = 1, *, optional: bool =
         )
 
 
-def seconds(owner: str, name: str, value: Any, *, optional: bool = False) -> None:
+def check_seconds(owner: str, name: str, value: Any, *, optional: bool = False) -> None:
     """Refuse what is not a number above 0."""
     if value is None and optional:
         return
@@ -35,7 +35,7 @@ def seconds(owner: str, name: str, value: Any, *, optional: bool = False) -> Non
         raise SettingError(f"{owner}: {name} takes a number above 0{none}, not {shown(value)}")
 
 
-def one_of(owner: str, name: str, value: Any, known: Sequence[str]) -> None:
+def check_choice(owner: str, name: str, value: Any, known: Sequence[str]) -> None:
     """Refuse what is not in a list of names.
 
     >>> one_of("FileSink", "format", "xml", ("parquet", "json"))
@@ -46,14 +46,14 @@ def one_of(owner: str, name: str, value: Any, known: Sequence[str]) -> None:
         raise SettingError(f"{owner}: {name} is one of {choices(tuple(known))}, not {shown(value)}")
 
 
-def function(owner: str, name: str, value: Any, *, optional: bool = True) -> None:
+def check_function(owner: str, name: str, value: Any, *, optional: bool = True) -> None:
     """Refuse what cannot be called."""
     if not (callable(value) or (optional and value is None)):
         none = ", or None" if optional else ""
         raise SettingError(f"{owner}: {name} takes a function{none}, not {shown(value)}")
 
 
-def text(owner: str, name: str, value: Any, *, optional: bool = False) -> None:
+def check_text(owner: str, name: str, value: Any, *, optional: bool = False) -> None:
     """Refuse what is not text with something in it."""
     if value is None and optional:
         return

@@ -66,10 +66,10 @@ class DatabaseSink(Sink):
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        checking.function("DatabaseSink", "connect", connect, optional=False)
-        checking.text("DatabaseSink", "insert", insert)
-        checking.function("DatabaseSink", "row", row)
-        checking.whole("DatabaseSink", "retries", retries, least=0)
+        checking.check_function("DatabaseSink", "connect", connect, optional=False)
+        checking.check_text("DatabaseSink", "insert", insert)
+        checking.check_function("DatabaseSink", "row", row)
+        checking.check_whole_number("DatabaseSink", "retries", retries, least=0)
         if not isinstance(batches, str) or _TABLE.fullmatch(batches) is None:
             raise SettingError(f"DatabaseSink: batches takes the name of a table, not {batches!r:.60}")
         self.connect: Connect | None = connect

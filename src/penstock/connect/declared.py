@@ -53,7 +53,7 @@ def may_be_none(field: Field) -> bool:
     return field.nullable or field.optional
 
 
-def fitted(value: Any, fields: tuple[Field, ...]) -> dict[str, Any]:
+def convert_fields(value: Any, fields: tuple[Field, ...]) -> dict[str, Any]:
     """Return the fields of a value, each as its type wants it; ValueError names the one that does not fit.
 
     >>> fitted({"n": "7", "more": 1}, read_schema("FileSource", "n long, user string"))
@@ -64,7 +64,7 @@ def fitted(value: Any, fields: tuple[Field, ...]) -> dict[str, Any]:
     found = {}
     for field in fields:
         try:
-            found[field.name] = typed(value.get(field.name), field.type)
+            found[field.name] = convert_value(value.get(field.name), field.type)
         except ValueError as error:
             raise ValueError(f"field {field.name!r}: {error}") from None
         if found[field.name] is None and not may_be_none(field):
@@ -72,7 +72,7 @@ def fitted(value: Any, fields: tuple[Field, ...]) -> dict[str, Any]:
     return found
 
 
-def typed(value: Any, kind: DataType) -> Any:
+def convert_value(value: Any, kind: DataType) -> Any:
     """Return a value as a type wants it, from text or from JSON; ValueError when it is none of that type.
 
     >>> typed("7", PlainType("long")), typed("true", PlainType("boolean")), typed("", PlainType("int"))
@@ -87,10 +87,13 @@ def typed(value: Any, kind: DataType) -> Any:
         if isinstance(kind, DecimalType):
             return _to_decimal(value)
         if isinstance(kind, ArrayType):
-            return [typed(item, kind.element) for item in _a(list, value)]
+            return [convert_value(item, kind.element) for item in _a(list, value)]
         if isinstance(kind, MapType):
-            return {typed(key, kind.key): typed(item, kind.value) for key, item in _a(dict, value).items()}
-        return fitted(value, kind.fields)
+            return {
+                convert_value(key, kind.key): convert_value(item, kind.value)
+                for key, item in _a(dict, value).items()
+            }
+        return convert_fields(value, kind.fields)
     except (ValueError, TypeError, ArithmeticError, KeyError):
         raise ValueError(f"{shown(value)} is not a {name}") from None
 

@@ -37,8 +37,8 @@ def deduplicated(
     >>> list(deduplicated([(first, "a"), (first, "a"), (second, "b")]))
     [('000000000000-p0-00000000', 'a'), ('000000000001-p0-00000000', 'b')]
     """
-    checking.whole("deduplicated", "horizon", horizon, least=0)
-    checking.function("deduplicated", "id", id, optional=False)
+    checking.check_whole_number("deduplicated", "horizon", horizon, least=0)
+    checking.check_function("deduplicated", "id", id, optional=False)
     return _each_once(items, id, horizon)
 
 

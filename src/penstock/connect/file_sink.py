@@ -18,7 +18,7 @@ from penstock.columns import Columns
 from penstock.connect import checking
 from penstock.connect.declared import read_schema, write_schema
 from penstock.connect.file_writers import FileWriter, JsonFile, ParquetRows
-from penstock.connect.staged_files import DONE, Marks, folder_of, lost
+from penstock.connect.staged_files import DONE, DeliveryMarks, folder_of, lost_file_error
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
 from penstock.local_paths import local_path
@@ -58,11 +58,11 @@ class FileSink(Sink):
         compression: str = "zstd",
         sync: bool = False,
     ) -> None:
-        checking.one_of("FileSink", "format", format, _FORMATS)
-        checking.text("FileSink", "key_column", key_column, optional=True)
-        checking.text("FileSink", "ts_column", ts_column, optional=True)
-        checking.whole("FileSink", "max_records_per_file", max_records_per_file)
-        checking.one_of("FileSink", "compression", compression, _COMPRESSIONS)
+        checking.check_choice("FileSink", "format", format, _FORMATS)
+        checking.check_text("FileSink", "key_column", key_column, optional=True)
+        checking.check_text("FileSink", "ts_column", ts_column, optional=True)
+        checking.check_whole_number("FileSink", "max_records_per_file", max_records_per_file)
+        checking.check_choice("FileSink", "compression", compression, _COMPRESSIONS)
         if schema is not None and format != "parquet":
             raise SettingError("FileSink: schema is for Parquet; JSON says of each value what it is")
         if key_column is not None and key_column == ts_column:
@@ -74,7 +74,7 @@ class FileSink(Sink):
         self.max_records_per_file = max_records_per_file
         self.compression = compression
         self.sync = sync
-        self._marks = Marks()
+        self._marks = DeliveryMarks()
 
     def prepare(self) -> None:
         """Make the folder."""
@@ -125,7 +125,7 @@ class FileSink(Sink):
         while not (mark.exists() or (self.folder / final).exists()):
             # Another replica may have renamed it, somebody taken it away, and the mark be still to come.
             if time.monotonic() > deadline:
-                raise lost(self.folder / STAGING / staged, mark)
+                raise lost_file_error(self.folder / STAGING / staged, mark)
             time.sleep(_PAUSE)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.connect import checking
 from penstock.connect.declared import read_schema, write_schema
-from penstock.connect.found import FoundFile, FoundFiles
+from penstock.connect.found import FileIndex, IndexedFile
 from penstock.connect.parquet_format import ParquetFormat
 from penstock.connect.text_formats import TextFormat
 from penstock.errors import FolderError, SettingError
@@ -52,16 +52,16 @@ class FileSource(Source):
         index: str | Path | None = None,
     ) -> None:
         owner = "FileSource"
-        checking.one_of(owner, "format", format, _FORMATS)
-        checking.text(owner, "pattern", pattern)
+        checking.check_choice(owner, "format", format, _FORMATS)
+        checking.check_text(owner, "pattern", pattern)
         if "/" in pattern:
             raise SettingError(
                 f"{owner}: pattern takes a pattern of names, such as '*.csv', not {pattern!r:.60}: only"
                 " files of the folder itself are read"
             )
-        checking.whole(owner, "partitions", partitions)
-        checking.whole(owner, "max_files_per_batch", max_files_per_batch)
-        checking.whole(owner, "max_bytes_per_batch", max_bytes_per_batch, optional=True)
+        checking.check_whole_number(owner, "partitions", partitions)
+        checking.check_whole_number(owner, "max_files_per_batch", max_files_per_batch)
+        checking.check_whole_number(owner, "max_bytes_per_batch", max_bytes_per_batch, optional=True)
         if not isinstance(separator, str) or len(separator) != 1:
             raise SettingError(f"{owner}: separator takes one character, not {separator!r:.60}")
         for name, how in (("key", key), ("ts", ts)):
@@ -94,7 +94,7 @@ class FileSource(Source):
             else ""
         )
         kept = None if index is None else local_path(f"{owner}: index", index)
-        self._found = FoundFiles(self.folder, pattern, kept)
+        self._found = FileIndex(self.folder, pattern, kept)
         if self.schema is not None:
             self._check_names([column.name for column in self.schema])
 
@@ -124,7 +124,7 @@ class FileSource(Source):
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
         """Deal the files out by their number, so that a file's lane is the same however batches are cut."""
-        dealt: list[list[FoundFile]] = [[] for _ in range(self.partitions)]
+        dealt: list[list[IndexedFile]] = [[] for _ in range(self.partitions)]
         for number, file in enumerate(self._range(start, end), start["files"]):
             dealt[number % self.partitions].append(file)
         return [(lane, files) for lane, files in enumerate(dealt) if files]
@@ -134,7 +134,7 @@ class FileSource(Source):
         _, files = split
         form = self._form()
         for name, size, changed in files:
-            found = FoundFile(name, size, changed)
+            found = IndexedFile(name, size, changed)
             try:
                 with (self.folder / name).open("rb") as file:
                     self._check_unchanged(found, os.fstat(file.fileno()))
@@ -225,7 +225,7 @@ class FileSource(Source):
         }
         return [str(lane) for lane in sorted(filled)]
 
-    def _range(self, start: Position, end: Position) -> list[FoundFile]:
+    def _range(self, start: Position, end: Position) -> list[IndexedFile]:
         files = self._found.known()
         self._check_index(end, len(files))
         return files[start["files"] : end["files"]]
@@ -238,7 +238,7 @@ class FileSource(Source):
                 " from scratch with fresh=True (--fresh)"
             )
 
-    def _check_unchanged(self, found: FoundFile, now: os.stat_result) -> None:
+    def _check_unchanged(self, found: IndexedFile, now: os.stat_result) -> None:
         if (now.st_size, now.st_mtime_ns) != (found.size, found.changed):
             raise FolderError(
                 f"{self.folder / found.name} has changed since it was found: it had {found.size} bytes then"

@@ -27,7 +27,7 @@ class ForeachBatchSink(Sink):
     def __init__(
         self, function: Callable[[BatchNumber, list[Record]], Any], *, folder: str | Path | None = None
     ) -> None:
-        checking.function("ForeachBatchSink", "function", function, optional=False)
+        checking.check_function("ForeachBatchSink", "function", function, optional=False)
         self.function: Callable[[BatchNumber, list[Record]], Any] | None = function
         self._staging = Staging("ForeachBatchSink", folder)
 

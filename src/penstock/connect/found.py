@@ -32,7 +32,7 @@ _LOOK_AGAIN = 30.0
 """Seconds after which a folder is listed although its time of change is the same: clocks may differ."""
 
 
-class FoundFile(NamedTuple):
+class IndexedFile(NamedTuple):
     """A file as it was when it was found."""
 
     name: str
@@ -41,7 +41,7 @@ class FoundFile(NamedTuple):
     """When it was changed last, in nanoseconds."""
 
 
-class FoundFiles:
+class FileIndex:
     """The index of one folder and pattern. The files are those of the folder itself, not of folders in it."""
 
     def __init__(
@@ -60,7 +60,7 @@ class FoundFiles:
         name = hashlib.sha256(counted.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self._path = self._place / f"{name}.files"
         self._clock = clock
-        self._files: list[FoundFile] = []
+        self._files: list[IndexedFile] = []
         self._names: set[str] = set()
         self._id = 0
         self._read = 0
@@ -72,7 +72,7 @@ class FoundFiles:
         """A number that no other index has; 0 before there is one."""
         return self._id
 
-    def look(self) -> list[FoundFile]:
+    def look(self) -> list[IndexedFile]:
         """Add what is new in the folder, and return all files that were ever found."""
         changed, now = self._folder_changed(), self._clock()
         settled = changed / 1e9 + _SETTLED < self._seen[1] and now < self._seen[1] + _LOOK_AGAIN
@@ -92,7 +92,7 @@ class FoundFiles:
         self._seen = (changed, now)
         return self._files
 
-    def known(self) -> list[FoundFile]:
+    def known(self) -> list[IndexedFile]:
         """Return the files that were found before now, by any reader."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -129,12 +129,12 @@ class FoundFiles:
             return SettingError(f"there is no folder {self.folder}: make it, or name another one")
         return SettingError(f"the folder {self.folder} cannot be read: {error.strerror}")
 
-    def _stat(self, name: str) -> FoundFile:
+    def _stat(self, name: str) -> IndexedFile:
         try:
             status = (self.folder / name).stat()
         except OSError:
-            return FoundFile(name, 0, -1)  # gone again before anybody counted it
-        return FoundFile(name, status.st_size, status.st_mtime_ns)
+            return IndexedFile(name, 0, -1)  # gone again before anybody counted it
+        return IndexedFile(name, status.st_size, status.st_mtime_ns)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -152,7 +152,7 @@ class FoundFiles:
         finally:
             os.close(descriptor)
 
-    def _append(self, descriptor: int, files: list[FoundFile]) -> None:
+    def _append(self, descriptor: int, files: list[IndexedFile]) -> None:
         """Write names down, in one piece, and see that the disk has them: positions depend on it."""
         lines = [json.dumps(file) + "\n" for file in files]
         if not self._id:
@@ -182,7 +182,7 @@ class FoundFiles:
             try:
                 found = json.loads(line)
                 if self._id:
-                    self._files.append(FoundFile(*found))
+                    self._files.append(IndexedFile(*found))
                 else:
                     self._id = int(found["id"]) if found["format"] == _FORMAT else 0
             except (ValueError, TypeError, KeyError):

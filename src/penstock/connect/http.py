@@ -61,10 +61,10 @@ class HttpSink(Sink):
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.url, self._shown_url = url, _shown_url(url)
-        checking.one_of("HttpSink", "method", method, ("POST", "PUT", "PATCH"))
-        checking.whole("HttpSink", "batch_size", batch_size)
-        checking.whole("HttpSink", "retries", retries, least=0)
-        checking.seconds("HttpSink", "timeout", timeout)
+        checking.check_choice("HttpSink", "method", method, ("POST", "PUT", "PATCH"))
+        checking.check_whole_number("HttpSink", "batch_size", batch_size)
+        checking.check_whole_number("HttpSink", "retries", retries, least=0)
+        checking.check_seconds("HttpSink", "timeout", timeout)
         self.method = method
         self.batch_size = batch_size
         self.retries = retries

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.connect import checking
 from penstock.connect.staged_files import ABANDONED
-from penstock.connect.storable import storable
+from penstock.connect.storable import storable_records
 from penstock.errors import LogError, UnstorableValueError, shorten
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.log import Log, StagedSegment, home, log_folder, tagged
@@ -71,7 +71,9 @@ class LogSource(_NamedLog, Source):
         self, name: str, *, root: str | Path | None = None, max_records_per_batch: int | None = 1_000_000
     ) -> None:
         super().__init__(name, root)
-        checking.whole("LogSource", "max_records_per_batch", max_records_per_batch, optional=True)
+        checking.check_whole_number(
+            "LogSource", "max_records_per_batch", max_records_per_batch, optional=True
+        )
         self.max_records_per_batch = max_records_per_batch
         self._noted: dict[str, Position] = {}
 
@@ -194,7 +196,7 @@ class LogSink(_NamedLog, Sink):
         lenient: bool = False,
     ) -> None:
         super().__init__(name, root)
-        checking.whole("LogSink", "partitions", partitions, optional=True)
+        checking.check_whole_number("LogSink", "partitions", partitions, optional=True)
         self.partitions = partitions
         self.lenient = lenient
         """Store the representation of a value that has no form in a log, instead of failing."""
@@ -323,7 +325,7 @@ class _LogWriter(SinkWriter):
             if self._lenient:
                 records = [Record(_storable(key), _storable(value), ts) for key, value, ts in records]
             elif self._reject is not None:
-                records = list(storable(records, self._reject))
+                records = list(storable_records(records, self._reject))
             else:
                 raise
             if not records:

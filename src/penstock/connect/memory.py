@@ -28,8 +28,10 @@ class MemorySource(Source):
     def __init__(
         self, items: Iterable[Any] = (), *, partitions: int = 1, max_records_per_batch: int | None = None
     ) -> None:
-        checking.whole("MemorySource", "partitions", partitions)
-        checking.whole("MemorySource", "max_records_per_batch", max_records_per_batch, optional=True)
+        checking.check_whole_number("MemorySource", "partitions", partitions)
+        checking.check_whole_number(
+            "MemorySource", "max_records_per_batch", max_records_per_batch, optional=True
+        )
         if not isinstance(items, Iterable):
             raise SettingError(f"MemorySource: items takes a list or another iterable, not {shown(items)}")
         self.records = [as_record(item) for item in items]

@@ -61,7 +61,7 @@ class ParquetFormat:
         if self.schema is not None:
             values = values.cast(arrow_schema(tuple(c for c in self.schema if c.name in wanted)))
         keys = None if self.key is None else _plain(batch.column(self.key))
-        times = None if self.ts is None else seconds(batch.column(self.ts))
+        times = None if self.ts is None else time_column_seconds(batch.column(self.ts))
         return Columns(values, keys, times)
 
 
@@ -71,7 +71,7 @@ def _plain(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def seconds(array: pa.Array) -> pa.Array:
+def time_column_seconds(array: pa.Array) -> pa.Array:
     """Return a column of times as seconds since the epoch.
 
     >>> import pyarrow as pa

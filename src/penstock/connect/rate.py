@@ -36,12 +36,12 @@ class RateSource(Source):
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        checking.seconds("RateSource", "per_second", per_second)
-        checking.whole("RateSource", "partitions", partitions)
-        checking.function("RateSource", "value", value)
-        checking.function("RateSource", "key", key)
-        checking.whole("RateSource", "limit", limit, least=0, optional=True)
-        checking.whole("RateSource", "max_records_per_batch", max_records_per_batch)
+        checking.check_seconds("RateSource", "per_second", per_second)
+        checking.check_whole_number("RateSource", "partitions", partitions)
+        checking.check_function("RateSource", "value", value)
+        checking.check_function("RateSource", "key", key)
+        checking.check_whole_number("RateSource", "limit", limit, least=0, optional=True)
+        checking.check_whole_number("RateSource", "max_records_per_batch", max_records_per_batch)
         self.per_second = per_second
         self.partitions = partitions
         self.value, self.key = value, key

@@ -45,16 +45,16 @@ class SocketSource(Source):
     )
 
     def __init__(self, host: str = "127.0.0.1", port: int = 9999, *, patience: float | None = 60.0) -> None:
-        checking.text("SocketSource", "host", host)
+        checking.check_text("SocketSource", "host", host)
         if "/" in host:
             raise SettingError(
                 f"SocketSource: host takes the name or the number of a machine, not {host!r:.60}: it reads"
                 " lines from a TCP connection, and knows no addresses with a scheme or a path"
             )
-        checking.whole("SocketSource", "port", port)
+        checking.check_whole_number("SocketSource", "port", port)
         if port > 65_535:
             raise SettingError(f"SocketSource: port takes a number up to 65535, not {port}")
-        checking.seconds("SocketSource", "patience", patience, optional=True)
+        checking.check_seconds("SocketSource", "patience", patience, optional=True)
         self.host, self.port = host, port
         self.patience = patience
         self._folder: str | None = None

@@ -23,14 +23,14 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from penstock.connect.staged_files import DONE, STAGED, Marks, folder_of, lost
-from penstock.connect.storable import storable
+from penstock.connect.staged_files import DONE, STAGED, DeliveryMarks, folder_of, lost_file_error
+from penstock.connect.storable import storable_records
 from penstock.errors import FolderError, UnstorableValueError
 from penstock.graph.ends import Receipt, SinkWriter, WriteContext
 from penstock.local_paths import local_path
 from penstock.log import home
 from penstock.log.description import make_folder
-from penstock.log.segment import DamageError, load, seal
+from penstock.log.segment import SegmentDamageError, load, seal
 from penstock.log.staging import write
 from penstock.private_files import sync, sync_with_parents
 from penstock.record import Record
@@ -49,7 +49,7 @@ class Staging:
 
     def __init__(self, sink: str, folder: str | Path | None) -> None:
         self._folder = None if folder is None else local_path(f"{sink}: folder", folder)
-        self._marks = Marks()
+        self._marks = DeliveryMarks()
 
     @property
     def folder(self) -> Path:
@@ -178,7 +178,7 @@ class _Batch:
         if not gone or self.mark.exists():  # It may have been handed over between the two looks.
             return bool(gone)
         if self.marked or len(gone) < len(self.paths):
-            raise lost(gone[0], self.mark)
+            raise lost_file_error(gone[0], self.mark)
         return True
 
     def records(self) -> Iterator[Record]:
@@ -196,7 +196,7 @@ def staged_records(path: Path) -> Iterator[Record]:
     """Return the records of one file, after all of it has been verified."""
     try:
         segment = load(path)
-    except DamageError as error:
+    except SegmentDamageError as error:
         raise FolderError(
             f"{path} is damaged: {error}. Put it back from a copy, or start from scratch with fresh=True"
             " (--fresh)"
@@ -248,7 +248,7 @@ class StagingWriter(SinkWriter):
         except UnstorableValueError:
             if self._context.reject is None:
                 raise
-            records = list(storable(records, self._context.reject))
+            records = list(storable_records(records, self._context.reject))
             sealed = seal(os.urandom(16), records) if records else None
         if sealed is not None:
             name = f"{self._name}-{len(self._files):04d}.seg"

@@ -41,7 +41,7 @@ def folder_of(job: str) -> str:
     return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
 
 
-def lost(path: Path, mark: Path) -> FolderError:
+def lost_file_error(path: Path, mark: Path) -> FolderError:
     """Return what to say of a staged file that is gone, though nobody knows that it is out."""
     return FolderError(
         f"{path} is gone, and with it records that the sink may not have got: put it back. If the sink has"
@@ -49,7 +49,7 @@ def lost(path: Path, mark: Path) -> FolderError:
     )
 
 
-class Marks:
+class DeliveryMarks:
     """Makes the marks of a job's batches, and removes what is of no use to anybody any more."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Marks:
 
     def __reduce__(self) -> Any:
         # Only a driver makes marks.
-        return Marks, ()
+        return DeliveryMarks, ()
 
 
 def _marks_in(folder: Path) -> deque[Path]:

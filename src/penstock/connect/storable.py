@@ -10,7 +10,7 @@ from penstock.log import codec
 from penstock.record import Record
 
 
-def storable(records: Iterable[Record], reject: Reject) -> Iterator[Record]:
+def storable_records(records: Iterable[Record], reject: Reject) -> Iterator[Record]:
     """Return the records that can be stored, and reject the others with the reason."""
     for record in records:
         try:

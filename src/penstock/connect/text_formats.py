@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
-from penstock.connect.declared import fitted, seconds_of
+from penstock.connect.declared import convert_fields, seconds_of
 from penstock.errors import cause_of
 from penstock.graph.datatypes import Field
 from penstock.graph.ends import Rejected
@@ -84,7 +84,7 @@ class TextFormat:
                 if not text or text.isspace():
                     continue
                 value = _decode(text)
-                yield number, text, value if self.schema is None else fitted(value, self.schema), None
+                yield number, text, value if self.schema is None else convert_fields(value, self.schema), None
             except UnicodeDecodeError:
                 yield number, text, None, "not UTF-8"
             except json.JSONDecodeError as error:
@@ -125,7 +125,12 @@ class TextFormat:
             else:
                 value: Any = dict(zip(names, row, strict=True))
                 try:
-                    yield first, raw, value if self.schema is None else fitted(value, self.schema), None
+                    yield (
+                        first,
+                        raw,
+                        value if self.schema is None else convert_fields(value, self.schema),
+                        None,
+                    )
                 except ValueError as error:
                     yield first, raw, None, str(error)
 

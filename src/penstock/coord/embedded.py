@@ -17,7 +17,7 @@ import psutil
 from penstock.coord.server_files import ServerAddress, pick_addresses, write_server_files
 from penstock.errors import SettingError
 from penstock.java import find_java, spark_jars
-from penstock.keyring import random_secret
+from penstock.keyring import load_or_create_secret
 from penstock.private_files import write_private
 
 _ADDRESSES = "servers.json"
@@ -134,7 +134,7 @@ class EmbeddedZooKeeper:
 
     def _start(self, number: int) -> None:
         home = self._home(number)
-        secret = random_secret(self.folder / _SECRET) if len(self.addresses) > 1 else ""
+        secret = load_or_create_secret(self.folder / _SECRET) if len(self.addresses) > 1 else ""
         command = write_server_files(
             home, number, self.addresses, secret, java=find_java(), jars=spark_jars()
         )

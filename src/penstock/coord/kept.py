@@ -6,18 +6,20 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.cluster.codec import DocumentError, decode, encode
-from penstock.cluster.documents import Kept
+from penstock.cluster.documents import BackupStatus
 from penstock.coord import paths
 from penstock.coord.store import ConflictError, ExistsError, MissingError, Store
 
 
-def get_kept(store: Store, job: str) -> Kept | None:
+def read_backup_status(store: Store, job: str) -> BackupStatus | None:
     """Return what is known of a job's data; None when nothing is. Raises DocumentError."""
     node = store.get(f"{paths.KEPT}/{job}")
-    return decode(Kept, node.data) if node is not None else None
+    return decode(BackupStatus, node.data) if node is not None else None
 
 
-def put_kept(store: Store, kept: Kept, refuse: Callable[[Kept], bool] = lambda _: False) -> bool:
+def write_backup_status(
+    store: Store, kept: BackupStatus, refuse: Callable[[BackupStatus], bool] = lambda _: False
+) -> bool:
     """Write where a job's data is, unless a later worker has said so already: False then.
 
     What cannot be read may have been said by a later worker.
@@ -38,8 +40,8 @@ def put_kept(store: Store, kept: Kept, refuse: Callable[[Kept], bool] = lambda _
         return True
 
 
-def _is_later(data: bytes, than: Kept, refuse: Callable[[Kept], bool]) -> bool:
+def _is_later(data: bytes, than: BackupStatus, refuse: Callable[[BackupStatus], bool]) -> bool:
     with suppress(DocumentError):
-        known = decode(Kept, data)
+        known = decode(BackupStatus, data)
         return (known.revision, known.attempt) > (than.revision, than.attempt) or refuse(known)
     return True

@@ -12,11 +12,11 @@ from penstock.coord.store import (
     Create,
     Delete,
     DisconnectedError,
-    Node,
     Operation,
     Put,
     Read,
     Session,
+    StoredNode,
     Watcher,
 )
 from penstock.coord.tree import Kind
@@ -79,7 +79,7 @@ class MemoryStore:
         """Have a function called when the session stands otherwise."""
         self._listeners.append(listener)
 
-    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+    def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
         """Return a node, None when there is none."""
         check_path(path)
         with self._asking():
@@ -93,7 +93,7 @@ class MemoryStore:
             self._watch(Kind.CHILDREN, path, watch)
             return self._ensemble.tree.children(path)
 
-    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+    def get_many(self, reads: Sequence[Read]) -> Iterator[StoredNode | None]:
         """Yield several nodes, None for those that are not there."""
         for path, watch in reads:
             yield self.get(path, watch)

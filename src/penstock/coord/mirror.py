@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from penstock.coord.names import below, parent_of
-from penstock.coord.store import Node, Store, StoreError
+from penstock.coord.store import Store, StoredNode, StoreError
 from penstock.coord.tree import Change, Kind
 
 _ORDER = {Kind.DATA: 0, Kind.CHILDREN: 1}
@@ -19,7 +19,7 @@ _ALL = 1_000
 class _Watch:
     """One watch that was set. Only the last one for a path and kind counts: it was read since the others."""
 
-    def __init__(self, mirror: Mirror, change: Change) -> None:
+    def __init__(self, mirror: StoreMirror, change: Change) -> None:
         self._mirror = mirror
         self._change = change
 
@@ -52,7 +52,7 @@ class Changes:
         return taken
 
 
-class Mirror:
+class StoreMirror:
     """A copy of all that is below some paths, and of these themselves.
 
     A watch marks what may have changed and calls ``wake``; ``refresh`` reads what is marked. Each read sets
@@ -80,7 +80,7 @@ class Mirror:
         self._wake = wake
         self._quiet = tuple(f"{root}/" for root in quiet)
         self._lock = threading.Lock()
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, StoredNode] = {}
         self._present: dict[str, set[str]] = {}
         """By path, the names below it that there are copies of."""
         self._names: dict[str, list[str]] = {}
@@ -99,7 +99,7 @@ class Mirror:
         with self._lock:
             return bool(self._dirty)
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> StoredNode | None:
         """Return the copy of a node, None when there is none."""
         return self._nodes.get(path)
 
@@ -179,7 +179,7 @@ class Mirror:
         kind, path = change
         return path in (self._followed if kind is Kind.DATA else self._nodes)
 
-    def _take_data(self, path: str, node: Node | None) -> list[Change]:
+    def _take_data(self, path: str, node: StoredNode | None) -> list[Change]:
         """Keep a node that was read, and return what must be read for it."""
         with self._lock:
             if node is None:
@@ -204,7 +204,7 @@ class Mirror:
             self._levels.update(dict.fromkeys(new, self._levels[path] - 1))
             return self._mark([(Kind.DATA, child) for child in new])
 
-    def _keep(self, path: str, node: Node) -> None:
+    def _keep(self, path: str, node: StoredNode) -> None:
         self._nodes[path] = node
         above, _, name = path.rpartition("/")
         self._present.setdefault(above or "/", set()).add(name)

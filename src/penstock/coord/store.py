@@ -68,7 +68,7 @@ class Session(Enum):
 
 
 @dataclass(frozen=True)
-class Node:
+class StoredNode:
     """A node as it was read."""
 
     data: bytes
@@ -145,7 +145,7 @@ class Store(Protocol):
         """Have a function called, from any thread, when the session stands otherwise. It must not block."""
         ...
 
-    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+    def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
         """Return a node, None when there is none. ``watch`` fires when it is created, set or deleted."""
         ...
 
@@ -156,7 +156,7 @@ class Store(Protocol):
         """
         ...
 
-    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+    def get_many(self, reads: Sequence[Read]) -> Iterator[StoredNode | None]:
         """Yield what :meth:`get` returns for each path, in that order, without a wait between the requests.
 
         An error is raised in the place of the first answer that is missing; the answers before it count.

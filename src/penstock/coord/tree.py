@@ -13,10 +13,10 @@ from penstock.coord.store import (
     Create,
     ExistsError,
     MissingError,
-    Node,
     NotEmptyError,
     Operation,
     Put,
+    StoredNode,
     StoreError,
 )
 
@@ -53,10 +53,10 @@ class Tree:
     def __init__(self) -> None:
         self._entries = {"/": _Entry(b"")}
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> StoredNode | None:
         """Return a node, None when there is none."""
         entry = self._entries.get(path)
-        return None if entry is None else Node(entry.data, entry.version, entry.owner)
+        return None if entry is None else StoredNode(entry.data, entry.version, entry.owner)
 
     def children(self, path: str) -> list[str]:
         """Return the names below a node, sorted."""

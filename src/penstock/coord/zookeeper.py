@@ -24,11 +24,11 @@ from penstock.coord.store import (
     DisconnectedError,
     ExistsError,
     MissingError,
-    Node,
     Operation,
     Put,
     Read,
     Session,
+    StoredNode,
     StoreError,
     Watcher,
 )
@@ -135,7 +135,7 @@ class ZooKeeperStore:
         """Have a function called, in a thread of the store, when the session stands otherwise."""
         self._listeners.append(listener)
 
-    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+    def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
         """Return a node, None when there is none. ``watch`` fires when it is created, set or deleted."""
         return self._get(path, self._once(watch), self._deadline())
 
@@ -143,7 +143,7 @@ class ZooKeeperStore:
         """Return the names below a node, sorted; none when it is not there."""
         return self._children(path, self._once(watch), self._deadline())
 
-    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+    def get_many(self, reads: Sequence[Read]) -> Iterator[StoredNode | None]:
         """Yield several nodes; all requests are sent before the first answer is waited for."""
         return self._many(reads, self._client.get_async, _node_or_none, self._get)
 
@@ -151,7 +151,7 @@ class ZooKeeperStore:
         """Yield the names below several nodes, likewise."""
         return self._many(reads, self._client.get_children_async, _names, self._children)
 
-    def _get(self, path: str, once: _Once | None, deadline: float) -> Node | None:
+    def _get(self, path: str, once: _Once | None, deadline: float) -> StoredNode | None:
         place = self._place(path)
         while True:
             try:
@@ -369,12 +369,12 @@ class ZooKeeperStore:
                 self._notifier.post(partial(listener, session))
 
 
-def _node(answer: Any) -> Node:
+def _node(answer: Any) -> StoredNode:
     data, stat = answer
-    return Node(data or b"", stat.version, stat.ephemeralOwner)
+    return StoredNode(data or b"", stat.version, stat.ephemeralOwner)
 
 
-def _node_or_none(answer: Any) -> Node | None:
+def _node_or_none(answer: Any) -> StoredNode | None:
     return None if answer is None else _node(answer)
 
 

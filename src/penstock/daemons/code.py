@@ -9,15 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from penstock.bundles.entries import check_entry_name, check_entry_of
-from penstock.bundles.manifest import Manifest, is_sha256
+from penstock.bundles.entries import check_entry_name, check_manifest_entry
+from penstock.bundles.manifest import BundleManifest, is_sha256
 from penstock.bundles.signing import BundleAccessError, BundleError, sha256_of
 from penstock.bundles.storing import BundleStore
-from penstock.bundles.unpacking import clear_leftovers, folder_fault, unpack, unpack_anew
+from penstock.bundles.unpacking import folder_fault, remove_stale_folders, replace_unpacked, unpack
 from penstock.bundles.verifying import open_bundle
 from penstock.cluster.codec import DocumentError
 from penstock.coord.store import ConflictError, Operation
-from penstock.daemons.interface import InvalidError, RefusedError
+from penstock.daemons.interface import InvalidRequestError, RefusedError
 from penstock.daemons.start_errors import FailedStartError, RefusedStartError
 from penstock.logs import get_logger
 
@@ -27,7 +27,7 @@ _UNUSED_SECONDS = 3600.0
 """A bundle that no job names is kept for this long: it may have been sent for a job that is to come."""
 
 
-class KeptBundles:
+class BundleIntake:
     """Implements :class:`penstock.daemons.service.Bundles`: takes bundles in as the leader."""
 
     def __init__(
@@ -40,13 +40,15 @@ class KeptBundles:
 
     def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
         if sha256_of(data) != sha256:
-            raise InvalidError(f"the bundle does not have the SHA-256 {sha256}: it was damaged on its way")
+            raise InvalidRequestError(
+                f"the bundle does not have the SHA-256 {sha256}: it was damaged on its way"
+            )
         try:
             known = self._store.info(sha256)
             if known is None or known.signature != signature:
                 known = self._store.put(data, signature, now=self._clock(), guard=self._guard())
         except BundleError as error:
-            raise InvalidError(str(error)) from error
+            raise InvalidRequestError(str(error)) from error
         except ConflictError as error:
             raise RefusedError("this master leads no more: try again") from error
         return asdict(known)
@@ -58,12 +60,12 @@ class KeptBundles:
             return False
 
     def check_entry(self, sha256: str, entry: str) -> None:
-        """Raise InvalidError unless an entry is a Python file of a bundle."""
+        """Raise InvalidRequestError unless an entry is a Python file of a bundle."""
         try:
             check_entry_name(entry)
-            check_entry_of(open_bundle(self._store.fetch(sha256)).manifest, entry)
+            check_manifest_entry(open_bundle(self._store.fetch(sha256)).manifest, entry)
         except BundleError as error:
-            raise InvalidError(f"bundle {sha256[:12]}: {error}") from error
+            raise InvalidRequestError(f"bundle {sha256[:12]}: {error}") from error
 
     def forget_others(self, used: Collection[str]) -> None:
         """Forget bundles that no job names, unless they are new."""
@@ -81,7 +83,7 @@ class KeptBundles:
                     return
 
 
-class UnpackedBundles:
+class BundleCache:
     """The bundles that a node has unpacked, each in a folder with its digest as its name."""
 
     def __init__(
@@ -97,7 +99,7 @@ class UnpackedBundles:
         """Returns the digests of bundles that living processes import from."""
         self._kept = kept
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        clear_leftovers(folder)
+        remove_stale_folders(folder)
 
     def __call__(self, sha256: str) -> Path:
         """Return the folder with the code of a bundle, verified before it is there.
@@ -115,18 +117,18 @@ class UnpackedBundles:
             self._unpack(sha256, folder, unpack)
         elif (fault := folder_fault(folder)) is not None:
             _log.warning("an unpacked bundle is damaged, and is unpacked anew", bundle=sha256, reason=fault)
-            self._unpack(sha256, folder, unpack_anew)
+            self._unpack(sha256, folder, replace_unpacked)
         os.utime(folder)
         return folder
 
-    def _unpack(self, sha256: str, folder: Path, write: Callable[[bytes, Path], Manifest]) -> None:
+    def _unpack(self, sha256: str, folder: Path, write: Callable[[bytes, Path], BundleManifest]) -> None:
         try:
             manifest = write(self._store.fetch(sha256), folder)
         except BundleAccessError as error:
             raise FailedStartError(f"bundle {sha256[:12]}: {error}") from error
         except BundleError as error:
             raise RefusedStartError(f"bundle {sha256[:12]}: {error}") from error
-        missing = unmet(manifest.requirements)
+        missing = unmet_requirements(manifest.requirements)
         if missing:
             shutil.rmtree(folder, ignore_errors=True)
             raise FailedStartError(
@@ -142,10 +144,10 @@ class UnpackedBundles:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def unmet(requirements: Collection[str]) -> list[str]:
+def unmet_requirements(requirements: Collection[str]) -> list[str]:
     """Return the requirements, as pip writes them, that this Python does not meet.
 
-    >>> unmet(["pyspark>=4", "no-such-thing==1"])
+    >>> unmet_requirements(["pyspark>=4", "no-such-thing==1"])
     ['no-such-thing==1 (not installed)']
     """
     from importlib.metadata import PackageNotFoundError, version

@@ -15,27 +15,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.cluster.documents import Assignment
-from penstock.cluster.members import job_of, member_name, number_of, title_of
-from penstock.engine.agreement.core import Entrance, Shared, enter
-from penstock.engine.agreement.folder import Agreement, Charter
+from penstock.cluster.members import job_of, replica_name, replica_number, replica_title
+from penstock.engine.agreement.core import AgreementStatus, JoinAction, enter
+from penstock.engine.agreement.folder import AgreementFolder, Charter
 from penstock.engine.agreement.joining import (
     STRAYED,
     Copier,
     CopyError,
+    clear_replica_folder,
     copy_snapshot,
-    empty,
-    join_blank,
+    join_without_state,
     last_batch,
     skip_to,
 )
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.ledger import Ledger
-from penstock.engine.positions import Positions
-from penstock.errors import JobFailedError, OutdatedError
+from penstock.engine.positions import SourcePositions
+from penstock.errors import JobFailedError, ReplicaOutdatedError
 from penstock.logs import get_logger
 from penstock.private_files import write_private
 
-FOUND_AFTER = 10.0
+CREATE_AFTER = 10.0
 """Seconds after which another replica founds the agreement if the first has never begun."""
 TRUST_AFTER = 5.0
 """Seconds that a replica which has strayed waits for one that has the state behind the output that counts."""
@@ -49,7 +49,7 @@ Look = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Group:
+class ReplicaFolders:
     """Where the replicas of a job have their files, as one of them sees it."""
 
     storage: Path
@@ -89,37 +89,37 @@ class Group:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def group_of(storage: Path, assignment: Assignment) -> Group:
+def replica_folders_of(storage: Path, assignment: Assignment) -> ReplicaFolders:
     """Return the group of a worker, whether or not it knows itself that there is one."""
     if assignment.membership is not None:
-        return Group(storage, assignment.job, assignment.membership.lineage)
-    return Group(storage, assignment.job, (assignment.forget or 0) if assignment.fresh else 0)
+        return ReplicaFolders(storage, assignment.job, assignment.membership.lineage)
+    return ReplicaFolders(storage, assignment.job, (assignment.forget or 0) if assignment.fresh else 0)
 
 
 @dataclass(frozen=True)
-class Stray:
+class Divergence:
     """That a replica must not go on from what it has: where it came to another result, and whose counts."""
 
     batch: int
     by: str
 
 
-def note_stray(folder: Path, stray: Stray) -> None:
+def write_divergence(folder: Path, stray: Divergence) -> None:
     """Leave word in a replica's folder, for whoever has it next."""
     write_private(folder / STRAYED, json.dumps(asdict(stray)))
 
 
-def read_stray(folder: Path) -> Stray | None:
+def read_divergence(folder: Path) -> Divergence | None:
     """Read what was left; a note that cannot be read says that much, too."""
     try:
-        return Stray(**json.loads((folder / STRAYED).read_text()))
+        return Divergence(**json.loads((folder / STRAYED).read_text()))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        return Stray(0, "")
+        return Divergence(0, "")
 
 
-def trusted(stray: Stray, others: Mapping[str, int], waited: float) -> Mapping[str, int] | None:
+def copy_candidates(stray: Divergence, others: Mapping[str, int], waited: float) -> Mapping[str, int] | None:
     """Return which replicas one that has strayed may copy: those that have the state behind what counts.
 
     An empty answer says that it has to wait for them; None that nobody has that state, because who made the
@@ -138,29 +138,34 @@ def trusted(stray: Stray, others: Mapping[str, int], waited: float) -> Mapping[s
     return able if able or waited < TRUST_AFTER else None
 
 
-class ComingIn:
+class ReplicaJoin:
     """One way in, for a replica that has its folder."""
 
     def __init__(
-        self, group: Group, blueprint: Blueprint, copier: Copier | None = None, *, blank: bool = False
+        self,
+        group: ReplicaFolders,
+        blueprint: Blueprint,
+        copier: Copier | None = None,
+        *,
+        blank: bool = False,
     ) -> None:
         self._group = group
         self._blueprint = blueprint
         self._folders = blueprint.folders
         self._folder = Path(blueprint.folders.root)
-        self._agreement = Agreement(group.agreement)
-        self._number = number_of(group.name)
+        self._agreement = AgreementFolder(group.agreement)
+        self._number = replica_number(group.name)
         self._copier = copier
         self._blank = blank
         self._failed: dict[str, CopyError] = {}
-        self._noted: Entrance | None = None
-        self.tolerates = -1
+        self._noted: JoinAction | None = None
+        self.may_differ_until = -1
         """Up to which batch nobody has what this replica lacks: its own results are as good as any."""
 
-    def found(self) -> None:
+    def create_agreement_if_first(self) -> None:
         """Make the shared place, if this is the first replica and nobody has."""
         if self._number == 0 and self._agreement.shared() is None:
-            self._found()
+            self._create_agreement()
 
     def go(self, look: Look) -> None:
         """Bring the folder to where the query can start. Raises JobFailedError when that is not possible."""
@@ -176,13 +181,13 @@ class ComingIn:
         others: Mapping[str, int] = self._group.others()
         if shared is None:
             self._check_not_lost(own, others)
-            new = waited >= FOUND_AFTER and not self._begun()
-            if enter(self._number, own, None, others, new=new)[0] is Entrance.FOUND:
-                self._found()
+            new = waited >= CREATE_AFTER and not self._begun()
+            if enter(self._number, own, None, others, new=new)[0] is JoinAction.CREATE:
+                self._create_agreement()
             return False
-        stray = read_stray(self._folder)
+        stray = read_divergence(self._folder)
         if stray is not None:
-            able = trusted(stray, others, waited)
+            able = copy_candidates(stray, others, waited)
             if able is not None and not able:
                 return False  # Somebody may have what this one needs, and has not said so yet.
             others = able or {}
@@ -194,34 +199,34 @@ class ComingIn:
         if entrance is not self._noted:
             self._noted = entrance
             _log.info("comes in", how=entrance.value, whom=whom, own=own, others=dict(others))
-        if entrance is Entrance.COPY:
+        if entrance is JoinAction.COPY:
             return self._copy(whom, others[whom], look)
-        if entrance is Entrance.SKIP:
+        if entrance is JoinAction.SKIP:
             return self._skip(shared)
-        if entrance is not Entrance.WAIT and stray is not None:
-            self._put_up_with(stray)
-        if entrance is Entrance.BEGIN:
-            empty(
+        if entrance is not JoinAction.WAIT and stray is not None:
+            self._accept_divergence(stray)
+        if entrance is JoinAction.BEGIN:
+            clear_replica_folder(
                 self._folders
             )  # Of a copy that was cut short: who begins with the first batch lacks nothing.
-        if entrance is Entrance.WAIT and (self._failed or waited >= GIVE_UP_AFTER):
+        if entrance is JoinAction.WAIT and (self._failed or waited >= GIVE_UP_AFTER):
             raise self._unable(shared)
-        return entrance is not Entrance.WAIT
+        return entrance is not JoinAction.WAIT
 
-    def _put_up_with(self, stray: Stray) -> None:
+    def _accept_divergence(self, stray: Divergence) -> None:
         """Go on from what there is, though it is not what the output of a batch came from."""
         _log.warning("nobody has the state behind what counts", batch=stray.batch, by=stray.by)
-        self.tolerates = stray.batch
+        self.may_differ_until = stray.batch
         (self._folder / STRAYED).unlink(missing_ok=True)
 
     def _begun(self) -> bool:
         """Whether the first replica has ever begun: as long as it might decide alone, nobody founds."""
-        return self._group.base(member_name(self._group.job, 0)).exists()
+        return self._group.base(replica_name(self._group.job, 0)).exists()
 
-    def _found(self) -> None:
+    def _create_agreement(self) -> None:
         own = Ledger(self._folders.ledger).latest_batch()
-        sources = Positions(self._blueprint).begin() if own < 0 else {}
-        self._agreement.found(Charter(own + 1, sources))
+        sources = SourcePositions(self._blueprint).begin() if own < 0 else {}
+        self._agreement.create(Charter(own + 1, sources))
         _log.info("agreement founded", folder=str(self._group.agreement), begin=own + 1)
         self._group.forget_earlier()
 
@@ -229,9 +234,11 @@ class ComingIn:
         source = self._group.base(whom)
         try:
             if last < 0:
-                empty(self._folders)  # Nobody has done anything yet: it begins again with the first batch.
+                clear_replica_folder(
+                    self._folders
+                )  # Nobody has done anything yet: it begins again with the first batch.
             elif self._blank:
-                last = join_blank(source, self._folders, look)
+                last = join_without_state(source, self._folders, look)
             elif self._copier is not None:
                 last = self._copier.copy(source, look)
             else:
@@ -244,9 +251,9 @@ class ComingIn:
         (self._folder / STRAYED).unlink(missing_ok=True)
         return True
 
-    def _skip(self, shared: Shared) -> bool:
+    def _skip(self, shared: AgreementStatus) -> bool:
         """Go on after the last batch that is committed: a job that keeps nothing needs no more."""
-        with suppress(OutdatedError):  # All of them may have been forgotten since.
+        with suppress(ReplicaOutdatedError):  # All of them may have been forgotten since.
             for batch in range(shared.head, shared.floor - 1, -1):
                 commit = self._agreement.committed(batch)
                 if commit is not None:
@@ -258,7 +265,7 @@ class ComingIn:
     def _check_not_lost(self, own: int, others: Mapping[str, int]) -> None:
         """Never found anew what was there: batches would come out twice."""
         # The first one may have run alone before there were others: what it has done says nothing.
-        known = [last for name, last in others.items() if number_of(name)]
+        known = [last for name, last in others.items() if replica_number(name)]
         known += [own] if self._number else []
         if max(known, default=-1) >= 0:
             raise JobFailedError(
@@ -266,9 +273,9 @@ class ComingIn:
                 " agreed on: put it back, or start from scratch (--fresh)"
             )
 
-    def _unable(self, shared: Shared) -> JobFailedError:
-        reasons = "".join(f"; {title_of(name)}: {error}" for name, error in sorted(self._failed.items()))
+    def _unable(self, shared: AgreementStatus) -> JobFailedError:
+        reasons = "".join(f"; {replica_title(name)}: {error}" for name, error in sorted(self._failed.items()))
         return JobFailedError(
-            f"job {self._group.job!r}: {title_of(self._group.name)} needs a snapshot of a batch from"
+            f"job {self._group.job!r}: {replica_title(self._group.name)} needs a snapshot of a batch from"
             f" {shared.floor - 1} on, and no other replica has one{reasons}"
         )

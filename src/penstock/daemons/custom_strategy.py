@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO
 
 import penstock
-from penstock.schedule.custom import Custom, Finished, is_custom
-from penstock.schedule.strategies import Strategy, named
+from penstock.schedule.custom import CustomStrategy, StrategyProcessResult, is_custom
+from penstock.schedule.strategies import Strategy, builtin_strategy
 from penstock.schedule.strategies.exact import Exact
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV")
@@ -35,7 +35,7 @@ class StrategyProcess:
     answer: int = 16 << 20
     """Bytes of an answer, at most; also of what may be written to any file."""
 
-    def __call__(self, question: bytes, seconds: float) -> Finished:
+    def __call__(self, question: bytes, seconds: float) -> StrategyProcessResult:
         """Run it; what it starts ends with it."""
         limits = [str(self.memory), str(self.answer)]
         argv = [sys.executable, "-P", "-m", _MODULE, *limits, *([str(self.folder)] if self.folder else [])]
@@ -62,7 +62,7 @@ class StrategyProcess:
             finally:
                 code = _end(process)
             errors = _read(told, self.answer).decode(errors="replace")
-            return Finished(code if in_time else None, _read(said, self.answer), errors)
+            return StrategyProcessResult(code if in_time else None, _read(said, self.answer), errors)
 
 
 def strategy_named(name: str, folder: Path | None = None, seconds: float = 5.0) -> Strategy:
@@ -71,10 +71,10 @@ def strategy_named(name: str, folder: Path | None = None, seconds: float = 5.0) 
     The exact one runs in a process, too: a master must not load a solver, whose memory it would keep.
     """
     if name == "exact":
-        return Custom(_EXACT, StrategyProcess(), Exact().seconds + seconds)
+        return CustomStrategy(_EXACT, StrategyProcess(), Exact().seconds + seconds)
     if is_custom(name):
-        return Custom(name, StrategyProcess(folder), seconds)
-    return named(name)
+        return CustomStrategy(name, StrategyProcess(folder), seconds)
+    return builtin_strategy(name)
 
 
 def _has_ended(pid: int, seconds: float) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from penstock.cluster.members import by_job
-from penstock.coord.mirror import Mirror
+from penstock.coord.mirror import StoreMirror
 from penstock.coord.names import parent_of
 
 T = TypeVar("T")
@@ -24,7 +24,9 @@ class DocumentCache:
     the same for decisions as the one before.
     """
 
-    def __init__(self, mirror: Mirror, forget: Callable[[str], None], *, quiet: Collection[str] = ()) -> None:
+    def __init__(
+        self, mirror: StoreMirror, forget: Callable[[str], None], *, quiet: Collection[str] = ()
+    ) -> None:
         self.news = 0
         self._mirror = mirror
         self._forget = forget

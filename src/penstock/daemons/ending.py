@@ -23,7 +23,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedProcess:
     """A process that was ended."""
 
     name: str
@@ -36,7 +36,7 @@ def keeper_folder(cluster: Path) -> Path:
     return cluster / "up" / KEEPER
 
 
-def living(layout: Layout | None, cluster: Path, processes: Processes) -> list[Path]:
+def running_folders(layout: Layout | None, cluster: Path, processes: Processes) -> list[Path]:
     """Return the folders of all that runs of a cluster, but for its keeper."""
     known = [Path(daemon.folder) for daemon in layout.daemons] if layout else []
     # The marks of processes tell even of those whose folder nobody has noted, or that is gone.
@@ -53,23 +53,23 @@ def end_cluster(
     monotonic: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
     hurry: Callable[[], bool] = lambda: False,
-) -> list[Ended]:
+) -> list[EndedProcess]:
     """End everything but the keeper, which must be gone; return what was ended, in order.
 
     Supervisors go first, since they would start workers again, and masters with them, since they would move
     the work of nodes that go one after the other; then workers, which finish their batch; then ZooKeeper,
     which nobody needs any more. As soon as ``hurry`` says so, nobody is waited for.
     """
-    stages = _stages(layout, cluster, living(layout, cluster, processes))
-    done: list[Ended] = []
+    stages = _stages(layout, cluster, running_folders(layout, cluster, processes))
+    done: list[EndedProcess] = []
     for words, folders, seconds in stages:
         if folders:
             tell(f"ending {words}: {', '.join(folder.name for folder in folders)}")
             done += _end(folders, processes, _Patience(monotonic() + seconds, monotonic, wait, hurry))
     # Somebody may have been born while the others went.
-    for folder in living(layout, cluster, processes):
+    for folder in running_folders(layout, cluster, processes):
         processes.kill_all(folder)
-        done.append(Ended(folder.name, killed=True))
+        done.append(EndedProcess(folder.name, killed=True))
     return done
 
 
@@ -102,10 +102,10 @@ def _stages(
     ]
 
 
-def _end(folders: Sequence[Path], processes: Processes, patience: _Patience) -> list[Ended]:
+def _end(folders: Sequence[Path], processes: Processes, patience: _Patience) -> list[EndedProcess]:
     for folder in folders:
         processes.signal(folder, signal.SIGTERM)
         processes.signal(folder, signal.SIGCONT)  # Whoever is paused could not hear it.
     while patience.lasts() and any(processes.alive(folder) for folder in folders):
         patience.wait(_LOOK_SECONDS)
-    return [Ended(folder.name, killed=processes.kill_all(folder) > 0) for folder in folders]
+    return [EndedProcess(folder.name, killed=processes.kill_all(folder) > 0) for folder in folders]

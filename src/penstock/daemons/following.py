@@ -19,19 +19,19 @@ READY = ("ready", "running")
 """The phases of a worker that can carry a job on at once."""
 
 
-class Step(Enum):
+class WorkerStep(Enum):
     """What to do."""
 
     WAIT = "wait"
     TAKE_OVER = "take over"
     STAND_BY = "stand by"
-    COME_IN = "come in"
-    RUN_ON = "run on"
+    JOIN = "come in"
+    CONTINUE = "run on"
     STOP = "stop"
 
 
 @dataclass(frozen=True)
-class View:
+class WorkerView:
     """What the store said when it last answered."""
 
     assignment: Assignment | None
@@ -42,7 +42,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Situation:
+class WorkerSituation:
     """How a worker stands."""
 
     revision: int
@@ -60,77 +60,81 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Decision:
+class WorkerDecision:
     """A step and its reason."""
 
-    step: Step
+    step: WorkerStep
     reason: str
     outcome: str = ""
     """Of a stop: ``stopped``, ``drained`` or ``superseded``."""
     final: bool = False
     """Whether the job has ended with it, so that a result is to be written."""
-    let_out: bool = False
+    drain_loops: bool = False
     """Whether records on their way through a loop are to be let out first: other code comes next."""
 
 
-def drains(view: View) -> bool:
+def ends_when_drained(view: WorkerView) -> bool:
     """Whether the job is to end once its sources have no more."""
     return view.assignment is not None and view.assignment.until == "drained"
 
 
-def runs(view: View) -> bool:
+def runs(view: WorkerView) -> bool:
     """Whether a replica is to run, and not to stand by."""
     membership = view.assignment.membership if view.assignment is not None else None
     return membership is None or membership.runs
 
 
-def decide(me: Situation, view: View, now: float) -> Decision:
+def decide(me: WorkerSituation, view: WorkerView, now: float) -> WorkerDecision:
     """Return what a worker does next."""
     if me.asked_to_stop:
-        return Decision(Step.STOP, "asked to by a signal", "stopped")
+        return WorkerDecision(WorkerStep.STOP, "asked to by a signal", "stopped")
     if view.assignment is None:
-        return Decision(Step.STOP, "the job was ended", "stopped", final=True)
+        return WorkerDecision(WorkerStep.STOP, "the job was ended", "stopped", final=True)
     later = _later(me, view)
     able = [worker for worker in later if worker.phase in READY]
     if able:
         reason = f"worker {_name(able[0])} on {able[0].node} is {able[0].phase}"
-        return Decision(Step.STOP, reason, "superseded", let_out=_other_code(me, view))
+        return WorkerDecision(WorkerStep.STOP, reason, "superseded", drain_loops=_other_code(me, view))
     if me.stands_by:
         # Whatever revision it is that is told to run: until that one is ready, this one can.
         return (
-            Decision(Step.COME_IN, "told to run") if runs(view) else Decision(Step.STAND_BY, "told to wait")
+            WorkerDecision(WorkerStep.JOIN, "told to run")
+            if runs(view)
+            else WorkerDecision(WorkerStep.STAND_BY, "told to wait")
         )
     if not me.running:
         return _before(me, view, now)
     if later or view.assignment.revision > me.revision:
-        return Decision(Step.RUN_ON, "its successor is not ready")
-    if drains(view) and me.drained:
-        return Decision(Step.STOP, "all is processed", "drained", final=True)
-    return Decision(Step.RUN_ON, "assigned")
+        return WorkerDecision(WorkerStep.CONTINUE, "its successor is not ready")
+    if ends_when_drained(view) and me.drained:
+        return WorkerDecision(WorkerStep.STOP, "all is processed", "drained", final=True)
+    return WorkerDecision(WorkerStep.CONTINUE, "assigned")
 
 
-def _before(me: Situation, view: View, now: float) -> Decision:
+def _before(me: WorkerSituation, view: WorkerView, now: float) -> WorkerDecision:
     waited = now - me.since
     before = sorted(
         (one for one in view.others if one.revision < me.revision and one.phase != "stopped"),
         key=lambda one: (one.revision, one.attempt),
     )
     if view.known and not before:
-        return Decision(Step.TAKE_OVER, "no worker of an earlier revision runs")
+        return WorkerDecision(WorkerStep.TAKE_OVER, "no worker of an earlier revision runs")
     whom = f"worker {_name(before[-1])} on {before[-1].node}" if before else "the store"
     if waited >= TAKE_OVER_AFTER:
-        return Decision(Step.TAKE_OVER, f"{whom} has had {TAKE_OVER_AFTER:.0f} s")
-    return Decision(Step.WAIT, f"{whom} has not stopped" if before else f"{whom} has not answered")
+        return WorkerDecision(WorkerStep.TAKE_OVER, f"{whom} has had {TAKE_OVER_AFTER:.0f} s")
+    return WorkerDecision(
+        WorkerStep.WAIT, f"{whom} has not stopped" if before else f"{whom} has not answered"
+    )
 
 
-def _later(me: Situation, view: View) -> list[WorkerInfo]:
+def _later(me: WorkerSituation, view: WorkerView) -> list[WorkerInfo]:
     return sorted(
         (one for one in view.others if (one.revision, one.attempt) > (me.revision, me.attempt)),
         key=lambda one: (one.revision, one.attempt),
     )
 
 
-def _other_code(me: Situation, view: View) -> bool:
+def _other_code(me: WorkerSituation, view: WorkerView) -> bool:
     return view.assignment is not None and view.assignment.generation != me.generation
 
 

@@ -8,7 +8,7 @@ from penstock.cluster.members import job_of
 from penstock.cluster.retention import last_known_revision
 from penstock.coord import paths
 from penstock.coord.store import ConflictError, Delete, Operation
-from penstock.daemons.reading import Documents, put
+from penstock.daemons.reading import Documents, upsert
 
 _OF_REPLICAS = (paths.RESULTS, paths.FAILURES, paths.WORKERS, paths.LOCATIONS, paths.KEPT)
 
@@ -24,12 +24,12 @@ def forget_operations(documents: Documents, job: str, *, data: bool, now: float)
     versions = [(path, documents.version(path)) for path in removed]
     operations: list[Operation] = [Delete(path, version) for path, version in versions if version is not None]
     operations.append(
-        put(documents, f"{paths.TOMBSTONES}/{job}", encode(Tombstone(job, revision, data, now)))
+        upsert(documents, f"{paths.TOMBSTONES}/{job}", encode(Tombstone(job, revision, data, now)))
     )
     return operations
 
 
-def keep_revision(documents: Documents, largest: int) -> list[Operation]:
+def revision_operations(documents: Documents, largest: int) -> list[Operation]:
     """Return what notes the largest revision of the jobs that are forgotten, if it is larger than before.
 
     A job of the same name begins after it: its worker would else be taken for one that was superseded.
@@ -39,4 +39,4 @@ def keep_revision(documents: Documents, largest: int) -> list[Operation]:
         raise ConflictError(f"{documents.fault(paths.REVISIONS)} is not written over")
     if largest <= known:
         return []
-    return [put(documents, paths.REVISIONS, encode(Revisions(largest)))]
+    return [upsert(documents, paths.REVISIONS, encode(Revisions(largest)))]

@@ -16,7 +16,7 @@ _NICEST = 19
 _RANGE = 20
 
 
-class GivingWay:
+class ProcessPriority:
     """How nice the processes of a worker are to others.
 
     Only where that can be taken back: without the right to, they would be nice for ever.
@@ -26,13 +26,13 @@ class GivingWay:
         self._usual = os.getpriority(os.PRIO_PROCESS, 0)
         self._gives_way = False
 
-    def begin(self) -> None:
+    def lower(self) -> None:
         """Have this thread, and whatever it starts from now on, give way."""
-        if may_be_less_nice(self._usual):
+        if can_restore_priority(self._usual):
             os.setpriority(os.PRIO_PROCESS, 0, min(self._usual + _STEP, _NICEST))
             self._gives_way = True
 
-    def end(self) -> None:
+    def restore(self) -> None:
         """Have this process, and all that were started by it, be as they were. Priorities are by thread."""
         if not self._gives_way:
             return
@@ -47,7 +47,7 @@ class GivingWay:
                         os.setpriority(os.PRIO_PROCESS, thread.id, self._usual)
 
 
-def may_be_less_nice(usual: int) -> bool:
+def can_restore_priority(usual: int) -> bool:
     """Whether a process that has become nicer may go back."""
     limit = resource.getrlimit(resource.RLIMIT_NICE)[0]
     return os.geteuid() == 0 or limit == resource.RLIM_INFINITY or _RANGE - limit <= usual

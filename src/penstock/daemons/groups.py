@@ -6,17 +6,17 @@ from dataclasses import asdict
 from typing import Any
 
 from penstock.cluster.documents import JobSpec, JobStatus, Result, WorkerInfo
-from penstock.cluster.members import member_name, number_of
+from penstock.cluster.members import replica_name, replica_number
 from penstock.cluster.phases import OVER
-from penstock.cluster.replicas import is_replicated, member_count
-from penstock.cluster.view import newest, of_today
+from penstock.cluster.replicas import is_replicated, replica_count
+from penstock.cluster.view import is_current_revision, newest
 from penstock.coord import paths
 from penstock.daemons.reading import Documents
 
 _DRAINED = "drained"
 
 
-def leading(documents: Documents, job: str) -> WorkerInfo | None:
+def leading_worker(documents: Documents, job: str) -> WorkerInfo | None:
     """Return the worker whose word counts for a job: of the first replica that is in step and runs.
 
     The first and not the fastest: figures that jump from one to another and back look like restarts.
@@ -29,13 +29,13 @@ def leading(documents: Documents, job: str) -> WorkerInfo | None:
 
 def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
     in_step = worker.joined is None or worker.joined.in_step
-    return worker.phase == "running", in_step, -number_of(worker.job)
+    return worker.phase == "running", in_step, -replica_number(worker.job)
 
 
 def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
     """Return the workers of all replicas of a job, those of the first one first."""
     by_member = documents.workers()
-    own = sorted(documents.members(paths.WORKERS, by_member, job), key=number_of)
+    own = sorted(documents.members(paths.WORKERS, by_member, job), key=replica_number)
     return [documents.shown(worker) for member in own for worker in by_member[member]]
 
 
@@ -47,13 +47,13 @@ def last_revision(documents: Documents, job: str) -> int:
     return max([status.revision if status else 0, *(assignments[member].revision for member in own)])
 
 
-def all_failures_of(documents: Documents, spec: JobSpec) -> int:
+def job_failure_count(documents: Documents, spec: JobSpec) -> int:
     """Return how often the workers of all replicas of a job have died."""
     members = documents.members(paths.FAILURES, documents.failures(), spec.name)
-    return sum(failures_of(documents, spec, member) for member in members)
+    return sum(replica_failure_count(documents, spec, member) for member in members)
 
 
-def failures_of(documents: Documents, spec: JobSpec, member: str) -> int:
+def replica_failure_count(documents: Documents, spec: JobSpec, member: str) -> int:
     """Return how often the worker of a replica has died since it last ran well, as it is wanted now."""
     failures = documents.failures().get(member)
     assignment = documents.assignments().get(member)
@@ -68,7 +68,7 @@ def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result 
     if status.phase not in OVER:
         return results.get(spec.name)  # One that is wanted no more has ended, and the job has not.
     own = [results[member] for member in documents.members(paths.RESULTS, results, spec.name)]
-    todays = [result for result in own if of_today(spec, result.revision)]
+    todays = [result for result in own if is_current_revision(spec, result.revision)]
     last = max(todays, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
     return last or results.get(spec.name)
 
@@ -76,16 +76,16 @@ def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result 
 def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
     """Return each replica of a job: those that are wanted, and those that have not gone yet."""
     assigned, workers = documents.assignments(), documents.workers()
-    there = {number_of(name) for name in documents.members(paths.ASSIGNMENTS, assigned, spec.name)}
-    there |= {number_of(name) for name in documents.members(paths.WORKERS, workers, spec.name)}
-    wanted = set(range(member_count(spec))) if is_replicated(spec) else set()
+    there = {replica_number(name) for name in documents.members(paths.ASSIGNMENTS, assigned, spec.name)}
+    there |= {replica_number(name) for name in documents.members(paths.WORKERS, workers, spec.name)}
+    wanted = set(range(replica_count(spec))) if is_replicated(spec) else set()
     if not wanted and there <= {0}:
         return []
     return [_replica(documents, spec, number) for number in sorted(there | wanted)]
 
 
 def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]:
-    name = member_name(spec.name, number)
+    name = replica_name(spec.name, number)
     assignment = documents.assignments().get(name)
     worker = newest(documents.workers().get(name, ()))
     worker = documents.shown(worker) if worker is not None else None
@@ -103,6 +103,6 @@ def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]
         "caught_up": joined.caught_up if joined else 0.0,
         "whole": joined is None or joined.whole,
         "differed": asdict(joined.differed) if joined and joined.differed else None,
-        "failures": failures_of(documents, spec, name),
+        "failures": replica_failure_count(documents, spec, name),
         "reason": assignment.reason if assignment else "",
     }

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from penstock.bundles.blobs import BlobFolder
+from penstock.bundles.blobs import BlobStore
 from penstock.cluster.documents import Tombstone
 from penstock.cluster.members import job_of
 from penstock.coord import paths
-from penstock.coord.mirror import Mirror
+from penstock.coord.mirror import StoreMirror
 from penstock.coord.store import Session, Store
 from penstock.daemons.reading import Documents
 from penstock.engine.takeover import Claim
@@ -23,11 +23,11 @@ from penstock.snapshots.store import SnapshotStore
 
 _log = get_logger(__name__)
 
-EVERY = 60.0
+CLEANUP_SECONDS = 60.0
 """Seconds between two looks."""
 UNUSED_BLOB = 3600.0
 """Seconds that a large bundle is kept without being known: it is sent before the store has it."""
-LEFT = 7 * 86400.0
+UNKNOWN_JOB_SECONDS = 7 * 86400.0
 """Seconds after which the folder of a dead process goes whose job nobody knows any more."""
 _AWAY = ".forgotten-"
 _LAST_ATTEMPT = 1 << 30
@@ -40,12 +40,12 @@ class DeadInstances(Protocol):
         """Remove the folders of dead processes of jobs, up to a revision of each."""
         ...
 
-    def forget_left(self, jobs: set[str], before: float) -> None:
+    def forget_unknown(self, jobs: set[str], before: float) -> None:
         """Remove the folders of processes that died before a time and whose job is none of these."""
         ...
 
 
-class Housekeeping:
+class JobCleanup:
     """One for each supervisor. :meth:`step` removes all there is to remove at one moment.
 
     Whatever holds what a job has done is removed only by a tombstone that says so, and never because no
@@ -59,7 +59,7 @@ class Housekeeping:
         storage: Path,
         *,
         instances: DeadInstances,
-        blobs: BlobFolder,
+        blobs: BlobStore,
         snapshots: SnapshotStore,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
@@ -69,7 +69,7 @@ class Housekeeping:
         self._instances = instances
         self._blobs = blobs
         self._snapshots = snapshots
-        self._mirror = Mirror(store, (paths.TOMBSTONES,), wake)
+        self._mirror = StoreMirror(store, (paths.TOMBSTONES,), wake)
         self._documents = Documents(self._mirror)
 
     def step(self, now: float) -> None:
@@ -88,7 +88,7 @@ class Housekeeping:
             if stone.data:
                 self._remove_data(stone)
         # What has no tombstone any more is read after the folders are there, so that no new job lacks.
-        self._instances.forget_left(set(self._store.children(paths.JOBS)), now - LEFT)
+        self._instances.forget_unknown(set(self._store.children(paths.JOBS)), now - UNKNOWN_JOB_SECONDS)
         self._remove_blobs(now)
 
     def _remove_data(self, stone: Tombstone) -> None:

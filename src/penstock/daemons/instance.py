@@ -24,16 +24,16 @@ OUTPUT_FILE = "output.log"
 WORKER = "worker"
 """How the process of a worker is named in logs; an executor is named by its role."""
 
-ENDED = 0
+EXIT_ENDED = 0
 """The exit code of a worker that ended as it should: drained, stopped, superseded."""
-FAILED = 1
+EXIT_FAILED = 1
 """The exit code of a worker for which it is worth trying again."""
-REFUSED = 3
+EXIT_REFUSED = 3
 """The exit code of a worker for which trying again is useless."""
 
 
 @dataclass(frozen=True)
-class Instance:
+class WorkerConfig:
     """What a worker is told when it is started."""
 
     job: str
@@ -56,7 +56,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Exit:
+class WorkerExit:
     """How a worker has ended, by its own words."""
 
     outcome: str
@@ -64,19 +64,19 @@ class Exit:
     reason: str
 
 
-def write_instance(folder: Path, instance: Instance) -> None:
+def write_worker_config(folder: Path, instance: WorkerConfig) -> None:
     """Leave word for a worker that is about to be started in a folder."""
     write_private(folder / INSTANCE_FILE, json.dumps(asdict(instance), indent=1).encode())
 
 
-def read_instance(folder: Path) -> Instance:
+def read_worker_config(folder: Path) -> WorkerConfig:
     """Read what the supervisor has left; raises SettingError."""
     path = folder / INSTANCE_FILE
     try:
-        read = of_plain(Instance, json.loads(path.read_text()))
+        read = of_plain(WorkerConfig, json.loads(path.read_text()))
     except (OSError, ValueError, DocumentError) as error:
         raise SettingError(f"{path} does not say what to run: {error}") from error
-    assert isinstance(read, Instance)
+    assert isinstance(read, WorkerConfig)
     return read
 
 
@@ -111,11 +111,11 @@ def write_exit(folder: Path, outcome: str, reason: str) -> None:
         write_private(folder / EXIT_FILE, json.dumps({"outcome": outcome, "reason": reason}).encode())
 
 
-def read_exit(folder: Path) -> Exit | None:
+def read_exit(folder: Path) -> WorkerExit | None:
     """Return how a worker has ended, if it has had time to say so."""
     try:
-        read = of_plain(Exit, json.loads((folder / EXIT_FILE).read_text()))
+        read = of_plain(WorkerExit, json.loads((folder / EXIT_FILE).read_text()))
     except (OSError, ValueError, DocumentError):
         return None
-    assert isinstance(read, Exit)
+    assert isinstance(read, WorkerExit)
     return read

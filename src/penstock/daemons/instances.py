@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from penstock.cluster.codec import DocumentError, of_plain
-from penstock.cluster.documents import Assignment, Joined, Progress
+from penstock.cluster.documents import Assignment, Progress, ReplicaReport
 from penstock.cluster.members import job_of
-from penstock.cluster.supervising import DRIVER, Instance, Start, is_executor
+from penstock.cluster.supervising import DRIVER, ObservedProcess, Start, is_executor
 from penstock.daemons.executors import executor_command, executor_id
 from penstock.daemons.instance import (
     EXIT_FILE,
@@ -69,7 +69,7 @@ _KEPT = 3
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeSettings:
     """What all processes of a node have in common."""
 
     name: str
@@ -84,7 +84,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Description:
+class InstanceRecord:
     """What a supervisor needs of ``instance.json``. The worker reads more of it."""
 
     job: str
@@ -103,7 +103,7 @@ class Description:
 
 
 @dataclass(frozen=True)
-class _Heartbeat:
+class Heartbeat:
     """What a worker has said last."""
 
     version: tuple[int, int] = (0, 0)
@@ -111,7 +111,7 @@ class _Heartbeat:
     at: float = 0.0
     phase: str = ""
     progress: Progress = field(default_factory=Progress)
-    joined: Joined | None = None
+    joined: ReplicaReport | None = None
 
 
 WORKER_MODULE = "penstock.daemons.worker"
@@ -123,7 +123,7 @@ class FolderInstances:
 
     def __init__(
         self,
-        node: Node,
+        node: NodeSettings,
         processes: Processes,
         keyring: Keyring,
         unpacked: Callable[[str], Path],
@@ -141,24 +141,26 @@ class FolderInstances:
         """Returns the folder of a bundle by its digest; RefusedStartError when it is not to be trusted."""
         self._root = node.folder / "instances"
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._dead: dict[str, Instance] = {}
+        self._dead: dict[str, ObservedProcess] = {}
         """By folder: what is dead does not change any more, but for being counted."""
-        self._descriptions: dict[str, Description] = {}
-        self._heartbeats: dict[str, _Heartbeat] = {}
+        self._descriptions: dict[str, InstanceRecord] = {}
+        self._heartbeats: dict[str, Heartbeat] = {}
         self._notes: dict[tuple[str, str], str] = {}
         """By folder and name: notes that could not be written to the disk."""
         self._left_alone: set[str] = set()
         """The folders that could not be looked at, each of which was logged once."""
 
-    def folder(self, instance: Instance) -> Path:
+    def folder(self, instance: ObservedProcess) -> Path:
         """Return the folder of a process."""
-        return self._root / _folder_name(instance.job, instance.role, instance.revision, instance.attempt)
+        return self._root / instance_folder_name(
+            instance.job, instance.role, instance.revision, instance.attempt
+        )
 
     def folders(self) -> list[Path]:
         """Return the folders of all processes, living and dead."""
         return [self._root / name for name in sorted(os.listdir(self._root)) if not name.startswith(".")]
 
-    def look(self, now: float) -> list[Instance]:
+    def look(self, now: float) -> list[ObservedProcess]:
         seen = self._each(lambda folder: self._dead.get(folder.name) or self._look_at(folder, now))
         found = [instance for instance in seen if instance is not None]
         self._prune(found)
@@ -184,18 +186,18 @@ class FolderInstances:
         """Return the digests of the bundles that living processes import from."""
 
         def bundle_of(folder: Path) -> str:
-            description = _read_description(folder) if self._processes.alive(folder) else None
+            description = read_instance_record(folder) if self._processes.alive(folder) else None
             return Path(description.bundle).name if description is not None else ""
 
         return {bundle for bundle in self._each(bundle_of) if bundle}
 
-    def _look_at(self, folder: Path, now: float) -> Instance | None:
-        description = self._descriptions.get(folder.name) or _read_description(folder)
+    def _look_at(self, folder: Path, now: float) -> ObservedProcess | None:
+        description = self._descriptions.get(folder.name) or read_instance_record(folder)
         if description is None:
             return None
         self._descriptions[folder.name] = description
         heartbeat = self._heartbeat(folder, now)
-        instance = Instance(
+        instance = ObservedProcess(
             job=description.job,
             role=description.role,
             revision=description.revision,
@@ -229,36 +231,36 @@ class FolderInstances:
         self._heartbeats.pop(folder.name, None)
         return instance
 
-    def _heartbeat(self, folder: Path, now: float) -> _Heartbeat:
+    def _heartbeat(self, folder: Path, now: float) -> Heartbeat:
         """Return what a worker has said last."""
         path = folder / HEARTBEAT_FILE
-        version = _version(path)
-        known = self._heartbeats.get(folder.name, _Heartbeat())
+        version = file_version(path)
+        known = self._heartbeats.get(folder.name, Heartbeat())
         if version is None or known.version == version:
             return known
-        content = _read(path)
-        known = _Heartbeat(
+        content = read_json_object(path)
+        known = Heartbeat(
             version,
             self._moment(content.get("monotonic"), version[0] / 1e9, now),
             str(content.get("phase", "")),
-            _part(Progress, content.get("progress")) or Progress(),
-            _part(Joined, content.get("joined")),
+            decode_part(Progress, content.get("progress")) or Progress(),
+            decode_part(ReplicaReport, content.get("joined")),
         )
         self._heartbeats[folder.name] = known
         return known
 
     def _pulse(self, folder: Path, now: float) -> float:
-        version = _version(folder / PULSE_FILE)
+        version = file_version(folder / PULSE_FILE)
         if version is None:
             return 0.0
-        return self._moment(_read(folder / PULSE_FILE).get("monotonic"), version[0] / 1e9, now)
+        return self._moment(read_json_object(folder / PULSE_FILE).get("monotonic"), version[0] / 1e9, now)
 
     def _asked(self, folder: Path, now: float) -> float:
         """Return when a process was asked to end; 0 if it was not."""
         noted = self._noted(folder, "asked")
         if noted is None:
             return 0.0
-        return self._moment(_parse(noted).get("monotonic"), _modified(folder / "asked"), now)
+        return self._moment(parse_json_object(noted).get("monotonic"), modified_at(folder / "asked"), now)
 
     def _moment(self, said: Any, wall: float, now: float) -> float:
         """Return when a file was written, by the machine's own clock.
@@ -297,7 +299,9 @@ class FolderInstances:
     def start(self, start: Start, now: float) -> None:
         assignment = start.assignment
         _check_job(assignment.job)
-        folder = self._root / _folder_name(assignment.job, start.role, assignment.revision, start.attempt)
+        folder = self._root / instance_folder_name(
+            assignment.job, start.role, assignment.revision, start.attempt
+        )
         bundle = self._unpacked(assignment.bundle)
         given = self._given(assignment)
         try:
@@ -393,24 +397,24 @@ class FolderInstances:
         """Return what all processes and their user code have logged."""
         return [folder / name for folder in self.folders() for name in (LOG_FILE, USER_FILE)]
 
-    def ask_to_end(self, instance: Instance, now: float) -> None:
+    def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
         folder = self.folder(instance)
         self._processes.signal(folder, signal.SIGPWR if is_executor(instance.role) else signal.SIGTERM)
         self._note(folder, "asked", json.dumps({"monotonic": now}))
 
-    def kill(self, instance: Instance, reason: str = "") -> None:
+    def kill(self, instance: ObservedProcess, reason: str = "") -> None:
         folder = self.folder(instance)
         if reason and self._processes.alive(folder):
             self._note(folder, "killed", reason)
         self._processes.kill_all(folder)
 
-    def count(self, instance: Instance) -> None:
+    def count(self, instance: ObservedProcess) -> None:
         folder = self.folder(instance)
         self._note(folder, "counted", "")
         if folder.name in self._dead:
             self._dead[folder.name] = replace(self._dead[folder.name], counted=True)
 
-    def figures(self, instance: Instance) -> tuple[float, int, int]:
+    def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
         folder = self.folder(instance)
         process = self._processes.find(folder)
         return (*self._processes.figures(folder), process.pid if process else 0)
@@ -421,18 +425,20 @@ class FolderInstances:
             return
 
         def remove(folder: Path) -> None:
-            description = _read_description(folder)
+            description = read_instance_record(folder)
             if description is not None and description.revision <= revisions.get(job_of(description.job), -1):
                 self._remove_dead(folder)
 
         self._each(remove)
 
-    def forget_left(self, jobs: set[str], before: float) -> None:
+    def forget_unknown(self, jobs: set[str], before: float) -> None:
         """Remove the folders of processes that died before a time and whose job is none of these."""
 
         def remove(folder: Path) -> None:
-            description = _read_description(folder)
-            last = max(_modified(folder), _modified(folder / EXIT_FILE), _modified(folder / HEARTBEAT_FILE))
+            description = read_instance_record(folder)
+            last = max(
+                modified_at(folder), modified_at(folder / EXIT_FILE), modified_at(folder / HEARTBEAT_FILE)
+            )
             if description is not None and last < before and job_of(description.job) not in jobs:
                 self._remove_dead(folder)
 
@@ -450,8 +456,8 @@ class FolderInstances:
         for name in ("asked", "killed", "counted"):
             self._notes.pop((folder.name, name), None)
 
-    def _prune(self, found: list[Instance]) -> None:
-        places: dict[tuple[str, str], list[Instance]] = {}
+    def _prune(self, found: list[ObservedProcess]) -> None:
+        places: dict[tuple[str, str], list[ObservedProcess]] = {}
         for instance in found:
             if not instance.alive:
                 places.setdefault((instance.job, instance.role), []).append(instance)
@@ -469,7 +475,7 @@ def _check_job(member: str) -> None:
         raise RefusedStartError(f"there can be no job of such a name: {fault or repr(member)}")
 
 
-def _folder_name(job: str, role: str, revision: int, attempt: int) -> str:
+def instance_folder_name(job: str, role: str, revision: int, attempt: int) -> str:
     """Return the name of a process's folder.
 
     >>> _folder_name("wordcount", "executor-2", 3, 1)
@@ -478,7 +484,7 @@ def _folder_name(job: str, role: str, revision: int, attempt: int) -> str:
     return f"{job}-{role}-{revision:06d}-{attempt:04d}"
 
 
-def _read_description(folder: Path) -> Description | None:
+def read_instance_record(folder: Path) -> InstanceRecord | None:
     """Return what a folder says of its process; None before it says anything.
 
     Raises DocumentError, OSError or ValueError when that cannot be read, which is not the same as nothing.
@@ -487,21 +493,21 @@ def _read_description(folder: Path) -> Description | None:
         text = (folder / INSTANCE_FILE).read_text()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    found = cast(Description, of_plain(Description, json.loads(text)))
-    named = _folder_name(found.job, found.role, found.revision, found.attempt)
+    found = cast(InstanceRecord, of_plain(InstanceRecord, json.loads(text)))
+    named = instance_folder_name(found.job, found.role, found.revision, found.attempt)
     if named != folder.name:
         raise DocumentError(f"{INSTANCE_FILE} is of {named}, and not of {folder.name}")
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     try:
-        return _parse(path.read_text())
+        return parse_json_object(path.read_text())
     except (OSError, ValueError):
         return {}
 
 
-def _parse(text: str) -> dict[str, Any]:
+def parse_json_object(text: str) -> dict[str, Any]:
     """Return what a text holds as JSON; nothing if it is no object."""
     try:
         found = json.loads(text)
@@ -510,7 +516,7 @@ def _parse(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _version(path: Path) -> tuple[int, int] | None:
+def file_version(path: Path) -> tuple[int, int] | None:
     """Return what changes whenever a file is written: its time in nanoseconds and its inode; None without."""
     try:
         found = path.stat()
@@ -519,7 +525,7 @@ def _version(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_ino
 
 
-def _part(kind: type[T], given: Any) -> T | None:
+def decode_part(kind: type[T], given: Any) -> T | None:
     """Return a part of a heartbeat; None when it has none, or one that cannot be read."""
     try:
         return cast(T, of_plain(kind, given)) if given is not None else None
@@ -539,7 +545,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _modified(path: Path) -> float:
+def modified_at(path: Path) -> float:
     """Return when a file was last written, by the time of day; 0 when there is none."""
     try:
         return path.stat().st_mtime

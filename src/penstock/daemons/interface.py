@@ -18,7 +18,7 @@ class RequestError(PenstockError):
     """A wish cannot be granted; the message says why. The root of those below."""
 
 
-class UnknownError(RequestError):
+class NotFoundError(RequestError):
     """There is no such job, node or alarm."""
 
 
@@ -26,7 +26,7 @@ class RefusedError(RequestError):
     """It is there, but this cannot be done with it now."""
 
 
-class InvalidError(RequestError):
+class InvalidRequestError(RequestError):
     """What was given makes no sense: a bundle that is damaged, a number below 1."""
 
 
@@ -93,7 +93,7 @@ class MasterService(Protocol):
         ...
 
     def node(self, name: str) -> dict[str, Any]:
-        """One node. Raises UnknownError."""
+        """One node. Raises NotFoundError."""
         ...
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ class MasterService(Protocol):
     def job(self, name: str) -> dict[str, Any]:
         """One job: ``spec``, ``status``, ``assignment``, ``workers``, ``result``, ``failures``, ``replicas``.
 
-        Raises UnknownError.
+        Raises NotFoundError.
         """
         ...
 
@@ -118,8 +118,8 @@ class MasterService(Protocol):
     def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
         """Keep a bundle, so that a submission can name it; returns BundleInfo. Once more is no error.
 
-        Raises InvalidError when ``data`` does not have this digest, when it was not signed with the cluster's
-        key, or when it is no bundle that a supervisor would unpack.
+        Raises InvalidRequestError when ``data`` does not have this digest, when it was not signed with the
+        cluster's key, or when it is no bundle that a supervisor would unpack.
         """
         ...
 
@@ -127,14 +127,15 @@ class MasterService(Protocol):
         """Take a job in, with the SHA-256 of a bundle that was put before; returns what :meth:`job` would.
 
         Raises RefusedError when a job of this name runs or the cluster is too small for its replicas,
-        InvalidError when there is no such bundle or something contradicts something else.
+        InvalidRequestError when there is no such bundle or something contradicts something else.
         """
         ...
 
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
         """Exchange the code of a job for that of a bundle that was put before, and what is said of replicas.
 
-        Raises RefusedError with all reasons when it could not go on, InvalidError when the bundle is missing.
+        Raises RefusedError with all reasons when it could not go on, InvalidRequestError when the bundle is
+        missing.
         """
         ...
 
@@ -143,14 +144,16 @@ class MasterService(Protocol):
     ) -> dict[str, Any]:
         """Change parameters and variables of a job that runs, with the same code; others stay.
 
-        Raises RefusedError when it does not run, InvalidError when nothing changes or a name cannot be.
+        Raises RefusedError when it does not run, InvalidRequestError when nothing changes or a name cannot
+        be.
         """
         ...
 
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change how a job is replicated while it runs: some of k, recovery, replication and standby.
 
-        Raises RefusedError when the cluster has too few nodes or racks, InvalidError for what cannot be.
+        Raises RefusedError when the cluster has too few nodes or racks, InvalidRequestError for what cannot
+        be.
         """
         ...
 
@@ -185,7 +188,7 @@ class MasterService(Protocol):
         ...
 
     def placement(self, name: str) -> dict[str, Any]:
-        """Why a job runs where it does. Raises UnknownError.
+        """Why a job runs where it does. Raises NotFoundError.
 
         ``matrix`` (task to node), ``cost`` (each term, and the total), ``weights``, ``rejected`` (for each
         task why it is not on each other node), ``unplaced``, ``strategy``, ``asked_for``, ``refused``,
@@ -194,7 +197,7 @@ class MasterService(Protocol):
         ...
 
     def clear(self, alarm: str) -> None:
-        """Take an alarm back; that of a failed job lets it run again. Raises UnknownError."""
+        """Take an alarm back; that of a failed job lets it run again. Raises NotFoundError."""
         ...
 
     def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from penstock.daemons.layout import Daemon, Layout, read_layout, write_layout
 from penstock.daemons.processes import ProcessError
 from penstock.daemons.processes_os import OsProcesses
 
-REFUSED = 3
+EXIT_REFUSED = 3
 """The exit code of a daemon that would fail in the same way each time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _WELL_SECONDS = 60.0
@@ -42,7 +42,7 @@ def pause_before(failures: int) -> float:
 
 
 @dataclass
-class _Kept:
+class _KeptDaemon:
     """What the keeper knows of one daemon."""
 
     daemon: Daemon
@@ -72,7 +72,7 @@ class Keeper:
         self._tell = tell
         self._monotonic = monotonic
         self._processes = OsProcesses()
-        self._kept = [_Kept(daemon) for daemon in layout.daemons]
+        self._kept = [_KeptDaemon(daemon) for daemon in layout.daemons]
         self._stopping = False
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
@@ -106,7 +106,7 @@ class Keeper:
         if changed:
             write_layout(self._layout, self._cluster)
 
-    def _start(self, kept: _Kept, now: float) -> None:
+    def _start(self, kept: _KeptDaemon, now: float) -> None:
         daemon, folder = kept.daemon, Path(kept.daemon.folder)
         try:
             if not self._processes.alive(folder):
@@ -147,12 +147,12 @@ class Keeper:
                 if kept.descriptor is not None:
                     os.close(kept.descriptor)
                 kept.descriptor, kept.runs = None, False
-                self._mourn(kept, self._processes.exit_code(folder))
+                self._schedule_restart(kept, self._processes.exit_code(folder))
 
-    def _mourn(self, kept: _Kept, code: int | None) -> None:
+    def _schedule_restart(self, kept: _KeptDaemon, code: int | None) -> None:
         now = self._monotonic()
-        how, where = how_it_ended(code), Path(kept.daemon.folder) / "output.txt"
-        if code == REFUSED:
+        how, where = describe_exit(code), Path(kept.daemon.folder) / "output.txt"
+        if code == EXIT_REFUSED:
             self._tell(f"{kept.daemon.name} {how}; it is not started again, see {where}")
             return
         kept.failures = 1 if now - kept.began >= _WELL_SECONDS else kept.failures + 1
@@ -161,10 +161,10 @@ class Keeper:
         self._tell(f"{kept.daemon.name} {how}; it is started again in {pause:g} s, see {where}")
 
 
-def how_it_ended(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """Say how a process ended.
 
-    >>> how_it_ended(-9), how_it_ended(1), how_it_ended(None)
+    >>> describe_exit(-9), describe_exit(1), describe_exit(None)
     ('was ended by SIGKILL', 'ended with exit code 1', 'ended')
     """
     if code is None:

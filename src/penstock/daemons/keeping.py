@@ -13,20 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from penstock.cluster.documents import Assignment, Kept, Location
+from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.homes import is_forgotten
-from penstock.daemons.instance import Instance
-from penstock.daemons.worker_link import Link
+from penstock.daemons.instance import WorkerConfig
+from penstock.daemons.worker_link import StoreLink
 from penstock.errors import PenstockError, SettingError
 from penstock.log.retention import read_size
 from penstock.logs import get_logger
 from penstock.snapshots.client import Sent, SnapshotClient
-from penstock.snapshots.cutting import CutError, Cutter
+from penstock.snapshots.cutting import CutError, SnapshotCutter
 from penstock.snapshots.errors import TransferError, TransferStoppedError
-from penstock.snapshots.manifest import Manifest, Piece
+from penstock.snapshots.manifest import Manifest, SnapshotFile
 
 RATE = "PENSTOCK_SNAPSHOT_RATE"
-EVERY = 2.0
+SNAPSHOT_SECONDS = 2.0
 """Seconds between two snapshots; what came since the last one is lost with its node."""
 _FIRST_RETRY = 1.0
 _LONGEST_RETRY = 30.0
@@ -41,11 +41,14 @@ _ABORT = 5.0
 _log = get_logger(__name__)
 
 
-class Sender(Protocol):
+class SnapshotSender(Protocol):
     """What is needed of a SnapshotClient."""
 
     def send(
-        self, manifest: Manifest, open_piece: Callable[[Piece], BinaryIO], stop: threading.Event | None = None
+        self,
+        manifest: Manifest,
+        open_piece: Callable[[SnapshotFile], BinaryIO],
+        stop: threading.Event | None = None,
     ) -> Sent:
         """Send a snapshot."""
 
@@ -56,7 +59,9 @@ class Sender(Protocol):
         """Hang up."""
 
 
-def first_word(assignment: Assignment, node: str, attempt: int, known: Kept | None) -> Kept:
+def initial_backup_status(
+    assignment: Assignment, node: str, attempt: int, known: BackupStatus | None
+) -> BackupStatus:
     """Return what a worker says of its job's data when it begins.
 
     A copy that there is counts if the data here are those it was made of, or were made of it. Who starts from
@@ -64,10 +69,10 @@ def first_word(assignment: Assignment, node: str, attempt: int, known: Kept | No
 
     >>> here = Assignment("count", 1, 4, 1, "", "", "n1", 1, 1, keep="node")
     >>> there = Kept("count", "n1", 3, 1, store="n2", number=7, batch=41)
-    >>> first_word(here, "n1", 1, there).number, first_word(replace(here, node="n3"), "n3", 1, there).number
+    >>> initial_backup_status(here, "n1", 1, there).number, initial_backup_status(replace(here, node="n3"), "n3", 1, there).number
     (7, 0)
     """
-    none = Kept(assignment.job, node, assignment.revision, attempt)
+    none = BackupStatus(assignment.job, node, assignment.revision, attempt)
     if known is None or (known.origin != node and assignment.restore is None):
         return none
     if is_forgotten(assignment, known):
@@ -75,16 +80,16 @@ def first_word(assignment: Assignment, node: str, attempt: int, known: Kept | No
     return replace(known, origin=node, revision=assignment.revision, attempt=attempt)
 
 
-class Keeping:
+class SnapshotUploader:
     """Keeps a copy of a job's data on another node, from when it is started until it is told to end."""
 
     def __init__(
         self,
-        instance: Instance,
-        link: Link,
-        connect: Callable[[str], Sender],
+        instance: WorkerConfig,
+        link: StoreLink,
+        connect: Callable[[str], SnapshotSender],
         *,
-        every: float = EVERY,
+        every: float = SNAPSHOT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._job, self._node = instance.job, instance.node
@@ -93,18 +98,18 @@ class Keeping:
         self._connect = connect
         self._every = every
         self._clock = clock
-        self._cutter: Cutter | None = None
-        self._kept = first_word(instance.assignment, instance.node, instance.attempt, None)
+        self._cutter: SnapshotCutter | None = None
+        self._kept = initial_backup_status(instance.assignment, instance.node, instance.attempt, None)
         self._anew = False
         """Whether what a store has of the job, if anything, is of a time that was forgotten."""
-        self._sender: tuple[str, Sender] | None = None
+        self._sender: tuple[str, SnapshotSender] | None = None
         self._last: Manifest | None = None
         self._sent_at = 0.0
         self._leaving: dict[str, str] = {}
         """Stores that are needed no more, with their addresses."""
         self._troubles = 0
         self._said = ""
-        self._introduced = threading.Event()
+        self._origin_written = threading.Event()
         self._ending = threading.Event()
         self._abort = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeping", daemon=True)
@@ -113,10 +118,12 @@ class Keeping:
         """Begin. The job's folder must be this worker's."""
         self._thread.start()
 
-    def introduced(self, timeout: float) -> bool:
+    def wait_origin_written(self, timeout: float) -> bool:
         """Wait until the store knows that the data is here, and whether it came to it."""
         until = self._clock() + timeout
-        return self._introduced.wait(timeout) and self._link.kept_told(max(until - self._clock(), 0.0))
+        return self._origin_written.wait(timeout) and self._link.wait_backup_status(
+            max(until - self._clock(), 0.0)
+        )
 
     def finish(self, timeout: float) -> bool:
         """Take a last snapshot, of a job that has stopped; whether it was sent in time."""
@@ -136,7 +143,7 @@ class Keeping:
 
     def _run(self) -> None:
         try:
-            self._introduce()
+            self._write_origin()
             while not self._ending.is_set():
                 location = self._link.location
                 self._rest(self._step(), location)
@@ -148,20 +155,20 @@ class Keeping:
             if self._sender is not None:
                 self._sender[1].close()
 
-    def _rest(self, seconds: float, location: Location | None) -> None:
+    def _rest(self, seconds: float, location: BackupLocation | None) -> None:
         """Wait for the next snapshot; another place is tried at once."""
         until = self._clock() + seconds
         while (left := until - self._clock()) > 0 and self._link.location == location:
             if self._ending.wait(min(left, _LOOK)):
                 return
 
-    def _introduce(self) -> None:
+    def _write_origin(self) -> None:
         """Say where the data is, once it is known what was said before."""
         while not self._link.view.known and not self._ending.wait(self._every / 10):
             pass
         known = self._link.kept
         assignment = self._instance.assignment
-        self._kept = first_word(assignment, self._node, self._instance.attempt, known)
+        self._kept = initial_backup_status(assignment, self._node, self._instance.attempt, known)
         later = known is not None and (known.revision, known.attempt) > (
             self._instance.revision,
             self._instance.attempt,
@@ -170,17 +177,17 @@ class Keeping:
             self._anew = assignment.fresh
             if known.store:
                 self._leaving[known.store] = known.store_url
-        self._link.keep(self._kept)
-        self._introduced.set()
+        self._link.set_backup_status(self._kept)
+        self._origin_written.set()
 
     def _step(self) -> float:
         """Take a snapshot and send it, if there is something to send; return when to do so again."""
         location = self._link.location
         if self._link.outdated:
-            self._say("a later worker has the job")
+            self._log_trouble("a later worker has the job")
             return self._every
         if location is None or not location.store_url or location.store == self._node:
-            self._say("no node keeps a copy yet")
+            self._log_trouble("no node keeps a copy yet")
             return self._every
         try:
             self._copy_to(location)
@@ -190,12 +197,12 @@ class Keeping:
         except (PenstockError, OSError) as error:
             return self._retry(location, error)
         self._troubles = 0
-        self._say("")
+        self._log_trouble("")
         return self._every
 
-    def _retry(self, location: Location, error: Exception) -> float:
+    def _retry(self, location: BackupLocation, error: Exception) -> float:
         self._troubles += 1
-        self._say(str(error), store=location.store)
+        self._log_trouble(str(error), store=location.store)
         if isinstance(error, TransferError):
             self._hang_up()
         harmless = isinstance(error, CutError) or (
@@ -208,13 +215,13 @@ class Keeping:
             self._last = None
         return float(min(_LONGEST_RETRY, _FIRST_RETRY * 2 ** min(self._troubles - 1, 10)))
 
-    def _copy_to(self, location: Location) -> None:
+    def _copy_to(self, location: BackupLocation) -> None:
         elsewhere = location.store != self._kept.store
         confirm = self._clock() - self._sent_at >= _CONFIRM
         began = self._clock()
         if self._cutter is None:
             home = Path(self._instance.storage)
-            self._cutter = Cutter(home, self._job, home.parent / "cut")
+            self._cutter = SnapshotCutter(home, self._job, home.parent / "cut")
         manifest = self._cutter.cut(
             number=self._kept.number + 1,
             revision=self._instance.revision,
@@ -226,12 +233,12 @@ class Keeping:
             return
         sender = self._to(location.store_url)
         if self._anew:
-            self._have_forgotten(sender)
+            self._remove_backup(sender)
             self._anew = False
         sent = sender.send(manifest, self._cutter.open, self._abort)
         self._note(location, manifest, sent, self._clock() - began)
 
-    def _note(self, location: Location, manifest: Manifest, sent: Sent, seconds: float) -> None:
+    def _note(self, location: BackupLocation, manifest: Manifest, sent: Sent, seconds: float) -> None:
         now = self._clock()
         before = self._kept
         if before.store and before.store != location.store:
@@ -249,7 +256,7 @@ class Keeping:
             rate=round(0.7 * before.rate + 0.3 * lately if before.rate else lately, 1),
         )
         self._last, self._sent_at = manifest, now
-        self._link.keep(self._kept)
+        self._link.set_backup_status(self._kept)
         _log.info(
             "snapshot sent",
             store=location.store,
@@ -260,16 +267,16 @@ class Keeping:
             seconds=round(seconds, 3),
         )
 
-    def _forget_others(self, location: Location) -> None:
+    def _forget_others(self, location: BackupLocation) -> None:
         """Have stores that had the copy before remove it, once everybody can know who has it now."""
         self._leaving.pop(location.store, None)
-        if not self._leaving or not self._link.kept_told(_TOLD):
+        if not self._leaving or not self._link.wait_backup_status(_TOLD):
             return
         for store, url in sorted(self._leaving.items()):
             del self._leaving[store]
             sender = self._connect(url)
             try:
-                self._have_forgotten(sender)
+                self._remove_backup(sender)
                 _log.info("old copy removed", store=store)
             except PenstockError as error:
                 # It is gone, or will be told by who looks after it: a copy too many harms nobody.
@@ -277,10 +284,10 @@ class Keeping:
             finally:
                 sender.close()
 
-    def _have_forgotten(self, sender: Sender) -> None:
+    def _remove_backup(self, sender: SnapshotSender) -> None:
         sender.forget(self._job, revision=self._instance.revision, attempt=self._instance.attempt)
 
-    def _to(self, url: str) -> Sender:
+    def _to(self, url: str) -> SnapshotSender:
         if self._sender is None or self._sender[0] != url:
             self._hang_up()
             self._sender = (url, self._connect(url))
@@ -291,7 +298,7 @@ class Keeping:
             self._sender[1].close()
             self._sender = None
 
-    def _say(self, trouble: str, **facts: str) -> None:
+    def _log_trouble(self, trouble: str, **facts: str) -> None:
         """Tell a trouble once, and that it is over."""
         if trouble == self._said:
             return
@@ -302,7 +309,7 @@ class Keeping:
         self._said = trouble
 
 
-def clients(token: str, environment: Mapping[str, str]) -> Callable[[str], Sender]:
+def snapshot_clients(token: str, environment: Mapping[str, str]) -> Callable[[str], SnapshotSender]:
     """Return what connects to a store, and sends no faster than the environment allows."""
     rate = _rate(environment.get(RATE, ""))
     return lambda url: SnapshotClient(url, token, rate=rate)

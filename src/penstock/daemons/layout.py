@@ -28,7 +28,7 @@ _SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Wishes:
+class LayoutOptions:
     """What is asked for."""
 
     nodes: int = 3
@@ -87,7 +87,7 @@ ZooKeeperCommand = Callable[[int, Path], Sequence[str]]
 
 
 def plan(
-    wishes: Wishes, cluster: Path, storage: Path, zookeeper: ZooKeeperCommand, *, started: float = 0.0
+    wishes: LayoutOptions, cluster: Path, storage: Path, zookeeper: ZooKeeperCommand, *, started: float = 0.0
 ) -> Layout:
     """Lay a cluster out. Nothing is started, and nothing is written. Raises SettingError."""
     _check(wishes)
@@ -185,7 +185,7 @@ def _daemon(name: str, kind: str, arguments: tuple[str, ...], cluster: Path, hos
     )
 
 
-def _check(wishes: Wishes) -> None:
+def _check(wishes: LayoutOptions) -> None:
     if not 1 <= wishes.nodes <= _MOST_NODES:
         raise SettingError(f"a machine has 1 to {_MOST_NODES} nodes, not {wishes.nodes}")
     if not 1 <= wishes.masters <= _MOST_MASTERS:

@@ -9,7 +9,7 @@ import psutil
 
 
 @dataclass(frozen=True)
-class Sample:
+class MachineSample:
     """What a report of a node says of its machine."""
 
     cpu: float
@@ -23,7 +23,7 @@ class Sample:
     """Bytes that are free where others' data is kept; -1 if that was not looked at."""
 
 
-class Machine:
+class MachineSampler:
     """Looks at the machine from time to time; rates are those since the look before.
 
     ``keeps`` is the folder for copies of other nodes' data.
@@ -35,13 +35,13 @@ class Machine:
         self._busy, self._whole = _processor()
         self._received, self._sent = _network()
 
-    def sample(self, now: float) -> Sample:
+    def sample(self, now: float) -> MachineSample:
         """Look at the machine. ``now`` is in seconds of any clock; it never blocks."""
         busy, whole = _processor()
         received, sent = _network()
         memory = psutil.virtual_memory()
         passed = 0.0 if self._at is None else now - self._at
-        found = Sample(
+        found = MachineSample(
             cpu=share(busy - self._busy, whole - self._whole),
             memory_used=memory.total - memory.available,
             memory_total=memory.total,

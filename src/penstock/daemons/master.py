@@ -17,12 +17,12 @@ from penstock.cluster.actions import (
     DropTombstone,
     Forget,
     KeepRevision,
-    Locate,
     Raise,
-    Respec,
+    RemoveBackupLocation,
+    SetBackupLocation,
     SetStatus,
     Unassign,
-    Unlocate,
+    UpdateSpec,
 )
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import Assignment, ClusterInfo, Epoch, JobSpec, MasterInfo
@@ -30,12 +30,12 @@ from penstock.cluster.members import job_of
 from penstock.cluster.node_jobs import listing_changes
 from penstock.cluster.placing import Placer
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.retention import Retention, outdated
-from penstock.cluster.room import lacking_since
-from penstock.cluster.view import Actual, Rules, missed, needed_nodes, seen_up
+from penstock.cluster.retention import Retention, retention_actions
+from penstock.cluster.room import shortage_since
+from penstock.cluster.view import ClusterState, Rules, missed, needed_nodes, seen_up
 from penstock.coord import paths
 from penstock.coord.leadership import Leadership
-from penstock.coord.mirror import Mirror
+from penstock.coord.mirror import StoreMirror
 from penstock.coord.store import (
     Check,
     ConflictError,
@@ -46,20 +46,20 @@ from penstock.coord.store import (
     Session,
     Store,
 )
-from penstock.daemons.forgetting import forget_operations, keep_revision
+from penstock.daemons.forgetting import forget_operations, revision_operations
 from penstock.daemons.reading import (
     MASTER_DEPTHS,
     MASTER_ROOTS,
     QUIET_ROOTS,
     SINGLE_DOCUMENTS,
     Documents,
-    put,
+    upsert,
 )
-from penstock.daemons.stepping import keep_stepping
-from penstock.daemons.strategies import Strategies
+from penstock.daemons.stepping import run_step_loop
+from penstock.daemons.strategies import StrategyChooser
 from penstock.logs import get_logger
 from penstock.schedule.job_placer import JobPlacer
-from penstock.schedule.locating import LocatingRules, locate, occasion
+from penstock.schedule.locating import LocationSettings, locate, location_inputs
 
 _log = get_logger(__name__)
 
@@ -78,7 +78,7 @@ class MasterSettings:
     """How a master goes about it."""
 
     rules: Rules = field(default_factory=Rules)
-    locating: LocatingRules = field(default_factory=LocatingRules)
+    locating: LocationSettings = field(default_factory=LocationSettings)
     retention: Retention = field(default_factory=Retention)
     tick: float = 2.0
     """Seconds after which it looks up even if nothing has changed: deadlines pass without a sound."""
@@ -93,7 +93,7 @@ class Master:
         info: MasterInfo,
         *,
         settings: MasterSettings | None = None,
-        strategies: Strategies | None = None,
+        strategies: StrategyChooser | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] | None = None,
         make_id: Callable[[], str] = lambda: uuid4().hex,
@@ -101,7 +101,7 @@ class Master:
         self.info = info
         self._make_id = make_id
         self.settings = settings or MasterSettings()
-        self.strategies = strategies or Strategies()
+        self.strategies = strategies or StrategyChooser()
         self.placer: Placer = JobPlacer(self.strategies)
         self._store = store
         self._clock = clock
@@ -114,7 +114,9 @@ class Master:
         """Set while somebody waits for a step: it does not wait for the pause between two."""
         self.strategies.asked.wake = self.wake
         self._leadership = Leadership(store, info.name, info.url)
-        self._mirror = Mirror(store, MASTER_ROOTS, self._wake.set, depths=MASTER_DEPTHS, quiet=QUIET_ROOTS)
+        self._mirror = StoreMirror(
+            store, MASTER_ROOTS, self._wake.set, depths=MASTER_DEPTHS, quiet=QUIET_ROOTS
+        )
         self.documents = Documents(self._mirror)
         self._absent: dict[str, float] = {}
         self._lacking: dict[str, float] = {}
@@ -184,7 +186,7 @@ class Master:
         """Work until told to stop."""
         _log.info("master is up", url=self.info.url)
         self._runs = True
-        keep_stepping(
+        run_step_loop(
             self.step,
             wake=self._wake,
             stop=stop,
@@ -204,7 +206,7 @@ class Master:
             self._led = 0
             return
         began = self._monotonic()
-        self._heed_clock(now, began)
+        self._adjust_for_clock_change(now, began)
         self._prepare()
         self._announce()
         try:
@@ -236,12 +238,12 @@ class Master:
             # Whoever else is missed may have lost the store with us: they get their time to come back.
             self._absent = {}
             self._due = True
-        self._found(now)
+        self._create_cluster_id(now)
         # What was read is as it was after the step began, by much if this process was paused meanwhile: who
         # is missed since then has not been missed for longer.
         self._decide(epoch, now + max(self._monotonic() - began, 0.0))
 
-    def _heed_clock(self, now: float, moment: float) -> None:
+    def _adjust_for_clock_change(self, now: float, moment: float) -> None:
         """Move what is counted by the time of day when that was set: nobody is missed for longer by it."""
         last, self._last = self._last, (now, moment)
         if last is None or self._monotonic is self._clock:
@@ -254,7 +256,7 @@ class Master:
             self._seen_up = {worker: since + ahead for worker, since in self._seen_up.items()}
             self._locate_at += ahead
 
-    def _found(self, now: float) -> None:
+    def _create_cluster_id(self, now: float) -> None:
         """Give the cluster an id, once for all of its life."""
         if self.documents.version(paths.CLUSTER) is None:
             with suppress(ConflictError):  # It has one that was not read yet, or another leads.
@@ -268,9 +270,9 @@ class Master:
         if not self._due and news == before and 0.0 <= now - at < _QUIET_SECONDS:
             return
         self._due = False
-        self._lacking = lacking_since(self._lacking, desired, actual, now)
+        self._lacking = shortage_since(self._lacking, desired, actual, now)
         self._seen_up = seen_up(self._seen_up, desired, actual, now)
-        actual = replace(actual, lacking_since=self._lacking, up_since=self._seen_up)
+        actual = replace(actual, shortage_since=self._lacking, up_since=self._seen_up)
         try:
             self._act(epoch, desired, actual, now)
         except BaseException:
@@ -278,16 +280,16 @@ class Master:
             raise
         self._decided = (news, now)
 
-    def _act(self, epoch: Epoch, desired: Mapping[str, JobSpec], actual: Actual, now: float) -> None:
+    def _act(self, epoch: Epoch, desired: Mapping[str, JobSpec], actual: ClusterState, now: float) -> None:
         actions = reconcile(
             desired, actual, now, epoch=epoch.number, placer=self.placer, rules=self.settings.rules
         )
-        actions += self._located(desired, actual, now, bool(actions))
+        actions += self._location_actions(desired, actual, now, bool(actions))
         if not actions:
-            actions = outdated(desired, actual, now, self.settings.retention)
+            actions = retention_actions(desired, actual, now, self.settings.retention)
         assigned = dict(actual.assignments)
         for together in _by_subject(actions):
-            operations = self._unless_respecified(together) + self._unless_gone(together, actual)
+            operations = self._spec_checks(together) + self._node_checks(together, actual)
             try:
                 for action in together:
                     operations += self._operations(action, now)
@@ -329,7 +331,7 @@ class Master:
         for node, jobs in listing_changes(assignments, listed):
             path = f"{paths.NODE_JOBS}/{node}"
             operations += (
-                [put(self.documents, path, encode(jobs))] if jobs is not None else self._remove(path)
+                [upsert(self.documents, path, encode(jobs))] if jobs is not None else self._remove(path)
             )
         try:
             for start in range(0, len(operations), _TOGETHER):
@@ -342,30 +344,30 @@ class Master:
             return
         self._listed = (assignments, listed)
 
-    def _located(
-        self, desired: Mapping[str, JobSpec], actual: Actual, now: float, unsettled: bool
+    def _location_actions(
+        self, desired: Mapping[str, JobSpec], actual: ClusterState, now: float, unsettled: bool
     ) -> list[Action]:
         """Decide where copies of data go, on a change and after a while; not before jobs have their nodes."""
-        news = occasion(desired, actual)
+        news = location_inputs(desired, actual)
         if unsettled or (news == self._occasion and now < self._locate_at):
             return []
         self._occasion, self._locate_at = news, now + self.settings.locating.period
         told = locate(desired, actual, now, self.settings.locating) if news else []
         return [action for action in told if job_of(action.job) not in actual.unreadable]
 
-    def _unless_respecified(self, actions: list[Action]) -> list[Operation]:
+    def _spec_checks(self, actions: list[Action]) -> list[Operation]:
         """Return checks that what is wanted of a job is still what was decided on.
 
         Nodes are read one by one. Who submits a job anew writes two of them, and a leader that has read but
         the second would end the job by what was wanted before.
         """
-        if any(isinstance(action, Respec) for action in actions):
+        if any(isinstance(action, UpdateSpec) for action in actions):
             return []
         path = f"{paths.JOBS}/{job_of(getattr(actions[0], 'job', ''))}"
         version = self.documents.version(path)
         return [Check(path, version)] if version is not None else []
 
-    def _unless_gone(self, actions: list[Action], actual: Actual) -> list[Operation]:
+    def _node_checks(self, actions: list[Action], actual: ClusterState) -> list[Operation]:
         """Return checks that nodes that get something to do are still those that it was decided on."""
         chosen: set[str] = set()
         for action in actions:
@@ -377,7 +379,7 @@ class Master:
         versions = [(path, self.documents.version(path)) for path in paths_of]
         return [Check(path, version) for path, version in versions if version is not None]
 
-    def _missed(self, seen: Actual, now: float) -> dict[str, float]:
+    def _missed(self, seen: ClusterState, now: float) -> dict[str, float]:
         there = {*seen.nodes, *seen.unreadable_nodes}
         expected = {*needed_nodes(seen.assignments), *seen.known}
         self._absent = missed(self._absent, there, expected, now)
@@ -390,22 +392,22 @@ class Master:
             case Unassign(job):
                 return self._remove(f"{paths.ASSIGNMENTS}/{job}")
             case SetStatus(job, status):
-                return [put(self.documents, f"{paths.STATUS}/{job}", encode(status))]
-            case Respec(spec):
+                return [upsert(self.documents, f"{paths.STATUS}/{job}", encode(status))]
+            case UpdateSpec(spec):
                 path = f"{paths.JOBS}/{spec.name}"
-                return [put(self.documents, path, encode(spec, over=self.documents.raw(path)))]
+                return [upsert(self.documents, path, encode(spec, over=self.documents.raw(path)))]
             case Raise(alarm):
-                return [put(self.documents, f"{paths.ALARMS}/{alarm.id}", encode(alarm))]
+                return [upsert(self.documents, f"{paths.ALARMS}/{alarm.id}", encode(alarm))]
             case Clear(id):
                 return self._remove(f"{paths.ALARMS}/{id}")
-            case Locate(location):
-                return [put(self.documents, f"{paths.LOCATIONS}/{location.job}", encode(location))]
-            case Unlocate(job):
+            case SetBackupLocation(location):
+                return [upsert(self.documents, f"{paths.LOCATIONS}/{location.job}", encode(location))]
+            case RemoveBackupLocation(job):
                 return self._remove(f"{paths.LOCATIONS}/{job}")
             case Forget(job):
                 return forget_operations(self.documents, job, data=False, now=now)
             case KeepRevision(largest):
-                return keep_revision(self.documents, largest)
+                return revision_operations(self.documents, largest)
             case DropNode(node):
                 return self._remove(f"{paths.KNOWN}/{node}")
             case DropTombstone(job):
@@ -416,7 +418,9 @@ class Master:
         before = self.documents.one(Assignment, path)
         # Of a new revision, what this version does not know is not what was meant for the one before.
         same = before is not None and before.revision == assignment.revision
-        return put(self.documents, path, encode(assignment, over=self.documents.raw(path) if same else b""))
+        return upsert(
+            self.documents, path, encode(assignment, over=self.documents.raw(path) if same else b"")
+        )
 
     def _remove(self, path: str) -> list[Operation]:
         version = self.documents.version(path)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.cluster.documents import Alarm, JobSpec, JobStatus, Kept, NodeInfo, NodeReport
+from penstock.cluster.documents import Alarm, BackupStatus, JobSpec, JobStatus, NodeInfo, NodeReport
 from penstock.cluster.members import job_of
-from penstock.cluster.replicas import is_replicated, is_warm, member_count
+from penstock.cluster.replicas import has_warm_standby, is_replicated, replica_count
 from penstock.coord import paths
-from penstock.daemons.groups import leading, replicas_of
+from penstock.daemons.groups import leading_worker, replicas_of
 from penstock.daemons.reading import Documents
 
-Sample = tuple[Mapping[str, str], float]
+MetricSample = tuple[Mapping[str, str], float]
 
 
 def render(documents: Documents, *, leads: bool, connected: bool) -> str:
     """Return all figures."""
     epoch = documents.epoch()
-    families: list[tuple[str, str, str, list[Sample]]] = [
+    families: list[tuple[str, str, str, list[MetricSample]]] = [
         ("penstock_master_leader", "gauge", "Whether this master leads.", [({}, float(leads))]),
         ("penstock_store_connected", "gauge", "Whether the store can be reached.", [({}, float(connected))]),
         ("penstock_epoch", "gauge", "The epoch of the leader.", [({}, float(epoch.number if epoch else 0))]),
@@ -32,7 +32,7 @@ def render(documents: Documents, *, leads: bool, connected: bool) -> str:
     return "".join(_family(*family) for family in families)
 
 
-def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
+def _family(name: str, kind: str, text: str, samples: Iterable[MetricSample]) -> str:
     lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
         inner = ",".join(f'{label}="{_escaped(content)}"' for label, content in sorted(labels.items()))
@@ -58,25 +58,25 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _alarms(documents: Documents) -> list[Sample]:
+def _alarms(documents: Documents) -> list[MetricSample]:
     counts: dict[str, int] = {}
     for alarm in documents.all(Alarm, paths.ALARMS).values():
         counts[alarm.kind] = counts.get(alarm.kind, 0) + 1
     return [({"kind": kind}, float(count)) for kind, count in sorted(counts.items())]
 
 
-def _jobs(documents: Documents) -> list[Sample]:
+def _jobs(documents: Documents) -> list[MetricSample]:
     counts: dict[str, int] = {}
     for status in documents.all(JobStatus, paths.STATUS).values():
         counts[status.phase] = counts.get(status.phase, 0) + 1
     return [({"phase": phase}, float(count)) for phase, count in sorted(counts.items())]
 
 
-def _nodes(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
+def _nodes(documents: Documents) -> list[tuple[str, str, str, list[MetricSample]]]:
     nodes = sorted(documents.all(NodeInfo, paths.NODES))
     reports = documents.all(NodeReport, paths.REPORTS)
 
-    def each(field: str) -> list[Sample]:
+    def each(field: str) -> list[MetricSample]:
         return [({"node": name}, float(getattr(reports[name], field))) for name in sorted(reports)]
 
     return [
@@ -93,11 +93,11 @@ def _nodes(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
     ]
 
 
-def _copies(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
+def _copies(documents: Documents) -> list[tuple[str, str, str, list[MetricSample]]]:
     """Of jobs whose data is with their nodes."""
-    kept = documents.all(Kept, paths.KEPT)
+    kept = documents.all(BackupStatus, paths.KEPT)
 
-    def each(field: str) -> list[Sample]:
+    def each(field: str) -> list[MetricSample]:
         return [({"job": job}, float(getattr(kept[job], field))) for job in sorted(kept)]
 
     return [
@@ -108,24 +108,24 @@ def _copies(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
     ]
 
 
-def _replicas(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
+def _replicas(documents: Documents) -> list[tuple[str, str, str, list[MetricSample]]]:
     """Of jobs whose batches are agreed on."""
     specs = {job: spec for job, spec in sorted(documents.jobs().items()) if is_replicated(spec)}
     found = {job: replicas_of(documents, spec) for job, spec in specs.items()}
-    wanted: list[Sample] = [
-        ({"job": job}, float(member_count(spec) if spec.wanted == "running" else 0))
+    wanted: list[MetricSample] = [
+        ({"job": job}, float(replica_count(spec) if spec.wanted == "running" else 0))
         for job, spec in specs.items()
     ]
-    running: list[Sample] = [
+    running: list[MetricSample] = [
         ({"job": job}, float(sum(replica["phase"] == "running" for replica in replicas)))
         for job, replicas in found.items()
     ]
-    in_step: list[Sample] = [
+    in_step: list[MetricSample] = [
         ({"job": job}, float(sum(_is_as_wanted(specs[job], replica) for replica in replicas)))
         for job, replicas in found.items()
     ]
 
-    def each(field: str) -> list[Sample]:
+    def each(field: str) -> list[MetricSample]:
         return [
             ({"job": job, "replica": str(replica["number"])}, float(replica[field]))
             for job, replicas in found.items()
@@ -133,7 +133,7 @@ def _replicas(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
             if replica[field] is not None
         ]
 
-    differed: list[Sample] = [
+    differed: list[MetricSample] = [
         ({"job": job, "replica": str(replica["number"])}, float(replica["differed"]["at"]))
         for job, replicas in found.items()
         for replica in replicas
@@ -161,19 +161,19 @@ def _replicas(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
 
 def _is_as_wanted(spec: JobSpec, replica: Mapping[str, Any]) -> bool:
     """Whether a replica is in step, or waits as a warm standby does."""
-    return bool(replica["in_step"]) or (is_warm(spec) and replica["phase"] == "ready")
+    return bool(replica["in_step"]) or (has_warm_standby(spec) and replica["phase"] == "ready")
 
 
-def _progress(documents: Documents) -> list[tuple[str, str, str, list[Sample]]]:
+def _progress(documents: Documents) -> list[tuple[str, str, str, list[MetricSample]]]:
     jobs = sorted({job_of(member) for member in documents.workers()})
-    leaders = {job: leading(documents, job) for job in jobs}
+    leaders = {job: leading_worker(documents, job) for job in jobs}
     up = {job: documents.progress_of(worker) for job, worker in leaders.items() if worker is not None}
 
-    def each(field: str) -> list[Sample]:
+    def each(field: str) -> list[MetricSample]:
         found = [(job, getattr(progress, field)) for job, progress in up.items()]
         return [({"job": job}, float(value)) for job, value in found if value is not None]
 
-    def family(name: str, kind: str, text: str, field: str) -> tuple[str, str, str, list[Sample]]:
+    def family(name: str, kind: str, text: str, field: str) -> tuple[str, str, str, list[MetricSample]]:
         return f"penstock_job_{name}", kind, f"{text}, since its worker started.", each(field)
 
     return [

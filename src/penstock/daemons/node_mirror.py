@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from penstock.cluster.documents import NodeJobs
 from penstock.coord import paths
-from penstock.coord.mirror import Mirror
+from penstock.coord.mirror import StoreMirror
 from penstock.coord.store import Store
 from penstock.daemons.reading import Documents
 
@@ -24,7 +24,7 @@ class NodeMirror:
     def __init__(self, store: Store, node: str, wake: Callable[[], None]) -> None:
         self._listed = f"{paths.NODE_JOBS}/{node}"
         self._base = {paths.EPOCH: 0, self._listed: 0}
-        self._mirror = Mirror(store, self._base, wake, depths=self._base)
+        self._mirror = StoreMirror(store, self._base, wake, depths=self._base)
         self._everything = False
         self._jobs: frozenset[str] = frozenset()
         self.documents = Documents(self._mirror)

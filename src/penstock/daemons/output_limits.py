@@ -8,9 +8,9 @@ from penstock.errors import SettingError
 from penstock.log.retention import read_size
 from penstock.user_output import OutputLimits
 
-RATE = "PENSTOCK_OUTPUT_RATE"
-SIZE = "PENSTOCK_OUTPUT_SIZE"
-_SMALLEST = 1_000_000
+OUTPUT_RATE_VARIABLE = "PENSTOCK_OUTPUT_RATE"
+OUTPUT_SIZE_VARIABLE = "PENSTOCK_OUTPUT_SIZE"
+_SMALLEST_OUTPUT = 1_000_000
 
 
 def read_output_limits(environment: Mapping[str, str]) -> OutputLimits:
@@ -20,15 +20,19 @@ def read_output_limits(environment: Mapping[str, str]) -> OutputLimits:
     OutputLimits(rate=200, size=100000000)
     """
     default = OutputLimits()
-    rate = environment.get(RATE, "") or str(default.rate)
+    rate = environment.get(OUTPUT_RATE_VARIABLE, "") or str(default.rate)
     if not (rate.isascii() and rate.isdigit() and int(rate)):
-        raise SettingError(f"{RATE} is {rate!r}: give a number of lines a second, such as 1000")
+        raise SettingError(
+            f"{OUTPUT_RATE_VARIABLE} is {rate!r}: give a number of lines a second, such as 1000"
+        )
     size = default.size
-    if environment.get(SIZE):
+    if environment.get(OUTPUT_SIZE_VARIABLE):
         try:
-            size = read_size(environment[SIZE])
+            size = read_size(environment[OUTPUT_SIZE_VARIABLE])
         except SettingError as error:
-            raise SettingError(f"{SIZE}: {error}") from error
-        if size < _SMALLEST:
-            raise SettingError(f"{SIZE} is {environment[SIZE]!r}: give at least 1MB")
+            raise SettingError(f"{OUTPUT_SIZE_VARIABLE}: {error}") from error
+        if size < _SMALLEST_OUTPUT:
+            raise SettingError(
+                f"{OUTPUT_SIZE_VARIABLE} is {environment[OUTPUT_SIZE_VARIABLE]!r}: give at least 1MB"
+            )
     return OutputLimits(int(rate), size)

@@ -15,7 +15,7 @@ _PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProcessEntry:
     """One process."""
 
     pid: int
@@ -30,10 +30,10 @@ class Entry:
     """Resident bytes."""
 
 
-Table = dict[int, Entry]
+ProcessTable = dict[int, ProcessEntry]
 
 
-def read_table() -> Table:
+def read_table() -> ProcessTable:
     """Read all processes: one small file for each, some 15 µs."""
     if not _PROC.joinpath("self", "stat").exists():
         return _read_portably()
@@ -46,7 +46,7 @@ def read_table() -> Table:
     return table
 
 
-def read_entry(pid: int) -> Entry | None:
+def read_entry(pid: int) -> ProcessEntry | None:
     """Read one process; None when there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - a Path costs as much as the read
@@ -57,7 +57,7 @@ def read_entry(pid: int) -> Entry | None:
         return None
 
 
-def parse_stat(pid: int, line: bytes) -> Entry:
+def parse_stat(pid: int, line: bytes) -> ProcessEntry:
     """Read a line of ``/proc/PID/stat``; the program's name in it may hold blanks and parentheses.
 
     >>> line = b"7 (a) b) S 1 7 5 0 -1 0 0 0 0 0 200 100 0 0 20 0 1 0 4711 0 3"
@@ -65,7 +65,7 @@ def parse_stat(pid: int, line: bytes) -> Entry:
     (1, 5, 4711)
     """
     fields = line.rpartition(b")")[2].split()
-    return Entry(
+    return ProcessEntry(
         pid=pid,
         parent=int(fields[1]),
         session=int(fields[3]),
@@ -76,7 +76,7 @@ def parse_stat(pid: int, line: bytes) -> Entry:
     )
 
 
-def descendants(table: Table, roots: Iterable[int]) -> list[int]:
+def descendants(table: ProcessTable, roots: Iterable[int]) -> list[int]:
     """Return the pids of all processes below some, in order; those themselves are left out."""
     below: dict[int, list[int]] = {}
     for entry in table.values():
@@ -93,17 +93,17 @@ def descendants(table: Table, roots: Iterable[int]) -> list[int]:
     return sorted(found)
 
 
-def _read_portably() -> Table:
+def _read_portably() -> ProcessTable:
     entries = (_portable_entry(pid) for pid in psutil.pids())
     return {entry.pid: entry for entry in entries if entry is not None}
 
 
-def _portable_entry(pid: int) -> Entry | None:
+def _portable_entry(pid: int) -> ProcessEntry | None:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             times = process.cpu_times()
-            return Entry(
+            return ProcessEntry(
                 pid=pid,
                 parent=process.ppid(),
                 session=os.getsid(pid),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from penstock.daemons import launcher
-from penstock.daemons.process_table import Entry, Table, descendants, read_entry, read_table
+from penstock.daemons.process_table import ProcessEntry, ProcessTable, descendants, read_entry, read_table
 from penstock.daemons.processes import MARK, OUTPUT, ProcessError, ProcessId
 
 _START_SECONDS = 20.0
@@ -44,7 +44,7 @@ class OsProcesses:
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
         self._codes: dict[Path, int] = {}
         self._usage: dict[Path, _Usage] = {}
-        self._table: tuple[float, Table] = (float("-inf"), {})
+        self._table: tuple[float, ProcessTable] = (float("-inf"), {})
 
     def start(
         self, argv: Sequence[str], *, folder: Path, environment: Mapping[str, str], cwd: Path
@@ -164,17 +164,17 @@ class OsProcesses:
         entry = self._entry(process)
         return entry is not None and not entry.zombie
 
-    def _entry(self, process: ProcessId) -> Entry | None:
+    def _entry(self, process: ProcessId) -> ProcessEntry | None:
         entry = read_entry(process.pid)
         return entry if entry is not None and self._same(entry, process) else None
 
-    def _same(self, entry: Entry, process: ProcessId) -> bool:
+    def _same(self, entry: ProcessEntry, process: ProcessId) -> bool:
         if process.ticks is not None:
             return entry.ticks == process.ticks and self._boot == process.boot
         # Where the system does not count ticks, psutil's time of creation is what there is.
         return abs(entry.ticks / os.sysconf("SC_CLK_TCK") - process.created) < 2.0
 
-    def _family(self, folder: Path, head: ProcessId, table: Table) -> list[Entry]:
+    def _family(self, folder: Path, head: ProcessId, table: ProcessTable) -> list[ProcessEntry]:
         """Who belongs to a process, in order of pids; without zombies."""
         if head.boot != self._boot:
             return []
@@ -186,7 +186,7 @@ class OsProcesses:
         members = [table[pid] for pid in sorted({*session, *others})]
         return [entry for entry in members if not entry.zombie]
 
-    def _recent_table(self) -> Table:
+    def _recent_table(self) -> ProcessTable:
         now = self._monotonic()
         if now - self._table[0] >= _TABLE_SECONDS:
             self._table = (now, read_table())
@@ -248,13 +248,13 @@ def _mark_of(pid: int) -> str | None:
     return None if found is None else os.fsdecode(found[len(prefix) :])
 
 
-def _marked(folder: Path, table: Table, known: set[int]) -> list[Entry]:
+def _marked(folder: Path, table: ProcessTable, known: set[int]) -> list[ProcessEntry]:
     """Who has the mark of a folder, though it has left the session and its parents are dead."""
     others = (entry for pid, entry in sorted(table.items()) if pid not in known and not entry.zombie)
     return [entry for entry in others if entry.pid != os.getpid() and _mark_of(entry.pid) == str(folder)]
 
 
-def _open(entry: Entry) -> int | None:
+def _open(entry: ProcessEntry) -> int | None:
     """Open a descriptor of exactly this process; None when it is gone, or the system has none to give."""
     try:
         descriptor = os.pidfd_open(entry.pid)
@@ -267,12 +267,12 @@ def _open(entry: Entry) -> int | None:
     return None
 
 
-def _is_there(entry: Entry) -> bool:
+def _is_there(entry: ProcessEntry) -> bool:
     now = read_entry(entry.pid)
     return now is not None and now.ticks == entry.ticks
 
 
-def _send(entry: Entry, number: int) -> bool:
+def _send(entry: ProcessEntry, number: int) -> bool:
     """Send a signal to exactly this process."""
     descriptor = _open(entry)
     try:
@@ -290,11 +290,11 @@ def _send(entry: Entry, number: int) -> bool:
     return True
 
 
-def _kill(entry: Entry) -> bool:
+def _kill(entry: ProcessEntry) -> bool:
     return _send(entry, signal.SIGKILL)
 
 
-def _wait_gone(entries: Iterable[Entry], seconds: float) -> None:
+def _wait_gone(entries: Iterable[ProcessEntry], seconds: float) -> None:
     """Wait until processes have ended, as zombies perhaps."""
     deadline = time.monotonic() + seconds
     for entry in entries:

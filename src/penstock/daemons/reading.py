@@ -14,13 +14,13 @@ from penstock.cluster.codec import DocumentError, decode
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
+    BackupLocation,
+    BackupStatus,
     Epoch,
     Failures,
     JobSpec,
     JobStatus,
-    Kept,
     KnownNode,
-    Location,
     MasterInfo,
     NodeInfo,
     NodeJobs,
@@ -33,10 +33,10 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.members import job_of
 from penstock.cluster.progress import ReportedProgress, same_but_progress
-from penstock.cluster.unreadable import taken_room
-from penstock.cluster.view import Actual, TakenRoom
+from penstock.cluster.unreadable import reserved_resources
+from penstock.cluster.view import ClusterState, ReservedResources
 from penstock.coord import paths
-from penstock.coord.mirror import Mirror
+from penstock.coord.mirror import StoreMirror
 from penstock.coord.store import Create, Operation, Put
 from penstock.daemons.document_cache import DocumentCache
 from penstock.logs import get_logger
@@ -92,7 +92,7 @@ QUIET_ROOTS = (paths.REPORTS,)
 class Documents:
     """A mirrored tree as documents. What did not change is not decoded again."""
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, mirror: StoreMirror) -> None:
         self._mirror = mirror
         self._decoded: dict[str, tuple[bytes, object]] = {}
         self._faults: dict[str, str] = {}
@@ -196,10 +196,10 @@ class Documents:
         """Return the last epoch that was begun."""
         return self.one(Epoch, paths.EPOCH)
 
-    def actual(self, absent: Callable[[Actual], dict[str, float]] | None = None) -> Actual:
+    def actual(self, absent: Callable[[ClusterState], dict[str, float]] | None = None) -> ClusterState:
         """Return what is the case; ``absent`` adds since when nodes have been missed."""
         self.jobs()  # So that it is known which of them cannot be read.
-        seen = Actual(
+        seen = ClusterState(
             nodes=self.all(NodeInfo, paths.NODES),
             reports=self.all(NodeReport, paths.REPORTS),
             assignments=self.assignments(),
@@ -208,8 +208,8 @@ class Documents:
             failures=self.failures(),
             statuses=self.all(JobStatus, paths.STATUS),
             alarms=self.all(Alarm, paths.ALARMS),
-            locations=self.all(Location, paths.LOCATIONS),
-            kept=self.all(Kept, paths.KEPT),
+            locations=self.all(BackupLocation, paths.LOCATIONS),
+            kept=self.all(BackupStatus, paths.KEPT),
             tombstones=self.all(Tombstone, paths.TOMBSTONES),
             revisions=self.revisions(),
             known=self.all(KnownNode, paths.KNOWN),
@@ -226,11 +226,13 @@ class Documents:
             return seen
         return replace(seen, absent_since=absent(seen))
 
-    def _unreadable_room(self) -> tuple[TakenRoom, ...]:
+    def _unreadable_room(self) -> tuple[ReservedResources, ...]:
         """Return what assignments that cannot be read take of nodes, as far as they tell."""
         names = self.unreadable(paths.ASSIGNMENTS)
         return tuple(
-            room for name in names for room in taken_room(name, self.raw(f"{paths.ASSIGNMENTS}/{name}"))
+            room
+            for name in names
+            for room in reserved_resources(name, self.raw(f"{paths.ASSIGNMENTS}/{name}"))
         )
 
     def revisions(self) -> int | None:
@@ -281,7 +283,7 @@ class Documents:
         return node.version if node is not None else None
 
 
-def put(documents: Documents, path: str, data: bytes) -> Operation:
+def upsert(documents: Documents, path: str, data: bytes) -> Operation:
     """Return what writes a node that is as it was last read, or makes it."""
     version = documents.version(path)
     return Create(path, data) if version is None else Put(path, data, version)

@@ -7,58 +7,65 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from penstock.cluster.documents import JobSpec
-from penstock.daemons.interface import InvalidError, Submission
-from penstock.graph.replication import CHOICES, Replication, is_choice, is_number_of_losses
+from penstock.daemons.interface import InvalidRequestError, Submission
+from penstock.graph.replication import REPLICATION_CHOICES, ReplicationSettings, is_valid_choice, is_valid_k
 
 
-def said_by_code(structure: Mapping[str, Any]) -> Replication:
-    """Return what a job's code says; structures of older versions say less. Raises InvalidError.
+def replication_in_structure(structure: Mapping[str, Any]) -> ReplicationSettings:
+    """Return what a job's code says; structures of older versions say less. Raises InvalidRequestError.
 
-    >>> said_by_code({"name": "words", "k": 1})
+    >>> replication_in_structure({"name": "words", "k": 1})
     Replication(k=1, recovery='snapshot', replication='active', standby='')
     """
-    named = {field.name: structure[field.name] for field in fields(Replication) if field.name in structure}
-    return changed(Replication(), named)
+    named = {
+        field.name: structure[field.name] for field in fields(ReplicationSettings) if field.name in structure
+    }
+    return apply_changes(ReplicationSettings(), named)
 
 
-def said_by_spec(spec: JobSpec) -> Replication:
+def replication_in_spec(spec: JobSpec) -> ReplicationSettings:
     """Return how a job is replicated now."""
-    return Replication(spec.k, spec.recovery, spec.replication, spec.standby)
+    return ReplicationSettings(spec.k, spec.recovery, spec.replication, spec.standby)
 
 
-def changed(before: Replication, changes: Mapping[str, Any]) -> Replication:
-    """Return a replication with some of it changed. Raises InvalidError for what is no such value."""
+def apply_changes(before: ReplicationSettings, changes: Mapping[str, Any]) -> ReplicationSettings:
+    """Return a replication with some of it changed. Raises InvalidRequestError for what is no such value."""
     for name, value in changes.items():
         if name == "k":
-            if not is_number_of_losses(value):
-                raise InvalidError(f"k is a whole number from 0 on, not {value!r}")
-        elif name not in CHOICES:
-            raise InvalidError(f"there is no {name} of replicas: it is k, recovery, replication or standby")
-        elif not is_choice(name, value):
-            known = " or ".join(repr(choice) for choice in CHOICES[name])
-            raise InvalidError(f"{name} is {known}, not {value!r}")
+            if not is_valid_k(value):
+                raise InvalidRequestError(f"k is a whole number from 0 on, not {value!r}")
+        elif name not in REPLICATION_CHOICES:
+            raise InvalidRequestError(
+                f"there is no {name} of replicas: it is k, recovery, replication or standby"
+            )
+        elif not is_valid_choice(name, value):
+            known = " or ".join(repr(choice) for choice in REPLICATION_CHOICES[name])
+            raise InvalidRequestError(f"{name} is {known}, not {value!r}")
     return replace(before, **changes)
 
 
-def wishes(submission: Submission) -> dict[str, Any]:
+def requested_changes(submission: Submission) -> dict[str, Any]:
     """Return what the user says beside the code, by name."""
-    given = {field.name: getattr(submission, field.name) for field in fields(Replication)}
+    given = {field.name: getattr(submission, field.name) for field in fields(ReplicationSettings)}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def after_update(spec: JobSpec, submission: Submission) -> Replication:
-    """Return how a job is replicated after an update. Raises InvalidError.
+def replication_after_update(spec: JobSpec, submission: Submission) -> ReplicationSettings:
+    """Return how a job is replicated after an update. Raises InvalidRequestError.
 
     All stays as it is, also what the user has once said over the code; but what the new code says otherwise
     than the code before is meant, and so is what the user says now.
     """
-    old, new = asdict(said_by_code(spec.structure)), asdict(said_by_code(submission.structure))
+    old, new = (
+        asdict(replication_in_structure(spec.structure)),
+        asdict(replication_in_structure(submission.structure)),
+    )
     edited = {name: value for name, value in new.items() if value != old[name]}
-    return changed(said_by_spec(spec), {**edited, **wishes(submission)})
+    return apply_changes(replication_in_spec(spec), {**edited, **requested_changes(submission)})
 
 
-def with_replication(spec: JobSpec, wanted: Replication) -> JobSpec:
-    """Return a job as it is wanted with these replicas. Raises InvalidError when that cannot be.
+def with_replication(spec: JobSpec, wanted: ReplicationSettings) -> JobSpec:
+    """Return a job as it is wanted with these replicas. Raises InvalidRequestError when that cannot be.
 
     A job whose batches were once agreed on goes on so: ``agreed`` is never taken back here.
     """
@@ -66,20 +73,20 @@ def with_replication(spec: JobSpec, wanted: Replication) -> JobSpec:
     guarantee = spec.structure.get("guarantee", "exactly-once")
     if made.agreed and guarantee != "exactly-once":
         had = "" if wanted.any else " and it has had some: start from scratch (--fresh)"
-        raise InvalidError(f"replicas are exactly-once, and job {spec.name!r} is {guarantee}{had}")
+        raise InvalidRequestError(f"replicas are exactly-once, and job {spec.name!r} is {guarantee}{had}")
     if wanted.any and spec.keep == "node":
-        raise InvalidError(
+        raise InvalidRequestError(
             f"replicas need data that all nodes share, and job {spec.name!r} keeps its data with its node"
         )
     contradiction = wanted.contradiction()
     if contradiction is not None:
         _, reason = contradiction
-        raise InvalidError(reason)
+        raise InvalidRequestError(reason)
     if wanted.any:
         for vertex in _vertices(spec.structure):
             fault = _fault(vertex, wanted)
             if fault:
-                raise InvalidError(f"job {spec.name!r}, vertex {vertex.get('name')!r}: {fault}")
+                raise InvalidRequestError(f"job {spec.name!r}, vertex {vertex.get('name')!r}: {fault}")
     return made
 
 
@@ -89,7 +96,7 @@ def _vertices(structure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
-def _fault(vertex: Mapping[str, Any], wanted: Replication) -> str:
+def _fault(vertex: Mapping[str, Any], wanted: ReplicationSettings) -> str:
     """Return why a vertex cannot be in a job with these replicas.
 
     Who submits code has it validated with all rules; this is for jobs that get replicas without new code.

@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.cluster.documents import Assignment, Kept, Restore
+from penstock.cluster.documents import Assignment, BackupStatus, RestoreSource
 from penstock.cluster.homes import is_forgotten
 from penstock.daemons.following import TAKE_OVER_AFTER
-from penstock.daemons.instance import Instance
-from penstock.daemons.worker_link import Link
+from penstock.daemons.instance import WorkerConfig
+from penstock.daemons.worker_link import StoreLink
 from penstock.logs import get_logger
 from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
 from penstock.snapshots.client import SnapshotClient
@@ -23,7 +23,7 @@ _LOOK = 0.05
 _FIRST_RETRY = 0.5
 _LONGEST_RETRY = 10.0
 
-OFF_PLAN_RATE = 0.1 * UNKNOWN_BANDWIDTH
+UNRESERVED_RATE = 0.1 * UNKNOWN_BANDWIDTH
 """Bytes a second of a transfer for which nothing was set aside.
 
 The plan may have been to run the job where its copy is, and the job has landed elsewhere; or a node fetches
@@ -35,7 +35,9 @@ the links of both nodes are, so it takes that share of what the controller assum
 _log = get_logger(__name__)
 
 
-def wanted_restore(assignment: Assignment, node: str, kept: Kept | None, *, has_data: bool) -> Restore | None:
+def restore_source_for(
+    assignment: Assignment, node: str, kept: BackupStatus | None, *, has_data: bool
+) -> RestoreSource | None:
     """Return what a worker has to restore before it runs its job; None if the data is where it shall be.
 
     That is what the assignment says, as long as nobody has worked on it here since. Else it is the copy of
@@ -50,14 +52,14 @@ def wanted_restore(assignment: Assignment, node: str, kept: Kept | None, *, has_
         return given
     if here is None or not here.store or has_data or is_forgotten(assignment, here):
         return None
-    return Restore(here.store, here.store_url, here.revision)
+    return RestoreSource(here.store, here.store_url, here.revision)
 
 
-def _base(instance: Instance) -> Path:
+def _base(instance: WorkerConfig) -> Path:
     return Path(instance.storage) / "cluster-jobs" / instance.job
 
 
-class Restoration:
+class HomeRestore:
     """Restores the home of a job in a thread, if that has to be done and has not been.
 
     A store that does not answer is asked again until it does, or until nobody wants it any more: the copy is
@@ -65,7 +67,7 @@ class Restoration:
     """
 
     def __init__(
-        self, instance: Instance, token: str, link: Link, *, patience: float = TAKE_OVER_AFTER
+        self, instance: WorkerConfig, token: str, link: StoreLink, *, patience: float = TAKE_OVER_AFTER
     ) -> None:
         self._instance = instance
         self._token = token
@@ -97,7 +99,7 @@ class Restoration:
     def _run(self) -> None:
         try:
             self._ask_the_store()
-            wanted = wanted_restore(
+            wanted = restore_source_for(
                 self._instance.assignment,
                 self._instance.node,
                 self._link.kept,
@@ -121,7 +123,7 @@ class Restoration:
             if self._stop.wait(_LOOK):
                 raise TransferStoppedError("nobody wants the job's data any more")
 
-    def _until_done(self, wanted: Restore) -> None:
+    def _until_done(self, wanted: RestoreSource) -> None:
         pause = _FIRST_RETRY
         while True:
             began = time.monotonic()
@@ -147,11 +149,11 @@ class Restoration:
             )
             return
 
-    def _restore(self, wanted: Restore) -> Restored:
+    def _restore(self, wanted: RestoreSource) -> Restored:
         instance = self._instance
         if wanted.store == instance.node:
             local = SnapshotStore(Path(instance.snapshots))
             return restore(self._home, instance.job, local=local, revision=wanted.revision, stop=self._stop)
         # More than was set aside for it would be at the cost of what was set aside for others.
-        with SnapshotClient(wanted.url, self._token, rate=wanted.rate or OFF_PLAN_RATE) as client:
+        with SnapshotClient(wanted.url, self._token, rate=wanted.rate or UNRESERVED_RATE) as client:
             return restore(self._home, instance.job, client=client, revision=wanted.revision, stop=self._stop)

@@ -14,55 +14,55 @@ from penstock.cluster.alarms import JOB_FAILED, NODE_LOST, alarm_id
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import (
     Alarm,
+    BackupStatus,
     Code,
     JobSpec,
     JobStatus,
-    Kept,
     NodeInfo,
     NodeReport,
     Resources,
     Tombstone,
 )
-from penstock.cluster.members import job_of, number_of
+from penstock.cluster.members import job_of, replica_number
 from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, OVER, PENDING
-from penstock.cluster.replicas import is_replicated, member_count, shortage
+from penstock.cluster.replicas import is_replicated, replica_count, shortage
 from penstock.cluster.retention import is_idle, last_known_revision
 from penstock.cluster.unreadable import ADVICE
 from penstock.coord import paths
 from penstock.coord.store import Check, ConflictError, Delete, Operation, StoreError
-from penstock.daemons.forgetting import forget_operations, keep_revision
+from penstock.daemons.forgetting import forget_operations, revision_operations
 from penstock.daemons.groups import (
-    all_failures_of,
+    job_failure_count,
     last_revision,
-    leading,
+    leading_worker,
     replicas_of,
     result_of,
     workers_of,
 )
 from penstock.daemons.interface import (
-    InvalidError,
+    InvalidRequestError,
+    NotFoundError,
     NotLeaderError,
     RefusedError,
     Submission,
-    UnknownError,
 )
 from penstock.daemons.master import Master
 from penstock.daemons.metrics import render
-from penstock.daemons.reading import put
+from penstock.daemons.reading import upsert
 from penstock.daemons.replication import (
-    after_update,
-    changed,
-    said_by_code,
-    said_by_spec,
-    wishes,
+    apply_changes,
+    replication_after_update,
+    replication_in_spec,
+    replication_in_structure,
+    requested_changes,
     with_replication,
 )
-from penstock.graph.compatibility import obstacles
+from penstock.graph.compatibility import incompatibilities
 from penstock.graph.names import name_fault
 from penstock.parameters import env_fault, params_fault
 from penstock.schedule.explaining import explain_placement
 from penstock.schedule.rebalancing import rebalance
-from penstock.schedule.strategies import UnknownStrategyError, known
+from penstock.schedule.strategies import UnknownStrategyError, check_strategy_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Bundles(Protocol):
     """Where code is kept."""
 
     def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
-        """Check and keep a bundle. Raises InvalidError."""
+        """Check and keep a bundle. Raises InvalidRequestError."""
         ...
 
     def has(self, sha256: str) -> bool:
@@ -85,7 +85,7 @@ class Bundles(Protocol):
         ...
 
     def check_entry(self, sha256: str, entry: str) -> None:
-        """Raise InvalidError unless an entry is a Python file of a bundle."""
+        """Raise InvalidRequestError unless an entry is a Python file of a bundle."""
         ...
 
     def forget_others(self, used: Collection[str]) -> None:
@@ -97,7 +97,7 @@ class LogReader(Protocol):
     """Reads what the processes of all nodes have logged."""
 
     def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
-        """Return lines in order of time and where to go on. Raises InvalidError for a wrong cursor."""
+        """Return lines in order of time and where to go on. Raises InvalidRequestError for a wrong cursor."""
         ...
 
 
@@ -108,7 +108,7 @@ class _OvertakenError(RefusedError):
         super().__init__("something else has changed at the same time: look, and try again")
 
 
-def _decided_again(
+def _retry_on_conflict(
     command: Callable[Concatenate[ClusterService, P], T],
 ) -> Callable[Concatenate[ClusterService, P], T]:
     """Decide a command again, on what is so now, when the master or somebody else wrote between the two."""
@@ -171,7 +171,7 @@ class ClusterService:
     def node(self, name: str) -> dict[str, Any]:
         found = self._documents.one(NodeInfo, f"{paths.NODES}/{_named(name)}")
         if found is None:
-            raise UnknownError(f"there is no node {name!r}")
+            raise NotFoundError(f"there is no node {name!r}")
         return self._node(found)
 
     def _node(self, info: NodeInfo) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class ClusterService:
     def _summary(self, spec: JobSpec) -> dict[str, Any]:
         status = self._status(spec.name)
         assignment = self._documents.assignments().get(spec.name)
-        worker = leading(self._documents, spec.name)
+        worker = leading_worker(self._documents, spec.name)
         result = result_of(self._documents, spec, status)
         progress = result.progress if result and status.phase == ENDED else None
         if worker is not None:
@@ -212,7 +212,7 @@ class ClusterService:
             "node": "" if over else worker.node if worker else assignment.node if assignment else "",
             "executors": len(assignment.executors) if assignment else 0,
             "progress": {**vars(progress)} if progress else None,
-            "failures": all_failures_of(self._documents, spec),
+            "failures": job_failure_count(self._documents, spec),
             "k": spec.k,
             "safety": status.safety,
         }
@@ -238,12 +238,12 @@ class ClusterService:
         return [asdict(alarm) for alarm in sorted(found, key=lambda alarm: (-alarm.since, alarm.id))]
 
     def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         return self._bundles.put(sha256, signature, data)
 
-    @_decided_again
+    @_retry_on_conflict
     def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         name = _named(str(submission.structure.get("name", "")))
         self._check(submission, bundle)
         known = self._documents.jobs().get(name)
@@ -260,7 +260,7 @@ class ClusterService:
         given_out = last_revision(self._documents, name)
         fresh = submission.fresh
         if known is None:
-            given_out = max(given_out, self._given_out())
+            given_out = max(given_out, self._largest_forgotten_revision())
             stone = self._documents.one(Tombstone, f"{paths.TOMBSTONES}/{name}")
             # Its data is being removed, or will be.
             fresh = fresh or (stone is not None and stone.data)
@@ -287,14 +287,16 @@ class ClusterService:
             after=given_out,
             submitted=self._clock(),
         )
-        spec = with_replication(spec, changed(said_by_code(submission.structure), wishes(submission)))
+        spec = with_replication(
+            spec, apply_changes(replication_in_structure(submission.structure), requested_changes(submission))
+        )
         self._check_room(spec)
         self._check_data(spec)
         return self._change(spec, "it was submitted", again=True, anew=True)
 
-    @_decided_again
+    @_retry_on_conflict
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         spec = self._active(name)
         if submission.structure.get("name") != name:
             found = submission.structure.get("name")
@@ -303,12 +305,12 @@ class ClusterService:
             )
         self._check(submission, bundle)
         self._check_compatible(spec, submission)
-        replication = after_update(spec, submission)
+        replication = replication_after_update(spec, submission)
         params, env = {**spec.params, **submission.params}, {**spec.env, **submission.env}
         self._check_params(params, env)
         same_code = bundle == spec.bundle and submission.entry == spec.entry
         if same_code and params == spec.params and env == spec.env:
-            if replication == said_by_spec(spec):
+            if replication == replication_in_spec(spec):
                 return self.job(name)
             return self.replicate(name, asdict(replication))
         updated = replace(
@@ -324,16 +326,16 @@ class ClusterService:
         reason = "its parameters were changed" if same_code else "its code was updated"
         return self._change(self._next_generation(updated, spec), reason)
 
-    @_decided_again
+    @_retry_on_conflict
     def set_params(
         self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
     ) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         spec = self._active(name)
         changed_spec = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
         self._check_params(changed_spec.params, changed_spec.env)
         if changed_spec == spec:
-            raise InvalidError(f"job {name!r} has these parameters already")
+            raise InvalidRequestError(f"job {name!r} has these parameters already")
         return self._change(self._next_generation(changed_spec, spec), "its parameters were changed")
 
     def _next_generation(self, spec: JobSpec, before: JobSpec) -> JobSpec:
@@ -346,21 +348,21 @@ class ClusterService:
             before=_fallback(spec, before),
         )
 
-    @_decided_again
+    @_retry_on_conflict
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         spec = self._active(name)
-        wanted = changed(said_by_spec(spec), changes)
+        wanted = apply_changes(replication_in_spec(spec), changes)
         replicated = with_replication(spec, wanted)
         if replicated == spec:
-            raise InvalidError("nothing to change of the replicas was given")
+            raise InvalidRequestError("nothing to change of the replicas was given")
         self._check_room(replicated, spec)
         told = "warm standby" if wanted.standby else f"k={wanted.k}"
         return self._change(replicated, f"how it is replicated was changed: {told}")
 
-    @_decided_again
+    @_retry_on_conflict
     def migrate(self, name: str, node: str) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         spec = self._active(name)
         self.node(node)
         if spec.keep == "node":
@@ -371,27 +373,29 @@ class ClusterService:
             raise RefusedError(
                 f"job {name!r} is for {', '.join(spec.nodes)} only: scale it to other nodes first"
             )
-        there = [number_of(member) for member in self._members_on(node) if job_of(member) == name]
+        there = [replica_number(member) for member in self._members_on(node) if job_of(member) == name]
         if any(there):
             raise RefusedError(
                 f"replica {max(there)} of job {name!r} is on {node}: replicas share no node, choose another"
             )
         return self._change(replace(spec, driver=node, driver_by="user"), f"it was moved to {node}")
 
-    @_decided_again
+    @_retry_on_conflict
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         spec = self._active(name)
         known = {field.name for field in fields(Resources)}
         for field, value in changes.items():
             if field not in known:
-                raise InvalidError(f"there is no {field} to scale: it is one of {', '.join(sorted(known))}")
+                raise InvalidRequestError(
+                    f"there is no {field} to scale: it is one of {', '.join(sorted(known))}"
+                )
             if (
                 isinstance(value, bool)
                 or not isinstance(value, int)
                 or value < (0 if field == "executors" else 1)
             ):
-                raise InvalidError(f"{field} cannot be {value!r}")
+                raise InvalidRequestError(f"{field} cannot be {value!r}")
         for node in nodes or ():
             self.node(node)
         driver = spec.driver if nodes is None or spec.driver in nodes else ""
@@ -402,14 +406,14 @@ class ClusterService:
             driver=driver,
         )
         if spec.spark_master and scaled.resources.executors:
-            raise InvalidError(
+            raise InvalidRequestError(
                 f"job {name!r} runs on the Spark master {spec.spark_master}, which decides on its executors:"
                 " say how many with --conf spark.executor.instances=N when you submit it"
             )
         if spec.keep == "node" and scaled.resources.executors:
-            raise InvalidError(f"job {name!r} keeps its data with its node: it can have no executors")
+            raise InvalidRequestError(f"job {name!r} keeps its data with its node: it can have no executors")
         if scaled == spec:
-            raise InvalidError("nothing to scale was given")
+            raise InvalidRequestError("nothing to scale was given")
         assigned = self._documents.assignments().get(name)
         if spec.keep == "node" and scaled.nodes and assigned and assigned.node not in scaled.nodes:
             raise RefusedError(f"job {name!r} keeps its data on {assigned.node}: leave it that node")
@@ -417,9 +421,9 @@ class ClusterService:
         self._check_data(scaled)
         return self._change(scaled, "it was scaled")
 
-    @_decided_again
+    @_retry_on_conflict
     def kill(self, name: str, drain: bool) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         spec = self._spec(name)
         self._check_readable(name)
         if not (spec.drain and not drain):  # What is drained may still be ended at once.
@@ -428,9 +432,9 @@ class ClusterService:
             raise RefusedError(f"job {name!r} is {self._status(name).phase}: it has ended")
         return self._change(replace(spec, wanted="ended", drain=drain), "it was killed")
 
-    @_decided_again
+    @_retry_on_conflict
     def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         spec = self._spec(name)
         self._check_readable(name)
         phase = self._status(name).phase
@@ -439,7 +443,7 @@ class ClusterService:
             again = replace(spec, wanted="running", drain=False, after=given_out)
             # What was to be forgotten the last time, and perhaps was not yet, still is.
             if fresh:
-                agreed = said_by_spec(spec).any
+                agreed = replication_in_spec(spec).any
                 again = replace(again, fresh=True, forget=given_out, agreed=agreed)
             return self._change(again, "it was submitted again", again=True)
         if spec.wanted == "ended":
@@ -448,9 +452,9 @@ class ClusterService:
             raise RefusedError(f"job {name!r} is {phase}: kill it before it starts from scratch")
         return self._change(replace(spec, restarts=spec.restarts + 1), "a new worker was asked for")
 
-    @_decided_again
+    @_retry_on_conflict
     def forget(self, name: str, data: bool) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         spec = self._spec(name)
         self._check_readable(name)
         phase = self._status(name).phase
@@ -464,15 +468,15 @@ class ClusterService:
                 f"job {name!r} keeps its data with its node, where nobody would find it again: forget it"
                 " with its data (--data)"
             )
-        self._given_out()
-        kept = keep_revision(self._documents, last_known_revision(name, actual))
+        self._largest_forgotten_revision()
+        kept = revision_operations(self._documents, last_known_revision(name, actual))
         self._write([*kept, *forget_operations(self._documents, name, data=data, now=self._clock())])
         self._forget_bundles()
         left = "with its data" if data else f"what it has done stays in the storage, in cluster-jobs/{name}"
         return {"name": name, "generation": spec.generation, "reason": f"it was forgotten; {left}"}
 
     def rebalance(self, dry_run: bool) -> dict[str, Any]:
-        self._lead()
+        self._require_leader()
         specs = self._documents.jobs()
         actual = self._documents.actual()
         specs = {name: specs[name] for name in specs if name not in actual.unreadable}
@@ -488,15 +492,15 @@ class ClusterService:
         default = self._master.strategies.default
         return explain_placement(self._documents.jobs(), self._documents.actual(), spec.name, default=default)
 
-    @_decided_again
+    @_retry_on_conflict
     def clear(self, alarm: str) -> None:
-        self._lead()
+        self._require_leader()
         found = self._documents.one(Alarm, f"{paths.ALARMS}/{_named(alarm)}")
         if found is None and alarm in self._documents.unreadable(paths.ALARMS):
             self._write([Delete(f"{paths.ALARMS}/{alarm}")])  # Whatever it says, a person has seen it.
             return
         if found is None:
-            raise UnknownError(f"there is no alarm {alarm!r}")
+            raise NotFoundError(f"there is no alarm {alarm!r}")
         job = job_of(found.subject)
         if found.kind == JOB_FAILED and job in self._documents.jobs() and self._status(job).phase == FAILED:
             self.resubmit(job, fresh=False)
@@ -520,7 +524,7 @@ class ClusterService:
     def metrics(self) -> str:
         return render(self._documents, leads=self.is_leader(), connected=self._master.connected)
 
-    def _lead(self) -> None:
+    def _require_leader(self) -> None:
         if not self.is_leader():
             raise NotLeaderError(self.leader_url())
 
@@ -529,7 +533,7 @@ class ClusterService:
         if spec is None:
             if name in self._documents.unreadable(paths.JOBS):
                 self._check_readable(name)
-            raise UnknownError(f"there is no job {name!r}")
+            raise NotFoundError(f"there is no job {name!r}")
         return spec
 
     def _check_readable(self, name: str) -> None:
@@ -539,7 +543,7 @@ class ClusterService:
         if reason is not None:
             raise RefusedError(f"job {name!r} is left alone as it is: {reason}; {ADVICE}")
 
-    def _given_out(self) -> int:
+    def _largest_forgotten_revision(self) -> int:
         """Return the largest revision of all jobs that were forgotten; refused if that is not known."""
         largest = self._documents.revisions()
         if largest is None:
@@ -561,40 +565,42 @@ class ClusterService:
 
     def _check(self, submission: Submission, bundle: str) -> None:
         if not self._bundles.has(bundle):
-            raise InvalidError(f"there is no bundle {bundle!r}: send it first")
+            raise InvalidRequestError(f"there is no bundle {bundle!r}: send it first")
         self._bundles.check_entry(bundle, submission.entry)
         if submission.until not in (None, "drained"):
-            raise InvalidError(f"until is 'drained' or nothing, not {submission.until!r}")
+            raise InvalidRequestError(f"until is 'drained' or nothing, not {submission.until!r}")
         for field in fields(Resources):
             value = getattr(submission.resources, field.name)
             if value < (0 if field.name == "executors" else 1):
-                raise InvalidError(f"{field.name} cannot be {value!r}")
+                raise InvalidRequestError(f"{field.name} cannot be {value!r}")
         if submission.spark_master and submission.resources.executors:
-            raise InvalidError("executors are for jobs without a Spark master of their own")
+            raise InvalidRequestError("executors are for jobs without a Spark master of their own")
         if submission.keep not in ("shared", "node"):
-            raise InvalidError(f"data is kept 'shared' or with its 'node', not {submission.keep!r}")
+            raise InvalidRequestError(f"data is kept 'shared' or with its 'node', not {submission.keep!r}")
         if submission.keep == "node" and (submission.resources.executors or submission.spark_master):
-            raise InvalidError("a job that keeps its data with its node runs on that node alone")
+            raise InvalidRequestError("a job that keeps its data with its node runs on that node alone")
         self._check_params(submission.params, submission.env)
         if submission.strategy:
             try:
-                known(submission.strategy)
+                check_strategy_name(submission.strategy)
             except UnknownStrategyError as error:
-                raise InvalidError(str(error)) from error
+                raise InvalidRequestError(str(error)) from error
 
     def _check_params(self, params: Mapping[str, str], env: Mapping[str, str | None]) -> None:
         fault = params_fault(params) or env_fault(env)
         if fault is not None:
-            raise InvalidError(fault)
+            raise InvalidRequestError(fault)
 
     def _check_compatible(self, spec: JobSpec, submission: Submission) -> None:
         """Refuse code that could not go on from where the job is. The worker, who knows, looks again."""
         if not spec.structure:
             return
         try:
-            found = obstacles(spec.structure, submission.structure, has_state=True, under_way=False)
+            found = incompatibilities(spec.structure, submission.structure, has_state=True, under_way=False)
         except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidError("the structure of the job is not one that job.to_dict() makes") from error
+            raise InvalidRequestError(
+                "the structure of the job is not one that job.to_dict() makes"
+            ) from error
         if found:
             raise RefusedError(f"job {spec.name!r} cannot go on like this: " + "; ".join(found))
 
@@ -602,7 +608,7 @@ class ClusterService:
         """Refuse replicas that the cluster has no nodes for; who lacks some already may have fewer."""
         nodes = self._documents.all(NodeInfo, paths.NODES)
         lacking = shortage(spec, nodes)
-        no_more = before is not None and member_count(spec) <= member_count(before)
+        no_more = before is not None and replica_count(spec) <= replica_count(before)
         if lacking and not (no_more and before is not None and shortage(before, nodes)):
             raise RefusedError(f"job {spec.name!r} cannot have its replicas: {lacking}")
 
@@ -610,7 +616,7 @@ class ClusterService:
         """Refuse nodes without the one that has the job's data: it could not run on any of them."""
         if spec.keep != "node" or not spec.nodes:
             return
-        kept = self._documents.one(Kept, f"{paths.KEPT}/{spec.name}")
+        kept = self._documents.one(BackupStatus, f"{paths.KEPT}/{spec.name}")
         if kept is None or kept.origin in spec.nodes or (spec.fresh and kept.revision <= spec.forget):
             return
         if self._documents.one(NodeInfo, f"{paths.NODES}/{kept.origin}") is not None:
@@ -626,7 +632,7 @@ class ClusterService:
         """
         path = f"{paths.JOBS}/{spec.name}"
         operations = [
-            put(self._documents, path, encode(spec, over=b"" if anew else self._documents.raw(path)))
+            upsert(self._documents, path, encode(spec, over=b"" if anew else self._documents.raw(path)))
         ]
         known = self._documents.version(f"{paths.STATUS}/{spec.name}")
         if not again and known is not None:
@@ -643,7 +649,7 @@ class ClusterService:
                 unsafe_since=0.0,
                 chances=0,
             )
-            operations.append(put(self._documents, f"{paths.STATUS}/{spec.name}", encode(status)))
+            operations.append(upsert(self._documents, f"{paths.STATUS}/{spec.name}", encode(status)))
             failed = f"{paths.ALARMS}/{alarm_id(JOB_FAILED, spec.name)}"
             if self._documents.version(failed) is not None:
                 operations.append(Delete(failed))
@@ -666,7 +672,7 @@ class ClusterService:
         try:
             self._master.write(operations)
         except ConflictError as error:
-            self._lead()
+            self._require_leader()
             raise _OvertakenError from error
 
 
@@ -691,12 +697,12 @@ def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:
     {'event': 'started', 'job': 'words', 'replica': 1}
     """
     member = str(line["job"])
-    return {**line, "job": job_of(member), "replica": number_of(member)}
+    return {**line, "job": job_of(member), "replica": replica_number(member)}
 
 
 def _named(name: str) -> str:
     """Return a name that can be one; whatever could be a path is not."""
     fault = name_fault(name)
     if fault:
-        raise UnknownError(f"there can be no such name here: {fault}")
+        raise NotFoundError(f"there can be no such name here: {fault}")
     return name

@@ -33,7 +33,7 @@ class FatalError(SettingError):
     """A daemon must not run on, and would fail in the same way if it were started again."""
 
 
-def keep_stepping(
+def run_step_loop(
     step: Callable[[float], None],
     *,
     wake: threading.Event,

@@ -11,11 +11,11 @@ from penstock.cluster.documents import JobSpec
 from penstock.daemons.custom_strategy import strategy_named
 from penstock.errors import PenstockError
 from penstock.logs import get_logger
-from penstock.schedule.custom import CustomStrategyError, NotYetError, is_custom
-from penstock.schedule.job_placer import DEFAULT
+from penstock.schedule.custom import CustomStrategyError, StrategyPendingError, is_custom
+from penstock.schedule.job_placer import DEFAULT_STRATEGY
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
-from penstock.schedule.strategies import Strategy, known, named
+from penstock.schedule.model import ClusterSnapshot, Task
+from penstock.schedule.strategies import Strategy, builtin_strategy, check_strategy_name
 
 _log = get_logger(__name__)
 
@@ -35,7 +35,7 @@ class _Answer:
 
 
 @dataclass
-class Asked:
+class StrategyAnswers:
     """The questions that are under way, and the answers that nobody has fetched yet."""
 
     wake: Callable[[], None] = lambda: None
@@ -44,9 +44,13 @@ class Asked:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(
-        self, about: tuple[object, ...], strategy: Strategy, snapshot: Snapshot, demands: tuple[Task, ...]
+        self,
+        about: tuple[object, ...],
+        strategy: Strategy,
+        snapshot: ClusterSnapshot,
+        demands: tuple[Task, ...],
     ) -> Matrix:
-        """Return or raise what a strategy said, or NotYetError. An answer is given once.
+        """Return or raise what a strategy said, or StrategyPendingError. An answer is given once.
 
         It may be of some seconds ago; who uses it verifies it against the cluster as it is now.
         """
@@ -55,7 +59,7 @@ class Asked:
             if known is None:
                 self._begin(about, strategy, snapshot, demands)
             if known is None or not known.done:
-                raise NotYetError(f"its strategy {about[0]!r} is asked where it shall go")
+                raise StrategyPendingError(f"its strategy {about[0]!r} is asked where it shall go")
             del self._answers[about]
         if known.error is not None:
             raise known.error
@@ -63,7 +67,11 @@ class Asked:
         return known.matrix
 
     def _begin(
-        self, about: tuple[object, ...], strategy: Strategy, snapshot: Snapshot, demands: tuple[Task, ...]
+        self,
+        about: tuple[object, ...],
+        strategy: Strategy,
+        snapshot: ClusterSnapshot,
+        demands: tuple[Task, ...],
     ) -> None:
         if sum(not answer.done for answer in self._answers.values()) >= _AT_ONCE:
             return  # Who asks again when one of them has answered is heard then.
@@ -75,7 +83,7 @@ class Asked:
         threading.Thread(target=self._run, args=arguments, name="strategy", daemon=True).start()
 
     def _run(
-        self, answer: _Answer, strategy: Strategy, snapshot: Snapshot, demands: tuple[Task, ...]
+        self, answer: _Answer, strategy: Strategy, snapshot: ClusterSnapshot, demands: tuple[Task, ...]
     ) -> None:
         try:
             answer.matrix = strategy.place(snapshot, demands)
@@ -90,16 +98,16 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class InBackground:
+class BackgroundStrategy:
     """A strategy that may take its time."""
 
     name: str
     bundle: str
     strategy: Strategy
-    asked: Asked
+    asked: StrategyAnswers
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
-        """Return what the strategy has said. Raises NotYetError until it has."""
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
+        """Return what the strategy has said. Raises StrategyPendingError until it has."""
         # An answer that was given while there were other nodes is no answer to this question.
         nodes = tuple(sorted(node.name for node in snapshot.nodes))
         about = (self.name, self.bundle, tuple(task.id for task in demands), nodes)
@@ -112,27 +120,27 @@ class _Missing:
     def __init__(self, name: str, reason: str) -> None:
         self._error = CustomStrategyError(name, "name", reason)
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:  # noqa: ARG002
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:  # noqa: ARG002
         raise self._error
 
 
-class Strategies:
+class StrategyChooser:
     """Chooses for :class:`penstock.schedule.job_placer.JobPlacer`."""
 
     def __init__(
         self,
-        default: str = DEFAULT,
+        default: str = DEFAULT_STRATEGY,
         unpacked: Callable[[str], Path] | None = None,
         *,
-        asked: Asked | None = None,
+        asked: StrategyAnswers | None = None,
         seconds: float = _SECONDS,
     ) -> None:
         """``default`` is the cluster's; ``unpacked`` returns the folder of a bundle's code.
 
         Raises UnknownStrategyError for a default that there is not.
         """
-        self.default = known(default)
-        self.asked = asked or Asked()
+        self.default = check_strategy_name(default)
+        self.asked = asked or StrategyAnswers()
         self._unpacked = unpacked
         self._seconds = seconds
 
@@ -140,7 +148,7 @@ class Strategies:
         """Return the strategy that decides about a job, and its name."""
         name = spec.strategy or self.default
         if name != "exact" and not is_custom(name):
-            return name, named(name)
+            return name, builtin_strategy(name)
         folder = None
         if is_custom(spec.strategy):
             try:
@@ -148,4 +156,4 @@ class Strategies:
             except PenstockError as error:
                 return name, _Missing(name, f"its code cannot be had: {error}")
         strategy = strategy_named(name, folder, self._seconds)
-        return name, InBackground(name, spec.bundle, strategy, self.asked)
+        return name, BackgroundStrategy(name, spec.bundle, strategy, self.asked)

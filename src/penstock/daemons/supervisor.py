@@ -22,13 +22,13 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.members import job_of
 from penstock.cluster.supervising import (
-    AskToEnd,
-    CountFailure,
-    Instance,
     Kill,
-    Patience,
+    ObservedProcess,
+    RecordFailure,
+    RequestStop,
     Start,
-    Step,
+    SupervisionTimeouts,
+    SupervisorStep,
     executor_failures,
     is_executor,
     slot_role,
@@ -41,15 +41,15 @@ from penstock.coord.store import (
     DisconnectedError,
     ExistsError,
     MissingError,
-    Node,
     Session,
     Store,
+    StoredNode,
     StoreError,
 )
-from penstock.daemons.machine import Sample
+from penstock.daemons.machine import MachineSample
 from penstock.daemons.node_mirror import NodeMirror
 from penstock.daemons.start_errors import RefusedStartError
-from penstock.daemons.stepping import FatalError, keep_stepping
+from penstock.daemons.stepping import FatalError, run_step_loop
 from penstock.errors import PenstockError, cause_of
 from penstock.logs import get_logger
 
@@ -73,7 +73,7 @@ class NameTakenError(FatalError):
 class Instances(Protocol):
     """The processes that a supervisor has started, and those that another one of this node has."""
 
-    def look(self, now: float) -> list[Instance]:
+    def look(self, now: float) -> list[ObservedProcess]:
         """Return all of them, living and dead."""
         ...
 
@@ -81,19 +81,19 @@ class Instances(Protocol):
         """Start one. Raises RefusedStartError, or another of INSTANCE_ERRORS if trying again may help."""
         ...
 
-    def ask_to_end(self, instance: Instance, now: float) -> None:
+    def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
         """Ask one to end: a worker after its batch, an executor after its tasks."""
         ...
 
-    def kill(self, instance: Instance, reason: str = "") -> None:
+    def kill(self, instance: ObservedProcess, reason: str = "") -> None:
         """End one and all of its family, and make sure that none is left; note why, if it was alive."""
         ...
 
-    def count(self, instance: Instance) -> None:
+    def count(self, instance: ObservedProcess) -> None:
         """Note that the death of one has been counted."""
         ...
 
-    def figures(self, instance: Instance) -> tuple[float, int, int]:
+    def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
         """Return the cores and bytes that one uses with its family, and its pid."""
         ...
 
@@ -101,7 +101,7 @@ class Instances(Protocol):
 class Sampler(Protocol):
     """Looks at the machine."""
 
-    def sample(self, now: float) -> Sample:
+    def sample(self, now: float) -> MachineSample:
         """Return how it is doing."""
         ...
 
@@ -110,7 +110,7 @@ class Sampler(Protocol):
 class SupervisorSettings:
     """How a supervisor goes about it, in seconds."""
 
-    patience: Patience = field(default_factory=Patience)
+    patience: SupervisionTimeouts = field(default_factory=SupervisionTimeouts)
     tick: float = 1.0
     """How often it looks at its processes."""
     report: float = 3.0
@@ -163,7 +163,7 @@ class Supervisor:
         self._reported = 0.0
         self._not_before: dict[tuple[str, str], float] = {}
         """When a start that was refused, or for which the store was away, may be tried again."""
-        self._unstarted: dict[tuple[str, str], Instance] = {}
+        self._unstarted: dict[tuple[str, str], ObservedProcess] = {}
         """By job and role: the last start, if there is no process and no folder of it."""
         self._unsaved: dict[str, Failures] = {}
         """Failures that could not be written yet."""
@@ -175,7 +175,7 @@ class Supervisor:
         Raises NameTakenError when another supervisor has the name of this one, and lives.
         """
         _log.info("supervisor is up", url=self.info.url, cores=self.info.cores)
-        keep_stepping(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
+        run_step_loop(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
         self.leave()
         _log.info("supervisor has stopped")
 
@@ -215,7 +215,7 @@ class Supervisor:
         if self._holds_name:
             self._report(moment, now)
 
-    def _seen(self, moment: float) -> list[Instance]:
+    def _seen(self, moment: float) -> list[ObservedProcess]:
         """Return all processes, and the starts that did not come to one."""
         assigned = self._documents.assignments()
         for place, instance in sorted(self._unstarted.items()):
@@ -224,7 +224,7 @@ class Supervisor:
                 del self._unstarted[place]
         return [*self._instances.look(moment), *(one for _, one in sorted(self._unstarted.items()))]
 
-    def _listen_to_store(self, moment: float, now: float) -> list[Instance]:
+    def _listen_to_store(self, moment: float, now: float) -> list[ObservedProcess]:
         """Read what has changed, and return all processes; none while the name is another's."""
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
@@ -250,7 +250,7 @@ class Supervisor:
             self._admit(decode(ClusterInfo, known.data).id)
             self._admit = None
 
-    def _decide(self, seen: Sequence[Instance], moment: float, now: float) -> list[Step]:
+    def _decide(self, seen: Sequence[ObservedProcess], moment: float, now: float) -> list[SupervisorStep]:
         failures = {**self._documents.failures(), **self._unsaved}
         assignments, knows = self._documents.assignments(), self._mirror.knows
         unreadable = self._unreadable()
@@ -270,19 +270,19 @@ class Supervisor:
         unreadable = self._documents.unreadable
         return {**unreadable(paths.FAILURES), **unreadable(paths.ASSIGNMENTS)}
 
-    def _do(self, step: Step, moment: float, now: float) -> None:
+    def _do(self, step: SupervisorStep, moment: float, now: float) -> None:
         """Do one step. What goes wrong with it must not keep the others from being done."""
         try:
             match step:
                 case Start():
                     self._start(step, moment, now)
-                case AskToEnd(instance, reason):
+                case RequestStop(instance, reason):
                     _log.info("asks to end", job=instance.job, role=instance.role, reason=reason)
                     self._instances.ask_to_end(instance, moment)
                 case Kill(instance, reason):
                     _log.warning("kills", job=instance.job, role=instance.role, reason=reason)
                     self._instances.kill(instance, reason)
-                case CountFailure(instance, failures, reason):
+                case RecordFailure(instance, failures, reason):
                     _log.warning(
                         "worker has failed", job=instance.job, failures=failures.count, reason=reason
                     )
@@ -321,7 +321,7 @@ class Supervisor:
         with suppress(DisconnectedError):
             put_result(self._store, result)
 
-    def _count(self, instance: Instance, failures: Failures) -> None:
+    def _count(self, instance: ObservedProcess, failures: Failures) -> None:
         place = (instance.job, instance.role)
         if self._unstarted.get(place) == instance:
             self._unstarted[place] = replace(instance, counted=True)
@@ -344,7 +344,7 @@ class Supervisor:
             return
         self._store.set(path, encode(failures))
 
-    def _tidy(self, seen: Sequence[Instance]) -> None:
+    def _tidy(self, seen: Sequence[ObservedProcess]) -> None:
         """Take back the places of dead workers that were not replaced: nobody else knows so soon."""
         held = {
             (worker.job, worker.revision, worker.attempt)
@@ -384,14 +384,14 @@ class Supervisor:
         _log.info("registered", session=f"{session:x}")
         return True
 
-    def _was_left(self, known: Node) -> bool:
+    def _was_left(self, known: StoredNode) -> bool:
         """Whether a registration was left by a supervisor of this machine that is known to be dead."""
         try:
             return self._is_dead(decode(NodeInfo, known.data))
         except DocumentError:
             return False
 
-    def _wait_for(self, known: Node, moment: float) -> None:
+    def _wait_for(self, known: StoredNode, moment: float) -> None:
         """Wait for the session of another to end. Raises NameTakenError when it does not."""
         if self._other is None or self._other[0] != known.owner:
             self._other = (known.owner, moment)
@@ -441,9 +441,9 @@ class Supervisor:
                 self._store.set(path, encode(report))
         self._reported = moment
 
-    def _waiting(self, seen: Sequence[Instance]) -> list[Instance]:
+    def _waiting(self, seen: Sequence[ObservedProcess]) -> list[ObservedProcess]:
         """Return the executors that have failed and wait to be started again."""
-        last: dict[tuple[str, str], Instance] = {}
+        last: dict[tuple[str, str], ObservedProcess] = {}
         for instance in sorted(seen, key=lambda one: (one.revision, one.attempt)):
             if is_executor(instance.role):
                 last[instance.job, instance.role] = instance
@@ -455,7 +455,9 @@ class Supervisor:
         }
         return [one for place, one in sorted(last.items()) if not one.alive and place in here]
 
-    def _figures(self, instance: Instance, seen: Sequence[Instance], moment: float) -> WorkerFigures:
+    def _figures(
+        self, instance: ObservedProcess, seen: Sequence[ObservedProcess], moment: float
+    ) -> WorkerFigures:
         cpu, memory, pid = self._used(instance) if instance.alive else (0.0, 0, 0)
         assignment = self._documents.assignments().get(instance.job)
         beside = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
@@ -480,7 +482,7 @@ class Supervisor:
             joined=instance.joined,
         )
 
-    def _used(self, instance: Instance) -> tuple[float, int, int]:
+    def _used(self, instance: ObservedProcess) -> tuple[float, int, int]:
         """Return the cores and bytes that a process uses, and its pid; nothing if that cannot be told."""
         try:
             return self._instances.figures(instance)
@@ -489,14 +491,14 @@ class Supervisor:
             return (0.0, 0, 0)
 
 
-def _job_of(step: Step) -> str:
+def _job_of(step: SupervisorStep) -> str:
     return step.assignment.job if isinstance(step, Start) else step.instance.job
 
 
-def _unstarted(start: Start, reason: str, moment: float, now: float) -> Instance:
+def _unstarted(start: Start, reason: str, moment: float, now: float) -> ObservedProcess:
     """Return a start that did not come to a process, as a process that has died at once."""
     assignment = start.assignment
-    return Instance(
+    return ObservedProcess(
         assignment.job,
         start.role,
         assignment.revision,
@@ -512,6 +514,6 @@ def _unstarted(start: Start, reason: str, moment: float, now: float) -> Instance
     )
 
 
-def _followed(seen: Sequence[Instance], now: float) -> set[str]:
+def _followed(seen: Sequence[ObservedProcess], now: float) -> set[str]:
     """Return the jobs with a process here that lives, or that died so lately that its place may be left."""
     return {instance.job for instance in seen if instance.alive or now - instance.died < _DEAD_SECONDS}

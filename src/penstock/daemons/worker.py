@@ -19,18 +19,18 @@ from penstock.bundles.signing import BundleAccessError, BundleError
 from penstock.cluster.members import job_of
 from penstock.coord.store import Store
 from penstock.daemons.instance import (
-    ENDED,
-    FAILED,
+    EXIT_ENDED,
+    EXIT_FAILED,
+    EXIT_REFUSED,
     LOG_FILE,
     OUTPUT_FILE,
-    REFUSED,
     WORKER,
-    Instance,
-    read_instance,
+    WorkerConfig,
+    read_worker_config,
     write_exit,
 )
 from penstock.daemons.worker_engine import EngineOf, SparkEngine
-from penstock.daemons.worker_run import Worker, install
+from penstock.daemons.worker_run import Worker, install_signal_handlers
 from penstock.engine.context import ctx
 from penstock.errors import GraphError, IncompatibleJobError, PenstockError, SettingError, cause_of, trace_of
 from penstock.graph.job import Job
@@ -39,8 +39,8 @@ from penstock.keyring import Keyring, open_keyring
 from penstock.logs import bind, configure, get_logger
 from penstock.parameters import is_secret, set_params
 from penstock.redaction import SHORTEST_SECRET, redact, register_secret
-from penstock.user_output import OutputPlace, is_of_user, settle
-from penstock.user_output import install as install_output
+from penstock.user_output import OutputPlace, flush_partial_line, is_user_record
+from penstock.user_output import capture_user_output as install_output
 
 _LONGEST = 1000
 _GOODBYE_SECONDS = 20.0
@@ -50,7 +50,7 @@ _log = get_logger("penstock.daemons.worker")
 
 def main(
     arguments: list[str],
-    connect: Callable[[Instance, Keyring], Store] | None = None,
+    connect: Callable[[WorkerConfig, Keyring], Store] | None = None,
     engine_of: EngineOf = SparkEngine,
 ) -> int:
     """Run the worker of an instance folder, and return its exit code."""
@@ -60,17 +60,17 @@ def main(
     folder = Path(arguments[0]).absolute()
     os.umask(0o077)
     try:
-        instance = read_instance(folder)
+        instance = read_worker_config(folder)
         ring = open_keyring(Path(instance.key_folder))
     except PenstockError as error:
-        return _say(folder, "failed", error, FAILED)
-    _surround(folder, instance)
+        return _report_exit(folder, "failed", error, EXIT_FAILED)
+    _set_up_process(folder, instance)
     configure(
         "worker",
         file=folder / LOG_FILE,
         node=instance.node,
         job=instance.job,
-        accepts=lambda record: not is_of_user(record),
+        accepts=lambda record: not is_user_record(record),
     )
     bind(revision=instance.revision, attempt=instance.attempt)
     register_secrets(instance, ring)
@@ -82,7 +82,7 @@ def main(
     )
 
 
-def register_secrets(instance: Instance, ring: Keyring) -> None:
+def register_secrets(instance: WorkerConfig, ring: Keyring) -> None:
     """Keep secrets out of the log: those of the cluster, and those among the job's parameters and variables.
 
     Short ones would be found in other words, where they would be replaced, and so given away.
@@ -96,8 +96,8 @@ def register_secrets(instance: Instance, ring: Keyring) -> None:
             register_secret(value)
 
 
-def _work(folder: Path, worker: Worker, instance: Instance) -> int:
-    install(worker)
+def _work(folder: Path, worker: Worker, instance: WorkerConfig) -> int:
+    install_signal_handlers(worker)
     try:
         worker.begin()
         ended = worker.run(_load(instance))
@@ -105,23 +105,23 @@ def _work(folder: Path, worker: Worker, instance: Instance) -> int:
         _log.info("ended", outcome=ended.outcome, reason=ended.reason)
     except PenstockError as error:
         if worker.superseded(error):
-            return _say(folder, "superseded", error, ENDED)
+            return _report_exit(folder, "superseded", error, EXIT_ENDED)
         if isinstance(error, GraphError | IncompatibleJobError | _UnusableError):
-            code = _say(folder, "refused", error, REFUSED)
+            code = _report_exit(folder, "refused", error, EXIT_REFUSED)
             worker.refuse(one_line(error))
             return code
-        return _say(folder, "failed", error, FAILED)
+        return _report_exit(folder, "failed", error, EXIT_FAILED)
     except Exception as error:
-        return _say(folder, "failed", error, FAILED)
+        return _report_exit(folder, "failed", error, EXIT_FAILED)
     finally:
         worker.close()
-    return ENDED
+    return EXIT_ENDED
 
 
-def _say(folder: Path, outcome: str, error: Exception, code: int) -> int:
+def _report_exit(folder: Path, outcome: str, error: Exception, code: int) -> int:
     reason = one_line(error)
     trace = getattr(error, "trace", "") or ("" if isinstance(error, PenstockError) else trace_of(error))
-    write = _log.info if code == ENDED else _log.error
+    write = _log.info if code == EXIT_ENDED else _log.error
     write(outcome, reason=reason, **({"trace": trace} if trace else {}))
     if folder.is_dir():
         write_exit(folder, outcome, reason)
@@ -147,7 +147,7 @@ class _NodeFaultError(PenstockError):
     """The job cannot be loaded on this node now: another attempt or another node may have what is missing."""
 
 
-def _load(instance: Instance) -> Job:
+def _load(instance: WorkerConfig) -> Job:
     """Load the job from its bundle.
 
     Raises _UnusableError for what is the same on every node. Raises _NodeFaultError for what may be
@@ -169,7 +169,7 @@ def _is_of_node(error: BaseException) -> bool:
     return cause is not None and (isinstance(cause, ImportError | OSError) or _is_of_node(cause))
 
 
-def _load_from_bundle(instance: Instance) -> Job:
+def _load_from_bundle(instance: WorkerConfig) -> Job:
     set_params(instance.assignment.params)
     bundle = Path(instance.bundle)
     file = find_entry(bundle, instance.assignment.entry)
@@ -183,7 +183,7 @@ def _load_from_bundle(instance: Instance) -> Job:
     return job
 
 
-def _surround(folder: Path, instance: Instance) -> None:
+def _set_up_process(folder: Path, instance: WorkerConfig) -> None:
     """Give this process, and all that it starts, their places: home, folder, output."""
     os.environ["PENSTOCK_HOME"] = instance.storage
     os.chdir(folder)
@@ -193,20 +193,20 @@ def _surround(folder: Path, instance: Instance) -> None:
     os.close(descriptor)
 
 
-def _connect(instance: Instance, ring: Keyring) -> Store:
+def _connect(instance: WorkerConfig, ring: Keyring) -> Store:
     from penstock.coord.zookeeper import ZooKeeperStore
 
     return ZooKeeperStore.connect(instance.connect, ring.store_password, root=instance.root)
 
 
-def leave(code: int) -> NoReturn:
+def exit_worker(code: int) -> NoReturn:
     """End the process, whatever user code has left running in it, and Java before it if it listens."""
     threading.Timer(_GOODBYE_SECONDS, os._exit, (code,)).start()
     if "penstock.spark.session" in sys.modules:
         from penstock.spark.session import close_session
 
         close_session()
-    settle()
+    flush_partial_line()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -214,4 +214,4 @@ def leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    exit_worker(main(sys.argv[1:]))

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.connect.log_ends import LogSource
-from penstock.daemons.instance import Instance
-from penstock.daemons.keeping import Keeping, clients
-from penstock.daemons.restoration import Restoration
-from penstock.daemons.worker_link import Link
+from penstock.daemons.instance import WorkerConfig
+from penstock.daemons.keeping import SnapshotUploader, snapshot_clients
+from penstock.daemons.restoration import HomeRestore
+from penstock.daemons.worker_link import StoreLink
 from penstock.errors import JobFailedError, SupersededError
 from penstock.graph.job import Job
 from penstock.log import Log
@@ -24,22 +24,22 @@ _LOOK_SECONDS = 0.5
 _log = get_logger(__name__)
 
 
-class WorkerData:
+class JobHome:
     """What a worker does about its job's data, from its start to its end."""
 
-    def __init__(self, instance: Instance, link: Link, token: str) -> None:
+    def __init__(self, instance: WorkerConfig, link: StoreLink, token: str) -> None:
         self._instance = instance
         self._link = link
         self._token = token
         self._home = Path(instance.storage)
-        self._restoration = Restoration(instance, token, link)
-        self._keeping: Keeping | None = None
+        self._restoration = HomeRestore(instance, token, link)
+        self._keeping: SnapshotUploader | None = None
 
     def begin(self) -> None:
         """Begin to see to it that the data is here, while Spark starts."""
         self._restoration.start()
 
-    def there(self) -> bool:
+    def is_restored(self) -> bool:
         """Whether the home is as it must be. Raises what makes that impossible."""
         return self._restoration.wait(0.0)
 
@@ -47,7 +47,7 @@ class WorkerData:
         """Restore no more: the job shall not run here."""
         self._restoration.cancel()
 
-    def make_inputs(self, job: Job) -> None:
+    def create_input_logs(self, job: Job) -> None:
         """Make the logs that a job reads from its home, where they are not there yet.
 
         Nobody could have made them before: which node the home is on is decided when the job is submitted.
@@ -57,7 +57,7 @@ class WorkerData:
             if isinstance(vertex.operator, LogSource) and vertex.operator.root is None:
                 Log.create(vertex.operator.folder, exist_ok=True)
 
-    def keep(self, go_on: Callable[[], bool]) -> None:
+    def start_uploads(self, go_on: Callable[[], bool]) -> None:
         """Begin to copy: the job's folder is this worker's now.
 
         That it is here is told before anything is done here: else a leader could let the job go on from data
@@ -65,10 +65,12 @@ class WorkerData:
         job up that came from elsewhere; one that has its data here waits for a while only.
         """
         known = self._link.kept
-        self._keeping = Keeping(self._instance, self._link, clients(self._token, os.environ))
+        self._keeping = SnapshotUploader(
+            self._instance, self._link, snapshot_clients(self._token, os.environ)
+        )
         self._keeping.start()
         waited = 0.0
-        while not self._keeping.introduced(_LOOK_SECONDS):
+        while not self._keeping.wait_origin_written(_LOOK_SECONDS):
             waited += _LOOK_SECONDS
             if self._link.outdated:
                 not_restored(self._home)  # What was restored is of yesterday: the next attempt looks again.
@@ -85,7 +87,7 @@ class WorkerData:
             return
         if not self._keeping.finish(_LAST_SNAPSHOT_SECONDS):
             _log.warning("last snapshot not sent")
-        self._link.kept_told(_TOLD_SECONDS)
+        self._link.wait_backup_status(_TOLD_SECONDS)
 
     def close(self) -> None:
         """Leave everything as it is."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.daemons.instance import Instance
-from penstock.engine.agreement.member import Member
+from penstock.daemons.instance import WorkerConfig
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle
 from penstock.graph.job import Job
 from penstock.keyring import Keyring
@@ -35,24 +35,24 @@ class WorkerEngine(Protocol):
     def wait_for_executors(self, timeout: float, look: Callable[[], bool]) -> bool:
         """Wait until an executor has reported, or until ``look`` says no; say whether one has."""
 
-    def rehearse(self, job: Job) -> bool:
+    def warm_up(self, job: Job) -> bool:
         """Run a job of no consequence, so that the first batch is not slow; say whether it ended in time."""
 
     def answers(self) -> bool:
         """Whether the engine is alive."""
 
-    def start(self, job: Job, folder: Path, member: Member | None) -> Handle:
+    def start(self, job: Job, folder: Path, replica_spec: ReplicaSpec | None) -> Handle:
         """Start the job in a folder that this worker has taken over."""
 
 
-EngineOf = Callable[[Instance, Keyring, Path], WorkerEngine]
+EngineOf = Callable[[WorkerConfig, Keyring, Path], WorkerEngine]
 """Makes the engine of an instance, with a folder for what it needs on disk."""
 
 
 class SparkEngine:
     """A Spark driver in this process, alone or with executors that supervisors start."""
 
-    def __init__(self, instance: Instance, ring: Keyring, scratch: Path) -> None:
+    def __init__(self, instance: WorkerConfig, ring: Keyring, scratch: Path) -> None:
         from penstock.spark.cluster_session import DriverOptions
 
         assignment = instance.assignment
@@ -85,11 +85,11 @@ class SparkEngine:
     def wait_for_executors(self, timeout: float, look: Callable[[], bool]) -> bool:
         return not self._opened.url or self._opened.wait_for_executors(timeout, look)
 
-    def rehearse(self, job: Job) -> bool:
-        from penstock.spark.rehearsal import rehearse
+    def warm_up(self, job: Job) -> bool:
+        from penstock.spark.rehearsal import warm_up
 
         options = self._options
-        return rehearse(
+        return warm_up(
             job,
             master=options.master,
             conf=options.settings,
@@ -101,12 +101,17 @@ class SparkEngine:
     def answers(self) -> bool:
         return self._driver is None or self._driver.answers()
 
-    def start(self, job: Job, folder: Path, member: Member | None) -> Handle:
+    def start(self, job: Job, folder: Path, replica_spec: ReplicaSpec | None) -> Handle:
         from penstock.spark.run import start
 
         options = self._options
         return start(
-            job, master=options.master, conf=options.settings, folder=folder, taken=True, member=member
+            job,
+            master=options.master,
+            conf=options.settings,
+            folder=folder,
+            taken=True,
+            replica_spec=replica_spec,
         )
 
     @property

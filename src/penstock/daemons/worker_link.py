@@ -12,14 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.cluster.codec import DocumentError, decode, encode
-from penstock.cluster.documents import Assignment, Kept, Location, Result, WorkerInfo
+from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, Result, WorkerInfo
 from penstock.cluster.homes import is_elsewhere, is_forgotten
 from penstock.cluster.progress import same_but_progress
 from penstock.coord import paths
-from penstock.coord.kept import get_kept, put_kept
+from penstock.coord.kept import read_backup_status, write_backup_status
 from penstock.coord.results import put_result
 from penstock.coord.store import MissingError, Session, Store, StoreError
-from penstock.daemons.following import View
+from penstock.daemons.following import WorkerView
 from penstock.errors import PenstockError
 from penstock.logs import get_logger
 
@@ -31,7 +31,7 @@ _RETRY_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
 
 
-class Link:
+class StoreLink:
     """Tells the store of a worker, and the worker of the store."""
 
     def __init__(self, connect: Callable[[], Store], assignment: Assignment, info: WorkerInfo) -> None:
@@ -49,15 +49,15 @@ class Link:
         self._trouble = ""
         self._keeps = assignment.keep == "node"
         self._assignment = assignment
-        self._kept: Kept | None = None
+        self._kept: BackupStatus | None = None
         self._changed = threading.Condition()
-        self.view = View(assignment, known=False)
+        self.view = WorkerView(assignment, known=False)
         """What the store said when it last answered."""
-        self.location: Location | None = None
+        self.location: BackupLocation | None = None
         """For a job whose data is with its node: who keeps a copy."""
         self.outdated = False
         """Whether another worker has said where the data is, and that counts."""
-        self.kept: Kept | None = None
+        self.kept: BackupStatus | None = None
         """What was known of its data before this worker said anything."""
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
 
@@ -71,18 +71,18 @@ class Link:
             self._wanted = info
             self._changed.notify_all()
 
-    def told(self, timeout: float) -> bool:
+    def wait_worker_info(self, timeout: float) -> bool:
         """Wait until the store knows what it was told last, and whether it came to that."""
         with self._changed:
             return self._changed.wait_for(lambda: self._told == self._wanted, timeout)
 
-    def keep(self, kept: Kept) -> None:
+    def set_backup_status(self, kept: BackupStatus) -> None:
         """Have the store know where the job's data is."""
         with self._changed:
             self._kept = kept
             self._changed.notify_all()
 
-    def kept_told(self, timeout: float) -> bool:
+    def wait_backup_status(self, timeout: float) -> bool:
         """Wait until the store knows that, and whether it came to it and is what counts."""
         with self._changed:
             return self._changed.wait_for(lambda: self._kept is None, timeout) and not self.outdated
@@ -170,7 +170,7 @@ class Link:
         if news and (self._told is not None or self.view.assignment is not None):
             self._tell(store, wanted)
         if kept is not None:
-            if not put_kept(store, kept, self._is_elsewhere):
+            if not write_backup_status(store, kept, self._is_elsewhere):
                 self.outdated = True
                 _log.warning("not said where the data is", reason="another worker has")
             with self._changed:
@@ -182,7 +182,7 @@ class Link:
                 self._result = None
                 self._changed.notify_all()
 
-    def _look(self, store: Store) -> View:
+    def _look(self, store: Store) -> WorkerView:
         path = f"{paths.ASSIGNMENTS}/{self._job}"
         node = store.get(path, self._watch(path))
         assignment = self._read_assignment(node.data) if node is not None else None
@@ -195,7 +195,7 @@ class Link:
             node = store.get(path, self._watch(path))
             if node is not None:
                 others.append(_read_worker(self._job, name, node.data))
-        return View(assignment, tuple(others))
+        return WorkerView(assignment, tuple(others))
 
     def _read_assignment(self, data: bytes) -> Assignment | None:
         """Return the assignment, or the last one that could be read: the job was not ended by another."""
@@ -205,7 +205,7 @@ class Link:
             _log.error("assignment cannot be read: the worker runs on as it is", reason=str(error))
             return self.view.assignment or self._assignment
 
-    def _is_elsewhere(self, known: Kept) -> bool:
+    def _is_elsewhere(self, known: BackupStatus) -> bool:
         """Whether somebody has worked on the data elsewhere since this worker looked."""
         node, seen = self._wanted.node, self.kept.number if self.kept is not None else 0
         return is_elsewhere(self._assignment, node, known) or (
@@ -215,12 +215,12 @@ class Link:
     def _look_at_data(self, store: Store) -> None:
         path = f"{paths.LOCATIONS}/{self._job}"
         node = store.get(path, self._watch(path))
-        found: Location | None = None
+        found: BackupLocation | None = None
         with suppress(DocumentError):
-            found = decode(Location, node.data) if node is not None else None
+            found = decode(BackupLocation, node.data) if node is not None else None
         self.location = found
         if not self.view.known:
-            self.kept = get_kept(store, self._job)
+            self.kept = read_backup_status(store, self._job)
 
     def _watch(self, key: str) -> Callable[[], None] | None:
         """Return what is to be called when a node changes, unless that has been asked for already."""

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.documents import Progress, Result, WorkerInfo
 from penstock.coord.store import Store
-from penstock.daemons.following import Decision, Situation, Step, decide, drains
-from penstock.daemons.giving_way import GivingWay
-from penstock.daemons.instance import Instance, write_heartbeat
-from penstock.daemons.membership import Replica, drawn_for, refuse_if_agreed
+from penstock.daemons.following import WorkerDecision, WorkerSituation, WorkerStep, decide, ends_when_drained
+from penstock.daemons.giving_way import ProcessPriority
+from penstock.daemons.instance import WorkerConfig, write_heartbeat
+from penstock.daemons.membership import ReplicaWorker, refuse_if_agreed, replica_blueprint
 from penstock.daemons.pulse import Pulse
 from penstock.daemons.worker_engine import EngineOf, SparkEngine
-from penstock.daemons.worker_link import Link
-from penstock.engine.takeover import Claim, current, holds, take_over
-from penstock.errors import OutdatedError, PenstockError, StrayedError, SupersededError
+from penstock.daemons.worker_link import StoreLink
+from penstock.engine.takeover import Claim, current_claim, has_ledger, take_over
+from penstock.errors import PenstockError, ReplicaDivergedError, ReplicaOutdatedError, SupersededError
 from penstock.graph.job import Job
 from penstock.keyring import Keyring
 from penstock.logs import get_logger
 
 if TYPE_CHECKING:
-    from penstock.daemons.worker_data import WorkerData
+    from penstock.daemons.worker_data import JobHome
     from penstock.engine.handle import Handle
     from penstock.engine.report import Report
 
@@ -47,7 +47,7 @@ _log = get_logger(__name__)
 class _LeavingError(Exception):
     """It was decided to leave while something else was under way."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: WorkerDecision) -> None:
         super().__init__(decision.reason)
         self.decision = decision
 
@@ -58,7 +58,7 @@ class Worker:
     def __init__(
         self,
         folder: Path,
-        instance: Instance,
+        instance: WorkerConfig,
         ring: Keyring,
         connect: Callable[[], Store],
         engine_of: EngineOf = SparkEngine,
@@ -75,13 +75,13 @@ class Worker:
             "starting",
             time.time(),
         )
-        self._link = Link(connect, instance.assignment, self._info)
+        self._link = StoreLink(connect, instance.assignment, self._info)
         self._handle: Handle | None = None
         kept = instance.assignment.keep == "node"
         self._data = _worker_data(instance, self._link, ring) if kept else None
-        member = instance.assignment.membership is not None
-        self._replica = Replica(instance, folder / "scratch") if member else None
-        self._giving_way = GivingWay()
+        replica_spec = instance.assignment.membership is not None
+        self._replica = ReplicaWorker(instance, folder / "scratch") if replica_spec else None
+        self._priority = ProcessPriority()
         self._pulse = Pulse(folder)
         self._done = Progress()
         """What was done before the query was started anew."""
@@ -104,12 +104,12 @@ class Worker:
         self._link.start()
         self._beat()
 
-    def run(self, job: Job) -> Decision:
+    def run(self, job: Job) -> WorkerDecision:
         """Run a job to its end, and return how it ended; raises what made it fail."""
         if self._data is not None:
             self._data.begin()
-        if self._replica is not None and self._replica.others_run(time.time()):
-            self._giving_way.begin()
+        if self._replica is not None and self._replica.another_replica_runs(time.time()):
+            self._priority.lower()
         self._start_engine(job)
         if (given_up := self._wait_for_data(job)) is not None:
             return self._leave(given_up)
@@ -118,8 +118,8 @@ class Worker:
         self._since = time.monotonic()
         self._enter("ready")
         try:
-            decision = self._until(Step.WAIT)
-            if decision.step is Step.TAKE_OVER:
+            decision = self._until(WorkerStep.WAIT)
+            if decision.step is WorkerStep.TAKE_OVER:
                 self._take_over(job, decision.reason)
                 decision = self._carry_on(job)
         except _LeavingError as leaving:
@@ -139,18 +139,18 @@ class Worker:
     def _base(self) -> Path:
         return Path(self._instance.storage) / "cluster-jobs" / self._instance.job
 
-    def _wait_for_data(self, job: Job) -> Decision | None:
+    def _wait_for_data(self, job: Job) -> WorkerDecision | None:
         """Wait until data that is with its node is here; return why to stop if that is decided before."""
         if self._data is None:
             return None
-        while not self._data.there():
+        while not self._data.is_restored():
             self._beat()
             decision = decide(self._situation(), self._link.view, time.monotonic())
-            if decision.step is Step.STOP:
+            if decision.step is WorkerStep.STOP:
                 self._data.give_up()
                 return decision
             self._stop.wait(_LOOK / 5)
-        self._data.make_inputs(job)
+        self._data.create_input_logs(job)
         return None
 
     def _start_engine(self, job: Job) -> None:
@@ -162,17 +162,17 @@ class Worker:
             _log.warning("no executor yet", waited=_EXECUTOR_SECONDS)
             return
         alone = not any(other.revision < self._info.revision for other in self._link.view.others)
-        alone = alone and (self._replica is None or not self._replica.others_run(time.time()))
-        if alone and (self._data is None or self._data.there()):
+        alone = alone and (self._replica is None or not self._replica.another_replica_runs(time.time()))
+        if alone and (self._data is None or self._data.is_restored()):
             return  # Nobody runs the job meanwhile: the sooner its first batch, the better.
-        if not engine.rehearse(job):
+        if not engine.warm_up(job):
             _log.warning("rehearsal not done in time")
 
     def _check_continuation(self, job: Job) -> None:
         """Refuse a job that cannot go on from where it is before its predecessor stops for it."""
         from penstock.engine.job_start import check_folder
 
-        holder = current(self._base)
+        holder = current_claim(self._base)
         fresh = self._instance.assignment.fresh
         if holder is not None and not (fresh and holder.revision < self._info.revision):
             check_folder(job, self._base / holder.name)
@@ -182,7 +182,7 @@ class Worker:
         self._beat()
         return not self._stop.is_set() and self._link.view.assignment is not None
 
-    def _until(self, going: Step) -> Decision:
+    def _until(self, going: WorkerStep) -> WorkerDecision:
         """Go on as long as that is the decision."""
         while True:
             if self._handle is not None:
@@ -191,12 +191,12 @@ class Worker:
             decision = decide(self._situation(), self._link.view, time.monotonic())
             if decision.step is not going:
                 return decision
-            if self._replica is not None and going is Step.STAND_BY:
-                self._replica.keep_up(self._look_up)
-            elif self._replica is not None and going is Step.RUN_ON:
+            if self._replica is not None and going is WorkerStep.STAND_BY:
+                self._replica.refresh_copy(self._look_up)
+            elif self._replica is not None and going is WorkerStep.CONTINUE:
                 self._replica.check_pace(time.monotonic())
             if self._handle is not None:
-                self._handle.doze(_LOOK)
+                self._handle.wait_for_batch(_LOOK)
             else:
                 self._stop.wait(_LOOK / 5)
 
@@ -204,13 +204,13 @@ class Worker:
         """Say that the worker is alive while something takes time; leave it when that is decided."""
         self._beat()
         decision = decide(self._situation(), self._link.view, time.monotonic())
-        if decision.step is Step.STOP:
+        if decision.step is WorkerStep.STOP:
             raise _LeavingError(decision)
 
-    def _situation(self) -> Situation:
+    def _situation(self) -> WorkerSituation:
         instance, view, replica = self._instance, self._link.view, self._replica
         stands_by = replica is not None and replica.stands_by
-        me = Situation(
+        me = WorkerSituation(
             instance.revision,
             instance.attempt,
             instance.assignment.generation,
@@ -220,7 +220,7 @@ class Worker:
             stands_by=stands_by,
         )
         whole = replica is None or replica.joined.whole
-        drained = self._handle is not None and whole and drains(view) and self._handle.drained()
+        drained = self._handle is not None and whole and ends_when_drained(view) and self._handle.drained()
         return replace(me, drained=drained)
 
     def _take_over(self, job: Job, reason: str) -> None:
@@ -230,15 +230,15 @@ class Worker:
         self.place = take_over(self._base, claim, fresh=assignment.fresh, forget=assignment.forget)
         _log.info("taken over", folder=str(self.place), reason=reason)
         if self._data is not None:
-            self._data.keep(self._starting)
+            self._data.start_uploads(self._starting)
         elif self._replica is None:
             refuse_if_agreed(Path(instance.storage), assignment)
         if self._replica is not None:
-            self._replica.settle_in(drawn_for(job, self.place))
-            decision = self._until(Step.STAND_BY)
-            if decision.step is Step.STOP:
+            self._replica.attach(replica_blueprint(job, self.place))
+            decision = self._until(WorkerStep.STAND_BY)
+            if decision.step is WorkerStep.STOP:
                 raise _LeavingError(decision)
-        self._giving_way.end()
+        self._priority.restore()
         self._start(job)
         self._enter("running")
 
@@ -246,32 +246,32 @@ class Worker:
         """Start the query; one of several replicas comes in before."""
         assert self.place is not None, "taken over before"
         if self._replica is not None:
-            self._replica.come_in(self._look_up)
-        member = self._replica.member if self._replica is not None else None
+            self._replica.join_replicas(self._look_up)
+        replica_spec = self._replica.replica_spec if self._replica is not None else None
         with self._pulse.shown():
-            self._handle = self._engine.start(job, self.place, member)
+            self._handle = self._engine.start(job, self.place, replica_spec)
 
-    def _carry_on(self, job: Job) -> Decision:
+    def _carry_on(self, job: Job) -> WorkerDecision:
         """Run the job, from a snapshot of another replica if this one cannot go on from what it has."""
         while True:
             try:
-                return self._until(Step.RUN_ON)
-            except (StrayedError, OutdatedError) as error:
+                return self._until(WorkerStep.CONTINUE)
+            except (ReplicaDivergedError, ReplicaOutdatedError) as error:
                 if self._replica is None or self._handle is None:
                     raise
                 _log.warning("begins again", reason=str(error))
-                self._replica.begin_again(error, time.monotonic())
+                self._replica.record_rebuild(error, time.monotonic())
                 self._done = self._progress()
                 handle, self._handle = self._handle, None
                 with suppress(PenstockError):  # What ended it is known.
                     handle.stop()
                 self._start(job)
 
-    def _leave(self, decision: Decision) -> Decision:
+    def _leave(self, decision: WorkerDecision) -> WorkerDecision:
         self._enter("stopping")
         _log.info("stopping", outcome=decision.outcome, reason=decision.reason)
         if self._handle is not None:
-            self._stop_query(self._handle, let_out=decision.let_out)
+            self._stop_query(self._handle, drain_loops=decision.drain_loops)
         if self._replica is not None:
             self._replica.leave()
         if self._data is not None and decision.outcome != "superseded":
@@ -290,17 +290,17 @@ class Worker:
             )
             if not self._link.end(result, _RESULT_SECONDS):
                 _log.warning("result not written", seconds=_RESULT_SECONDS)
-        self._link.told(_GOODBYE_SECONDS)
+        self._link.wait_worker_info(_GOODBYE_SECONDS)
         return decision
 
-    def _stop_query(self, handle: Handle, *, let_out: bool) -> None:
+    def _stop_query(self, handle: Handle, *, drain_loops: bool) -> None:
         try:
-            handle.stop(let_out=let_out)
-        except (StrayedError, OutdatedError) as error:
+            handle.stop(drain_loops=drain_loops)
+        except (ReplicaDivergedError, ReplicaOutdatedError) as error:
             if self._replica is None:
                 raise
             # The job goes on without it; whoever has its folder next begins again.
-            self._replica.begin_again(error, time.monotonic())
+            self._replica.record_rebuild(error, time.monotonic())
 
     def refuse(self, reason: str) -> None:
         """Tell the cluster that the job cannot run like this at all."""
@@ -311,7 +311,7 @@ class Worker:
 
     def superseded(self, error: PenstockError) -> bool:
         """Whether an error only says that somebody else has the job now."""
-        return isinstance(error, SupersededError) or (self.place is not None and not holds(self.place))
+        return isinstance(error, SupersededError) or (self.place is not None and not has_ledger(self.place))
 
     def _enter(self, phase: str) -> None:
         # At once with where a replica is: who runs and is in step counts.
@@ -349,11 +349,11 @@ class Worker:
         return new if new == known else replace(new, at=time.time())
 
 
-def _worker_data(instance: Instance, link: Link, ring: Keyring) -> WorkerData:
+def _worker_data(instance: WorkerConfig, link: StoreLink, ring: Keyring) -> JobHome:
     # Snapshots and transfers are a sixth of what a worker imports, and most jobs have their data elsewhere.
-    from penstock.daemons.worker_data import WorkerData
+    from penstock.daemons.worker_data import JobHome
 
-    return WorkerData(instance, link, ring.node_token)
+    return JobHome(instance, link, ring.node_token)
 
 
 def _quietly(ask: Callable[[], int | None]) -> int | None:
@@ -377,7 +377,7 @@ def _progress_of(done: Progress, report: Report, lag: int | None, at: float) -> 
     )
 
 
-def install(worker: Worker) -> None:
+def install_signal_handlers(worker: Worker) -> None:
     """Have the signals that ask a worker to stop do so."""
     signal.signal(signal.SIGTERM, worker.ask_to_stop)
     signal.signal(signal.SIGINT, worker.ask_to_stop)

@@ -12,7 +12,7 @@ from penstock.engine.blueprint import VertexSpec
 from penstock.engine.exchange import Address, Counters
 from penstock.engine.flow import Flow, unwrapped
 from penstock.engine.inbox import Inbox
-from penstock.engine.state import BucketState, waiting
+from penstock.engine.state import BucketState, waiting_section
 from penstock.engine.windowing import timeless
 from penstock.graph.tasks import Inputs, Outputs
 from penstock.record import Record
@@ -31,7 +31,7 @@ def run_aligned(
 
     What waits is kept by key, port and batch: a batch writes what it brings, and what it has used up.
     """
-    section = waiting(spec.name)
+    section = waiting_section(spec.name)
     held: dict[Any, list[Any]] = state.states.setdefault(section, {})
     queues = state.indexes.get(section)
     if queues is None:
@@ -114,7 +114,7 @@ def _execute(flow: Flow, vertex: int, spec: VertexSpec, taken: dict[str, tuple[C
     except BaseException as error:
         values = {port: records[0].value for port, records in by_port.items()}
         whole = Record(first.key, values, max(filter(_is_moment, times), default=None))
-        outputs = flow.recovers(vertex, counters)(whole, error, call)
+        outputs = flow.error_handler(vertex, counters)(whole, error, call)
         if outputs is None:
             return
     flow.leave(vertex, counters, [(name, out) for name, out in outputs._emitted.items() if out])

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from penstock.engine.agreement.next_window import is_whole
+from penstock.engine.agreement.next_window import is_complete
 from penstock.engine.agreement.output import AgreedOutput, Offer
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.clock import Times, advance, due
+from penstock.engine.clock import TimeProgress, advance, has_due_window
 from penstock.engine.digest import chained
-from penstock.engine.ledger import Entry, Ledger
-from penstock.engine.positions import Positions
+from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.positions import SourcePositions
 from penstock.engine.publishing import acknowledge, publish, tidy
 from penstock.engine.report import Report, VertexReport
 from penstock.engine.state import remove_before
@@ -58,19 +58,19 @@ class BatchCommitter:
     ) -> None:
         self.blueprint = blueprint
         self._sleep = sleep
-        self.last: Entry | None = None
+        self.last: LedgerEntry | None = None
         """The last batch that has happened, and whose output is out."""
         self.ended_at = 0.0
         """When the last batch ended, by the monotonic clock."""
         self._ledger = Ledger(blueprint.folders.ledger, synced=blueprint.folders.synced)
-        self._positions = Positions(blueprint)
-        self._agreed = AgreedOutput(blueprint) if blueprint.member is not None else None
+        self._positions = SourcePositions(blueprint)
+        self._agreed = AgreedOutput(blueprint) if blueprint.replica_spec is not None else None
         self._names = [vertex.name for vertex in blueprint.vertices]
         self._kinds = [vertex.kind for vertex in blueprint.vertices]
         self.changed: threading.Condition = before.changed if before else threading.Condition()
         self.report: Report = before.report if before else Report(blueprint.job, {})
 
-    def begin(self, last: Entry | None) -> None:
+    def begin(self, last: LedgerEntry | None) -> None:
         """Go on after the last batch that has happened."""
         self.last = last
         for name in self._names:
@@ -115,7 +115,7 @@ class BatchCommitter:
         if self.last is None:
             return
         with suppress(PenstockError, OSError):  # Who cannot say it leaves it open, as after a crash.
-            if self._agreed is None or self._agreed.is_out(self.last.batch):
+            if self._agreed is None or self._agreed.is_published(self.last.batch):
                 self._ledger.note_published(self.last.batch)
 
     def _still_incomplete(self, error: IncompleteBatchError, attempts: int) -> JobFailedError:
@@ -185,7 +185,7 @@ class BatchCommitter:
         self.last = entry
         self._tidy(before, entry)
 
-    def _committed_before(self, entry: Entry) -> Entry:
+    def _committed_before(self, entry: LedgerEntry) -> LedgerEntry:
         """Return the entry that the ledger has of a batch; raises JobFailedError unless both end alike."""
         found = self._ledger.read(entry.batch)
         if found is None or found.end != entry.end:
@@ -194,23 +194,23 @@ class BatchCommitter:
             )
         return found
 
-    def _see_whether_whole(self, entry: Entry, state: Mapping[str, int]) -> None:
+    def _see_whether_whole(self, entry: LedgerEntry, state: Mapping[str, int]) -> None:
         """Let a replica that came in without state take part in full once it has all that is needed.
 
         What its state came from is not what that of the others came from: it counts on from their digests.
         """
         folders = self.blueprint.folders
         if folders.unwhole.exists():
-            joined = Times.of(json.loads(folders.unwhole.read_text()))
-            if is_whole(self.blueprint, joined, Times.of(entry.times)):
+            joined = TimeProgress.of(json.loads(folders.unwhole.read_text()))
+            if is_complete(self.blueprint, joined, TimeProgress.of(entry.times)):
                 folders.unwhole.rename(folders.uncounted)
         elif folders.uncounted.exists() and state:
             entry.digests = dict(state)
             folders.uncounted.unlink()
 
-    def _entry(self, batch: int, summary: TaskSummary, receipts: dict[str, list[Any]]) -> Entry:
+    def _entry(self, batch: int, summary: TaskSummary, receipts: dict[str, list[Any]]) -> LedgerEntry:
         before = self.last
-        return Entry(
+        return LedgerEntry(
             batch=batch,
             end=summary.end,
             receipts=receipts,
@@ -228,7 +228,7 @@ class BatchCommitter:
             return {}
         return chained(self.last.digests if self.last else {}, summary.state_digests)
 
-    def _tidy(self, before: Entry | None, entry: Entry) -> None:
+    def _tidy(self, before: LedgerEntry | None, entry: LedgerEntry) -> None:
         if before is None or before.batch != entry.batch - 1:
             return
         folders = self.blueprint.folders
@@ -250,7 +250,7 @@ class BatchCommitter:
             return False
         if self.last is None or not self._positions.bounded:
             return True
-        return not due(self.blueprint, Times.of(self.last.times), time.time(), at_end=True)
+        return not has_due_window(self.blueprint, TimeProgress.of(self.last.times), time.time(), at_end=True)
 
     @property
     def lag(self) -> int | None:

@@ -17,14 +17,14 @@ from typing import Any
 
 from penstock.engine.agreement.planning import AgreedPlans
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.clock import Clock, Times, due, expect
-from penstock.engine.ledger import Entry, Intent, Ledger
-from penstock.engine.positions import Positions
-from penstock.engine.stages import DirectPart
+from penstock.engine.clock import BatchClock, TimeProgress, has_due_window, with_expected_lanes
+from penstock.engine.ledger import Intent, Ledger, LedgerEntry
+from penstock.engine.positions import SourcePositions
+from penstock.engine.stages import BatchPart
 from penstock.errors import IncompatibleJobError, PenstockError
 from penstock.private_files import write_private
 
-LET_OUT = "let out"
+DRAIN_LOOPS = "let out"
 """What a request to stop says when no record may be on its way any more."""
 
 
@@ -35,14 +35,14 @@ class BatchPlanner:
         self._folders = blueprint.folders
         self._job = blueprint.job
         self._blueprint = blueprint
-        self._positions = Positions(blueprint)
+        self._positions = SourcePositions(blueprint)
         self._native = bool(blueprint.plan.native.order)
         self._ledger = Ledger(blueprint.folders.ledger, synced=blueprint.folders.synced)
         self._at_most_once = blueprint.guarantee == "at-most-once"
         self._buckets = blueprint.buckets
-        member = blueprint.member
-        self._agreed = AgreedPlans(member, blueprint.folders) if member is not None else None
-        self._last: Entry | None = None
+        replica_spec = blueprint.replica_spec
+        self._agreed = AgreedPlans(replica_spec, blueprint.folders) if replica_spec is not None else None
+        self._last: LedgerEntry | None = None
         self._ready = False
         self._began = -inf
         """When the last batch was planned."""
@@ -84,11 +84,11 @@ class BatchPlanner:
         if not stopping and time.monotonic() - self._began < self._blueprint.interval:
             return start
         positions = start["sources"] if stopping else self._positions.latest(start["sources"])
-        times = Times.of(before.times if before is not None else None)
+        times = TimeProgress.of(before.times if before is not None else None)
         now = max(time.time(), times.now)
         idle = positions == start["sources"] and not (before is not None and before.feedback)
         at_end = idle and self._positions.bounded and not stopping
-        if idle and (stopping or not due(self._blueprint, times, now, at_end=at_end)):
+        if idle and (stopping or not has_due_window(self._blueprint, times, now, at_end=at_end)):
             return start
         return {
             "batch": start["batch"] + 1,
@@ -101,14 +101,14 @@ class BatchPlanner:
         """Answer a request to stop, unless records are on their way that are to be let out before."""
         if not self._folders.stop_request.exists():
             return False
-        if self._folders.stop_request.read_text() == LET_OUT:
+        if self._folders.stop_request.read_text() == DRAIN_LOOPS:
             before = self._before(start["batch"])
             if self._ledger.has(start["batch"]) or (before is not None and before.feedback):
                 return False
         self._folders.stop_answer.touch()
         return True
 
-    def parts(self, start: dict[str, Any], end: dict[str, Any]) -> list[DirectPart]:
+    def parts(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchPart]:
         """Return the parts of a batch; a single empty one when there is nothing to do for it.
 
         That is when the batch has happened already, and when Spark begins with one that reads nothing.
@@ -125,7 +125,7 @@ class BatchPlanner:
             before = self._before(batch)
         if done is not None or end["batch"] == batch:
             self._note(start, end, empty=True, parts=0)
-            return [DirectPart(batch, 0, end, empty=True)]
+            return [BatchPart(batch, 0, end, empty=True)]
         if self._at_most_once:
             self._ledger.intend(Intent(batch, end, self._buckets))
         heads = before.state if before is not None else {}
@@ -139,22 +139,22 @@ class BatchPlanner:
         self._note(start, end, empty=False, parts=len(work))
         tasks = work or [{}]
         return [
-            DirectPart(
+            BatchPart(
                 batch, number, end, len(tasks), heads=heads if number == 0 else None, clock=clock, **task
             )
             for number, task in enumerate(tasks)
         ]
 
-    def _clock(self, before: Entry | None, end: dict[str, Any]) -> Clock:
+    def _clock(self, before: LedgerEntry | None, end: dict[str, Any]) -> BatchClock:
         """Return what a batch knows of time. Its own moment is part of its offset, so it stays the same."""
         now = end.get("now", 0.0)
-        times = Times.of(before.times if before is not None else None)
+        times = TimeProgress.of(before.times if before is not None else None)
         if self._blueprint.plan.timed:
             with self._reported():
                 lanes = self._positions.lanes(end["sources"])
                 unread = self._positions.unread(end["sources"])
-                times = expect(self._blueprint, times, lanes, unread, now)
-        return Clock(now, bool(end.get("flush")), times)
+                times = with_expected_lanes(self._blueprint, times, lanes, unread, now)
+        return BatchClock(now, bool(end.get("flush")), times)
 
     def _note(self, start: dict[str, Any], end: dict[str, Any], **more: Any) -> None:
         """Tell the driver what the batch reads, where Spark itself has to read some of it."""
@@ -171,7 +171,7 @@ class BatchPlanner:
             self._folders.failure.write_bytes(pickle.dumps(error))
             raise
 
-    def _before(self, batch: int) -> Entry | None:
+    def _before(self, batch: int) -> LedgerEntry | None:
         """Return the entry of the batch before, which holds its feedback and where the state is."""
         if batch == 0:
             return None

@@ -9,13 +9,13 @@ from typing import Any
 
 from penstock.durations import read_duration
 from penstock.engine.agreement.held import HeldSink
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.side import SIDES
 from penstock.errors import SupersededError
 from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
-from penstock.graph.kinds import COLUMNAR, NativeTask
-from penstock.graph.on_error import Policy, read_on_error
+from penstock.graph.kinds import COLUMNAR_TASKS, NativeTask
+from penstock.graph.on_error import ErrorPolicy, read_on_error
 from penstock.graph.partitioning import ROUND_ROBIN
 from penstock.graph.rules.kinds import columns_of
 from penstock.graph.rules.schemas import schema_of
@@ -39,7 +39,7 @@ class VertexSpec:
     outputs: tuple[str, ...]
     config: Mapping[str, Any]
     window: AnyWindow | None = None
-    policy: Policy = field(default_factory=Policy)
+    policy: ErrorPolicy = field(default_factory=ErrorPolicy)
     sync: bool = False
     """Whether it runs for aligned sets of its inputs."""
     in_order: bool = False
@@ -53,7 +53,7 @@ class VertexSpec:
 
 
 @dataclass(frozen=True)
-class Folders:
+class JobFolders:
     """Where a job keeps its files. All of them are below one folder, which can be copied as a whole."""
 
     root: str
@@ -153,7 +153,7 @@ class Blueprint:
     vertices: tuple[VertexSpec, ...]
     plan: PhysicalPlan
     buckets: int
-    folders: Folders
+    folders: JobFolders
     sides: Mapping[str, Sink]
     """By side stream, where it is written."""
     guarantee: str = "exactly-once"
@@ -161,7 +161,7 @@ class Blueprint:
     """Seconds from the beginning of one batch to that of the next, at least."""
     lasting: bool = False
     """Whether the job's folder outlives the run, so that another process will read its state."""
-    member: Member | None = None
+    replica_spec: ReplicaSpec | None = None
     """For one of several replicas: who it is."""
     params: Mapping[str, str] = field(default_factory=dict)
     """The parameters of the job, which its code reads as ``ps.params`` in every process."""
@@ -218,9 +218,9 @@ class Blueprint:
         """Return the blueprint without what only the driver needs."""
         ends: dict[str, Source | Sink] = {name: source.on_worker() for name, source in self.sources.items()}
         made = self._without_native()
-        if self.member is not None and self.member.holds:
+        if self.replica_spec is not None and self.replica_spec.holds:
             # Other sinks stage what they get, or refuse it: in every replica alike, and all unseen as well.
-            folder, primary = Path(self.member.scratch), self.folders.primary
+            folder, primary = Path(self.replica_spec.scratch), self.folders.primary
             holdable = {name: sink for name, sink in self.sinks.items() if sink.holdable}
             ends |= {name: HeldSink(sink, folder, primary) for name, sink in holdable.items()}
         return made.with_ends(ends)
@@ -243,7 +243,7 @@ class Blueprint:
         return replace(self, vertices=vertices, sides={})
 
 
-def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> Blueprint:
+def make_blueprint(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> Blueprint:
     """Make the blueprint of a job; raises GraphError when the graph is wrong."""
     plan = compile_plan(job)
     synced = job.durability == "batch"
@@ -273,7 +273,7 @@ def draw(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> 
         vertices,
         plan,
         buckets,
-        Folders(str(folder), synced=synced),
+        JobFolders(str(folder), synced=synced),
         dict(sides),
         guarantee=job.guarantee,
         interval=read_duration(job.interval) if job.interval else 0.0,
@@ -286,14 +286,14 @@ def _behind_window(job: Job, vertex: Vertex) -> bool:
     return any(
         job.vertices[edge.source].windowed_source
         for edge in job.edges
-        if edge.target == vertex.index and not job.vertices[edge.source].is_side(edge.source_port)
+        if edge.target == vertex.index and not job.vertices[edge.source].is_side_port(edge.source_port)
     )
 
 
 def _declared(job: Job, vertex: Vertex) -> Schema | None:
     """Return the schema of what comes out; that of files only where a vertex behind them needs columns."""
     needed = any(
-        isinstance(job.vertices[edge.target].operator, COLUMNAR)
+        isinstance(job.vertices[edge.target].operator, COLUMNAR_TASKS)
         for edge in job.edges
         if edge.source == vertex.index
     )

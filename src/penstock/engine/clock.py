@@ -17,7 +17,7 @@ from typing import Any
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.summary import TaskSummary
 from penstock.graph.windows import PROCESSING_TIME, TimeWindow
-from penstock.plan.physical import Timed
+from penstock.plan.physical import TimedVertex
 
 Highs = dict[int, dict[str, float]]
 """By vertex and lane, the newest event time that has arrived."""
@@ -26,7 +26,7 @@ Relays = dict[str, dict[str, float]]
 
 
 @dataclass
-class Times:
+class TimeProgress:
     """What is known of time after a batch. Vertices go by their names, so that it outlives the graph."""
 
     now: float = 0.0
@@ -49,7 +49,7 @@ class Times:
         return found
 
     @classmethod
-    def of(cls, fields: dict[str, Any] | None) -> Times:
+    def of(cls, fields: dict[str, Any] | None) -> TimeProgress:
         """Read what the ledger has."""
         if not fields:
             return cls()
@@ -58,18 +58,22 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Clock:
+class BatchClock:
     """What a batch knows of time before it has read anything."""
 
     now: float
     flush: bool
     """Whether everything has been read that the sources will ever have."""
-    before: Times
+    before: TimeProgress
 
 
-def expect(
-    blueprint: Blueprint, times: Times, lanes: dict[str, list[str]], unread: dict[str, list[str]], now: float
-) -> Times:
+def with_expected_lanes(
+    blueprint: Blueprint,
+    times: TimeProgress,
+    lanes: dict[str, list[str]],
+    unread: dict[str, list[str]],
+    now: float,
+) -> TimeProgress:
     """Add the lanes that have something to read: until they have sent something, they hold time up.
 
     So do lanes with something ``unread`` behind the batch, for however long they have been silent.
@@ -86,7 +90,7 @@ def expect(
     return replace(times, highs=highs)
 
 
-def marks_of(blueprint: Blueprint, clock: Clock, fresh: Highs) -> dict[int, float]:
+def vertex_watermarks(blueprint: Blueprint, clock: BatchClock, fresh: Highs) -> dict[int, float]:
     """Return the mark of each vertex with windows of time, with what a batch has brought."""
     marks: dict[int, float] = {}
     for timed in blueprint.plan.timed:
@@ -102,7 +106,7 @@ def marks_of(blueprint: Blueprint, clock: Clock, fresh: Highs) -> dict[int, floa
     return marks
 
 
-def relays_of(blueprint: Blueprint, clock: Clock, fresh: Highs) -> Relays:
+def relayed_watermarks(blueprint: Blueprint, clock: BatchClock, fresh: Highs) -> Relays:
     """Return the marks of the vertices without windows that relay time, with what a batch has brought."""
     by_vertex = {timed.vertex: timed for timed in blueprint.plan.timed}
     found: Relays = {}
@@ -124,7 +128,9 @@ def relays_of(blueprint: Blueprint, clock: Clock, fresh: Highs) -> Relays:
     return found
 
 
-def _bound(blueprint: Blueprint, clock: Clock, fresh: Highs, timed: Timed, window: str, idle: float) -> float:
+def _bound(
+    blueprint: Blueprint, clock: BatchClock, fresh: Highs, timed: TimedVertex, window: str, idle: float
+) -> float:
     """Return up to where all that a vertex gets has come, for a window that waits ``idle`` for a lane."""
     before = clock.before
     bounds = []
@@ -154,37 +160,37 @@ def _slowest(lanes: dict[str, tuple[float, float]], now: float, idle: float) -> 
 
 def advance(blueprint: Blueprint, summary: TaskSummary) -> dict[str, Any]:
     """Return what is known of time after a batch, as the ledger keeps it: nothing where nothing needs it."""
-    clock: Clock | None = summary.clock
+    clock: BatchClock | None = summary.clock
     if clock is None or not blueprint.plan.timed:
         return {}
     names = [vertex.name for vertex in blueprint.vertices]
     highs = dict(clock.before.highs)
     for vertex, lanes in summary.highs.items():
         highs[names[vertex]] = _heard(highs.get(names[vertex], {}), lanes, clock.now)
-    times = Times(
+    times = TimeProgress(
         clock.now,
         clock.flush,
         highs,
         {names[vertex]: mark for vertex, mark in summary.marks.items()},
         {str(bucket): ends for bucket, ends in summary.pending.items() if ends},
-        relays_of(blueprint, clock, summary.highs),
+        relayed_watermarks(blueprint, clock, summary.highs),
     )
     return asdict(times)
 
 
-def due(blueprint: Blueprint, times: Times, now: float, *, at_end: bool) -> bool:
+def has_due_window(blueprint: Blueprint, times: TimeProgress, now: float, *, at_end: bool) -> bool:
     """Whether batches without new records would close a window. ``at_end``: nothing will ever come."""
     earliest = times.earliest
     if not earliest:
         return False
     names = [vertex.name for vertex in blueprint.vertices]
     for _ in blueprint.plan.timed:
-        clock = Clock(now, at_end, times)
-        marks = {names[vertex]: mark for vertex, mark in marks_of(blueprint, clock, {}).items()}
+        clock = BatchClock(now, at_end, times)
+        marks = {names[vertex]: mark for vertex, mark in vertex_watermarks(blueprint, clock, {}).items()}
         if any(earliest.get(name, inf) <= mark for name, mark in marks.items()):
             return True
         # Time comes one vertex further with each batch.
-        following = replace(times, marks=marks, relays=relays_of(blueprint, clock, {}))
+        following = replace(times, marks=marks, relays=relayed_watermarks(blueprint, clock, {}))
         if following == times:
             break
         times = following

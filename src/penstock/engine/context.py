@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from random import Random
 from threading import get_ident
 
-from penstock.user_output import settle
+from penstock.user_output import flush_partial_line
 
 
-class Scope:
+class TaskScope:
     """What a Spark task works on just now. Its shell sets ``vertex`` before it calls the code of one."""
 
     __slots__ = ("_job", "_kind", "_names", "_number", "_randoms", "batch", "instance", "now", "vertex")
@@ -64,7 +64,7 @@ class Context:
     """
 
     def __init__(self) -> None:
-        self._scopes: dict[int, Scope] = {}
+        self._scopes: dict[int, TaskScope] = {}
         self._free = Random()
 
     @property
@@ -100,7 +100,7 @@ class Context:
         scope = self._scope()
         return None if scope is None else scope.vertex_name
 
-    def _scope(self) -> Scope | None:
+    def _scope(self) -> TaskScope | None:
         own = self._scopes.get(get_ident())
         if own is not None:
             return own
@@ -108,7 +108,7 @@ class Context:
         return others[0] if len(others) == 1 else None
 
     @contextmanager
-    def within(self, scope: Scope) -> Iterator[None]:
+    def within(self, scope: TaskScope) -> Iterator[None]:
         """Answer for a scope."""
         thread = get_ident()
         before, self._scopes[thread] = self._scopes.get(thread), scope
@@ -119,7 +119,7 @@ class Context:
                 self._scopes.pop(thread, None)
             else:
                 self._scopes[thread] = before
-            settle()
+            flush_partial_line()
 
     def __reduce__(self) -> str:
         return "ctx"  # There is one in each process, and code that holds it finds that of its own.

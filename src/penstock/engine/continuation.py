@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from penstock.engine.blueprint import Blueprint, Folders, VertexSpec
-from penstock.engine.clock import Times
-from penstock.engine.exchange import DEALT, merges
-from penstock.engine.ledger import Entry, Intent, Ledger
+from penstock.engine.blueprint import Blueprint, JobFolders, VertexSpec
+from penstock.engine.clock import TimeProgress
+from penstock.engine.exchange import DEALT, can_merge
+from penstock.engine.ledger import Intent, Ledger, LedgerEntry
 from penstock.engine.natives import SUFFIX
 from penstock.engine.packing import pack, unpack
 from penstock.engine.sealed import read_sealed, write_sealed
@@ -23,7 +23,7 @@ from penstock.graph.windows import CountWindow
 from penstock.keys import VERSION, key_hash
 
 
-def skipped(last: Entry | None, intent: Intent | None) -> Entry | None:
+def given_up_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEntry | None:
     """Return the entry of a batch that was begun, never ended, and must not be begun again; None if none.
 
     Its records are lost, and those that were on their way into it. All else is as before it.
@@ -33,11 +33,11 @@ def skipped(last: Entry | None, intent: Intent | None) -> Entry | None:
     if intent is None or intent.batch != done + 1 or intent.end["batch"] <= intent.batch:
         return None
     if last is None:
-        return Entry(intent.batch, intent.end, buckets=intent.buckets)
+        return LedgerEntry(intent.batch, intent.end, buckets=intent.buckets)
     return replace(last, batch=intent.batch, end=intent.end, receipts={}, feedback=[])
 
 
-def mended(last: Entry) -> Entry:
+def mended(last: LedgerEntry) -> LedgerEntry:
     """Return an entry as it should have been written.
 
     Version 0.1.0 could give up, at most once, a batch that read nothing, with an end before itself: no batch
@@ -48,7 +48,9 @@ def mended(last: Entry) -> Entry:
     return replace(last, end={**last.end, "batch": last.batch + 1})
 
 
-def change_buckets(folders: Folders, last: Entry, buckets: int, blueprint: Blueprint | None = None) -> Entry:
+def change_buckets(
+    folders: JobFolders, last: LedgerEntry, buckets: int, blueprint: Blueprint | None = None
+) -> LedgerEntry:
     """Deal all keyed state and all records under way out to another number of buckets, or to the same anew.
 
     The batch's ledger entry is replaced in one step: a crash before it leaves everything as it was. Keys that
@@ -89,7 +91,7 @@ def change_buckets(folders: Folders, last: Entry, buckets: int, blueprint: Bluep
 class _Move:
     """State on its way to other buckets."""
 
-    def __init__(self, folders: Folders, buckets: int, blueprint: Blueprint | None) -> None:
+    def __init__(self, folders: JobFolders, buckets: int, blueprint: Blueprint | None) -> None:
         self._folders = folders
         self._buckets = buckets
         self._job = "" if blueprint is None else f"job {blueprint.job!r}: "
@@ -142,15 +144,15 @@ def _joining(spec: VertexSpec, *, waits: bool) -> Callable[[Any, Any], Any] | No
         return task.merge if plain else None
     if isinstance(spec.window, CountWindow):
         return None  # Each of them has counted its records for itself.
-    if merges(spec):
+    if can_merge(spec):
         merge: Callable[[Any, Any], Any] = task.merge
         return merge
     return lambda one, other: one + other  # Records that wait, of one lane or port and one batch.
 
 
-def _anywhere(last: Entry, buckets: int) -> dict[str, dict[str, float]]:
+def _anywhere(last: LedgerEntry, buckets: int) -> dict[str, dict[str, float]]:
     """Say of every bucket that the earliest window may be in it; each will find out when it looks."""
-    earliest = Times.of(last.times).earliest
+    earliest = TimeProgress.of(last.times).earliest
     return {str(bucket): earliest for bucket in range(buckets)} if earliest else {}
 
 
@@ -180,7 +182,7 @@ def deal_parcel(parcel: bytes, buckets: int, place: Callable[[str, Any], int]) -
     return dealt
 
 
-def remove_leftovers(folders: Folders, last: Entry | None) -> None:
+def remove_leftovers(folders: JobFolders, last: LedgerEntry | None) -> None:
     """Remove what attempts have written that were never committed. Only for a job that does not run."""
     done = last.batch if last is not None else -1
     for bucket in os.listdir(folders.state):
@@ -192,7 +194,7 @@ def remove_leftovers(folders: Folders, last: Entry | None) -> None:
             (folders.feedback / file).unlink()
 
 
-def _remove_others(folders: Folders, entry: Entry) -> None:
+def _remove_others(folders: JobFolders, entry: LedgerEntry) -> None:
     """Remove all state but the heads, where each of them is a base."""
     kept = {str(Path(f"{bucket:05d}") / head.file) for bucket, head in entry.state.items()}
     for bucket in os.listdir(folders.state):

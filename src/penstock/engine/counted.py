@@ -9,9 +9,9 @@ from penstock.engine.blueprint import VertexSpec
 from penstock.engine.exchange import Address, merge_records
 from penstock.engine.flow import Flow, unwrapped
 from penstock.engine.inbox import Inbox
-from penstock.engine.owned import owned
-from penstock.engine.state import BucketState, waiting
-from penstock.engine.updating import call_update
+from penstock.engine.owned import copy_if_mutable
+from penstock.engine.state import BucketState, waiting_section
+from penstock.engine.updating import update_key
 from penstock.engine.windowing import timeless
 from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import CountWindow, Window, WindowValues
@@ -25,7 +25,7 @@ def run_counted(
 ) -> None:
     """Add what has come to what waits, and give every window that is whole."""
     assert isinstance(spec.window, CountWindow)
-    section = waiting(spec.name)
+    section = waiting_section(spec.name)
     held = state.states.setdefault(section, {})
     touched: dict[tuple[Any], None] = {}
     for address in addresses:
@@ -33,7 +33,7 @@ def run_counted(
             for record in records:
                 key, value, ts = record
                 if type(ts) not in _TIMES and not _is_in_order(ts):
-                    recover = flow.recovers(vertex, flow.no_counters)
+                    recover = flow.error_handler(vertex, flow.no_counters)
                     recover(unwrapped(record), timeless(ts, TypeError()), None)
                     continue
                 entry = (key,)
@@ -78,7 +78,7 @@ def _give(
     assert isinstance(spec.window, CountWindow)
     if spec.window.slide < spec.window.size:
         # User code may change them, and the next window needs them as they are.
-        values = [owned(value) for value in values]
+        values = [copy_if_mutable(value) for value in values]
     end = start + len(values)
     if spec.kind == "source":
         out.append(Record(None, Window(values, start, end), newest))
@@ -86,7 +86,7 @@ def _give(
         _combine(flow, vertex, spec, key, values, newest, out)
     else:
         window = WindowValues(values, start, end)
-        call_update(flow, vertex, flow.no_counters, spec, state, key, window, newest, out)
+        update_key(flow, vertex, flow.no_counters, spec, state, key, window, newest, out)
 
 
 def _combine(
@@ -98,7 +98,7 @@ def _combine(
     newest: float | None,
     out: list[Record],
 ) -> None:
-    recover = flow.recovers(vertex, flow.no_counters)
+    recover = flow.error_handler(vertex, flow.no_counters)
     merged: dict[Any, Any] = {}
     merge_records(spec, [Record(key, value, newest) for value in values], merged, recover)
     for state in merged.values():

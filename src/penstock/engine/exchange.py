@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.failure import Recover
-from penstock.engine.owned import IMMUTABLE, owned
+from penstock.engine.failure import ErrorHandler
+from penstock.engine.owned import IMMUTABLE, copy_if_mutable
 from penstock.graph.aggregates import Distinct, Max, Mean, Min, Quantiles, TopN
 from penstock.graph.tasks import CombiningTask, Count, Sum
 from penstock.graph.windows import CountWindow
@@ -31,16 +31,16 @@ Merge = Callable[[Any, Any], Any]
 NON_MUTATING = frozenset({Count, Sum, Min, Max, Mean, Distinct, TopN, Quantiles})
 """Tasks that never change what they are given, neither when they merge nor when they give a result."""
 
-Recovers = Callable[[int, Counters], Recover]
+ErrorHandlers = Callable[[int, Counters], ErrorHandler]
 """Says how a vertex copes with a record that it cannot work on."""
 
 
-def merges(spec: VertexSpec) -> bool:
+def can_merge(spec: VertexSpec) -> bool:
     """Whether records for a vertex may be merged before they are sent."""
     return isinstance(spec.operator, CombiningTask) and not isinstance(spec.window, CountWindow)
 
 
-def merging(spec: VertexSpec) -> Merge:
+def merge_function(spec: VertexSpec) -> Merge:
     """Return how partial results for a vertex are merged.
 
     A merge may change what it is given and raise then: where the job goes on, it gets copies.
@@ -49,10 +49,10 @@ def merging(spec: VertexSpec) -> Merge:
     merge = task.merge
     if type(task) in NON_MUTATING or not spec.policy.goes_on:
         return merge
-    return lambda left, right: merge(owned(left), owned(right))
+    return lambda left, right: merge(copy_if_mutable(left), copy_if_mutable(right))
 
 
-def lifting(spec: VertexSpec) -> Callable[[Any], Any]:
+def lift_function(spec: VertexSpec) -> Callable[[Any], Any]:
     """Return how the value of a record becomes a partial result that may be changed.
 
     What is lifted may be the value itself or a part of it, and other edges lead the same record elsewhere.
@@ -65,14 +65,14 @@ def lifting(spec: VertexSpec) -> Callable[[Any], Any]:
         return lift
 
     def own(value: Any) -> Any:
-        return lift(value) if type(value) in IMMUTABLE else owned(lift(value))
+        return lift(value) if type(value) in IMMUTABLE else copy_if_mutable(lift(value))
 
     return own
 
 
 def result_of(task: CombiningTask, state: Any) -> Any:
     """Return what a task gives for a state that is needed as it is: user code may change what it is given."""
-    return task.result(state if type(task) in NON_MUTATING else owned(state))
+    return task.result(state if type(task) in NON_MUTATING else copy_if_mutable(state))
 
 
 def merge_one(merge: Merge, into: dict[Any, Any], key: Any, partial: Any) -> None:
@@ -81,11 +81,11 @@ def merge_one(merge: Merge, into: dict[Any, Any], key: Any, partial: Any) -> Non
 
 
 def merge_records(
-    spec: VertexSpec, records: Iterable[Record], into: dict[Any, Any], recover: Recover
+    spec: VertexSpec, records: Iterable[Record], into: dict[Any, Any], recover: ErrorHandler
 ) -> None:
     """Merge records into partial results by key; the way of every count, so there is no call to spare."""
     task: CombiningTask = spec.operator
-    merge, lift = merging(spec), lifting(spec)
+    merge, lift = merge_function(spec), lift_function(spec)
     rest = iter(records)
     while True:
         record = Record()
@@ -107,7 +107,7 @@ def merge_records(
             return
 
 
-def latest(stamps: dict[Any, float], records: list[Record]) -> None:
+def keep_latest_times(stamps: dict[Any, float], records: list[Record]) -> None:
     """Keep the newest time of each key."""
     for key, _, ts in records:
         if ts is not None and ts > stamps.get(key, float("-inf")):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import TaskError, cause_of, shorten, trace_of
-from penstock.graph.on_error import Policy
+from penstock.graph.on_error import ErrorPolicy
 from penstock.record import Record
 
-Recover = Callable[[Record, BaseException, "Callable[[], Any] | None"], Any]
+ErrorHandler = Callable[[Record, BaseException, "Callable[[], Any] | None"], Any]
 """Takes a record, what was raised for it and how to try again. Returns what trying again has given, or
 None when the job goes on without the record; raises VertexFailureError when it cannot go on."""
 
@@ -38,7 +38,7 @@ def message_of(error: BaseException) -> str:
         return "(its message cannot be shown)"
 
 
-def try_again(policy: Policy, error: BaseException, again: Callable[[], Any] | None) -> Any:
+def retry(policy: ErrorPolicy, error: BaseException, again: Callable[[], Any] | None) -> Any:
     """Call again as often as a policy says; raises the last error when none has helped."""
     delay = policy.delay
     if again is not None and isinstance(error, Exception):
@@ -52,7 +52,7 @@ def try_again(policy: Policy, error: BaseException, again: Callable[[], Any] | N
     raise error
 
 
-def raise_failure(vertex: int) -> Recover:
+def raise_failure(vertex: int) -> ErrorHandler:
     """Return what a vertex does that neither tries again nor goes on."""
 
     def recover(record: Record, error: BaseException, again: Any) -> Any:  # noqa: ARG001

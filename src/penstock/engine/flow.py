@@ -17,27 +17,27 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.arrow_step import ArrowStep, arrow_step
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.context import Scope
+from penstock.engine.context import TaskScope
 from penstock.engine.exchange import Address, Counters
-from penstock.engine.failure import Recover, VertexFailureError, message_of, try_again
-from penstock.engine.gate import Gate
+from penstock.engine.failure import ErrorHandler, VertexFailureError, message_of, retry
+from penstock.engine.gate import LaneWindows
 from penstock.engine.natives import NativeOutbox, runs_in_spark
 from penstock.engine.outbox import Outbox
 from penstock.engine.side import SIDES, Discarded, Failed, Late, SideEntry
 from penstock.engine.steps import Emitted, Step, compile_step
 from penstock.engine.summary import TaskSummary
-from penstock.engine.writing import Writers
+from penstock.engine.writing import SinkWriters
 from penstock.errors import ConnectorError, TaskError, UnstorableValueError, shorten
-from penstock.graph.dealing import Dealing
+from penstock.graph.dealing import Distribution
 from penstock.graph.ends import Reject, Rejected
 from penstock.graph.kinds import ArrowTask
 from penstock.graph.schema import Schema
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 from penstock.graph.windows import TimeWindow
-from penstock.plan.exchanges import GATHERED
-from penstock.plan.physical import Channel, Closing, Hop
+from penstock.plan.exchanges import WINDOW_PORT
+from penstock.plan.physical import Channel, Hop, LoopClosure
 from penstock.record import Record
-from penstock.running_code import code_of
+from penstock.running_code import vertex_call
 
 Records = list[Record] | Columns
 
@@ -54,7 +54,7 @@ class Program:
         self._own_steps: dict[tuple[int, int], Step] = {}
         for index, vertex in enumerate(blueprint.vertices):
             try:
-                with code_of(vertex.name):
+                with vertex_call(vertex.name):
                     self.steps.append(compile_step(vertex) if index not in self._instances else None)
             except Exception as error:
                 failure = VertexFailureError(index, None, error)
@@ -86,7 +86,9 @@ class Program:
 class Flow:
     """The way of records through a program, for one Spark task of one batch."""
 
-    def __init__(self, program: Program, scope: Scope, task: str, gate: Gate | None = None) -> None:
+    def __init__(
+        self, program: Program, scope: TaskScope, task: str, gate: LaneWindows | None = None
+    ) -> None:
         batch = scope.batch
         self.scope = scope
         self._program = program
@@ -97,8 +99,8 @@ class Flow:
         self._gate = gate
         self.no_counters = program.no_counters
         self._queue: deque[tuple[int, str, Counters, Records]] = deque()
-        self._writers = Writers(program.blueprint, batch, task)
-        self.outbox = Outbox(program.blueprint, self.recovers, gate.lane if gate is not None else "")
+        self._writers = SinkWriters(program.blueprint, batch, task)
+        self.outbox = Outbox(program.blueprint, self.error_handler, gate.lane if gate is not None else "")
         self.natives = NativeOutbox(program.blueprint, self._misfits_in_spark)
         self.summary = TaskSummary(batch)
 
@@ -111,7 +113,7 @@ class Flow:
         """Take what a source has read, and let everything run that follows from it."""
         if isinstance(chunk, Rejected):
             self._refuse(vertex, chunk)
-        elif vertex in self._plan.tangled:
+        elif vertex in self._plan.multipath_sources:
             for record in listed(chunk):
                 self.leave(vertex, self.no_counters, [("out", [record])])
         elif self._vertices[vertex].window is None:
@@ -163,7 +165,7 @@ class Flow:
         self.summary.digests = self._writers.digests
         return self.summary
 
-    def recovers(self, vertex: int, counters: Counters) -> Recover:
+    def error_handler(self, vertex: int, counters: Counters) -> ErrorHandler:
         """Return how a vertex copes with a record that it cannot work on."""
         return partial(self._recover, vertex, counters)
 
@@ -197,7 +199,7 @@ class Flow:
     ) -> Any:
         policy = self._vertices[vertex].policy
         try:
-            return try_again(policy, error, again)
+            return retry(policy, error, again)
         except Exception as last:
             if not policy.discard or isinstance(last, VertexFailureError):
                 raise VertexFailureError(vertex, record, last) from last
@@ -220,7 +222,7 @@ class Flow:
                 step = program.step(vertex, scope.instance)
             except Exception as error:
                 raise VertexFailureError(vertex, None, error) from error
-            self._follow(vertex, counters, step(port, listed(records), self.recovers(vertex, counters)))
+            self._follow(vertex, counters, step(port, listed(records), self.error_handler(vertex, counters)))
         scope.vertex = caller
 
     def _run_columns(self, vertex: int, counters: Counters, given: Records) -> None:
@@ -277,7 +279,7 @@ class Flow:
         if spec.input_schema is not None and (not isinstance(records, Columns) or records.schema is None):
             # What a schema was declared for on both sides has been compared before the job started.
             records = self._fitting(target, counters, spec.input_schema, records)
-        copies = self._instances[target] if hop.dealing is Dealing.TO_ALL else 1
+        copies = self._instances[target] if hop.dealing is Distribution.TO_ALL else 1
         self._count(self.summary.records_in, target, len(records) * copies)
         if spec.kind == "sink":
             takes = partial(self.reject, target, counters)
@@ -291,14 +293,19 @@ class Flow:
             self._queue.append((target, port, counters, records))
 
     def _send(
-        self, target: int, port: str, counters: Counters, given: Records, dealing: Dealing = Dealing.BY_KEY
+        self,
+        target: int,
+        port: str,
+        counters: Counters,
+        given: Records,
+        dealing: Distribution = Distribution.BY_KEY,
     ) -> None:
         """Send records through the shuffle: into their windows, where the vertex has windows of time."""
         # Records are merged before the shuffle by the code of the vertex behind it.
-        with code_of(self._vertices[target].name):
+        with vertex_call(self._vertices[target].name):
             self._put_into_outbox((target, port, counters), given, dealing)
 
-    def _put_into_outbox(self, address: Address, given: Records, dealing: Dealing) -> None:
+    def _put_into_outbox(self, address: Address, given: Records, dealing: Distribution) -> None:
         target, _, counters = address
         gate = self._gate if target in self._program.gated else None
         late, wrong = partial(self.late, target), partial(self._wrong, target, counters)
@@ -328,7 +335,7 @@ class Flow:
         whole = isinstance(self._vertices[vertex].window, TimeWindow)
         key = None if whole else self._gate.lane
         wrapped = [_new(Record, (key, record, record[2])) for record in records]
-        self._send(vertex, GATHERED, self.no_counters, wrapped)
+        self._send(vertex, WINDOW_PORT, self.no_counters, wrapped)
 
     def _wrong(self, vertex: int, counters: Counters, record: Record, error: Exception) -> None:
         self._recover(vertex, counters, unwrapped(record), error, None)
@@ -348,7 +355,7 @@ class Flow:
         return tuple(count if alive else 0 for count, alive in zip(counters, live, strict=True))
 
     def _discard(
-        self, closing: Closing, entry: int, counters: Counters, count: int, records: list[Record]
+        self, closing: LoopClosure, entry: int, counters: Counters, count: int, records: list[Record]
     ) -> None:
         entries = [
             Discarded(self._job, closing.entry, record, closing.cycle, count, closing.limit)

@@ -8,27 +8,27 @@ from typing import Any, TypeGuard
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.clock import Clock, Highs
+from penstock.engine.clock import BatchClock, Highs
 from penstock.engine.columnar import windowed_partials
-from penstock.engine.windowing import Assigner, Cell, timeless
+from penstock.engine.windowing import Cell, WindowAssigner, timeless
 from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import PROCESSING_TIME, TimeWindow
 from penstock.record import Record
 
 
-class Gate:
+class LaneWindows:
     """Puts records into windows in the order of their lane, and remembers how far the lane has come.
 
     What comes out of Spark's own vertices is in no order: there no record makes another one late, and
     only what windows were closed before the batch counts.
     """
 
-    def __init__(self, blueprint: Blueprint, clock: Clock, lane: str, *, ordered: bool = True) -> None:
+    def __init__(self, blueprint: Blueprint, clock: BatchClock, lane: str, *, ordered: bool = True) -> None:
         self._ordered = ordered
         self._blueprint = blueprint
         self._clock = clock
         self.lane = lane
-        self._assigners: dict[int, Assigner] = {}
+        self._assigners: dict[int, WindowAssigner] = {}
         self._others: Highs = {}
         """Newest times at vertices without windows that windows lie behind."""
 
@@ -80,13 +80,13 @@ class Gate:
         assigner.move_to(found.high)
         return dict(found.cells)
 
-    def _assigner(self, vertex: int, window: TimeWindow) -> Assigner:
+    def _assigner(self, vertex: int, window: TimeWindow) -> WindowAssigner:
         assigner = self._assigners.get(vertex)
         if assigner is None:
             name = self._blueprint.vertices[vertex].name
             before = self._clock.before
             high, _ = before.highs.get(name, {}).get(self.lane, (-inf, 0.0))
-            assigner = Assigner(window, high, before.marks.get(name, -inf), ordered=self._ordered)
+            assigner = WindowAssigner(window, high, before.marks.get(name, -inf), ordered=self._ordered)
             self._assigners[vertex] = assigner
         return assigner
 

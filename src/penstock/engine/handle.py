@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.launch import launch, prepare, settle
+from penstock.engine.launch import launch, prepare, resume_job
 from penstock.engine.replacement import Reconfigured, replace_query, restart_query
 from penstock.engine.report import Report
 from penstock.engine.restarts import Restarts
@@ -30,7 +30,7 @@ _log = get_logger(__name__)
 _LOOK = 0.25
 """How often, in seconds, a wait looks up: for its deadline and for a query that has died."""
 
-Drawing = Callable[[Job], Blueprint]
+BlueprintFactory = Callable[[Job], Blueprint]
 """Draws a job in the folder that a handle has."""
 
 
@@ -44,7 +44,7 @@ class Handle:
     def __init__(
         self,
         job: Job,
-        drawing: Drawing,
+        blueprint_of: BlueprintFactory,
         runtime: Runtime,
         query: Query,
         on_progress: Callable[[Report], None] | None,
@@ -52,7 +52,7 @@ class Handle:
         self.kept = ExitStack()
         """What the job holds while it runs: its folder."""
         self._job = job
-        self._drawing = drawing
+        self._drawing = blueprint_of
         self._runtime = runtime
         self._query = query
         self._on_progress = on_progress
@@ -69,14 +69,14 @@ class Handle:
     def begin(
         cls,
         job: Job,
-        drawing: Drawing,
+        blueprint_of: BlueprintFactory,
         open_runtime: Callable[[], Runtime],
         *,
         on_progress: Callable[[Report], None] | None = None,
     ) -> Handle:
         """Start a job in the folder in which it is drawn, which must be this process's own."""
-        blueprint = drawing(job)
-        last = settle(job, blueprint)
+        blueprint = blueprint_of(job)
+        last = resume_job(job, blueprint)
         pack_blueprint(blueprint.for_workers())  # Code that cannot be sent is told before anything starts.
         runtime = open_runtime()
         buckets = buckets_of(job) or (last.buckets if last else None)
@@ -92,7 +92,7 @@ class Handle:
                     raise
                 _log.warning("job is started again", job=job.name, pause=pause, reason=str(error))
                 time.sleep(pause)
-        handle = cls(job, drawing, runtime, query, on_progress)
+        handle = cls(job, blueprint_of, runtime, query, on_progress)
         atexit.register(handle._leave)
         return handle
 
@@ -184,7 +184,7 @@ class Handle:
                     self._query.batches.changed.wait(_LOOK)
                 seen = self.report.batches
 
-    def doze(self, seconds: float) -> None:
+    def wait_for_batch(self, seconds: float) -> None:
         """Wait until a batch has ended or the query itself, but no longer than this."""
         with self._query.batches.changed:
             self._query.batches.changed.wait(seconds)
@@ -249,10 +249,10 @@ class Handle:
             assert replaced.done is not None
             return replaced.done
 
-    def stop(self, *, let_out: bool = False) -> None:
+    def stop(self, *, drain_loops: bool = False) -> None:
         """Let the batch that runs end, start no other, and stop. Raises what has ended the job or fails then.
 
-        ``let_out`` runs as many more batches as records need that are on their way through a loop.
+        ``drain_loops`` runs as many more batches as records need that are on their way through a loop.
         """
         with self._lock:
             if self._stopped:
@@ -263,7 +263,7 @@ class Handle:
             except Exception as error:
                 failure = error
             try:
-                failure = self._query.stop(let_out=let_out) or failure
+                failure = self._query.stop(drain_loops=drain_loops) or failure
             finally:
                 self._stopped = True
                 atexit.unregister(self._leave)

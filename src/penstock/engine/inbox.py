@@ -7,20 +7,27 @@ from itertools import islice
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.exchange import DEALT, Address, Recovers, latest, merge_one, merging
+from penstock.engine.exchange import (
+    DEALT,
+    Address,
+    ErrorHandlers,
+    keep_latest_times,
+    merge_function,
+    merge_one,
+)
 from penstock.engine.packing import unpack
 from penstock.engine.windowing import Cell
 from penstock.record import Record
-from penstock.running_code import code_of
+from penstock.running_code import vertex_call
 
 
 class Inbox:
     """Puts together what all tasks have sent to one bucket."""
 
-    def __init__(self, blueprint: Blueprint, recovers: Recovers) -> None:
+    def __init__(self, blueprint: Blueprint, error_handler: ErrorHandlers) -> None:
         self._index = {vertex.name: index for index, vertex in enumerate(blueprint.vertices)}
         self._vertices = blueprint.vertices
-        self._recovers = recovers
+        self._recovers = error_handler
         self.partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
         self.groups: dict[Address, tuple[dict[Any, list[Any]], dict[Any, float]]] = {}
         self.records: dict[Address, list[tuple[str, Cell | None, list[Record]]]] = {}
@@ -65,12 +72,12 @@ class Inbox:
             self.partials[address] = dict(zip(keys, values, strict=True))
             return
         (vertex, _, counters), _ = address
-        merge = merging(self._vertices[vertex])
+        merge = merge_function(self._vertices[vertex])
         rest = zip(keys, values, strict=True)
         while True:
             key = value = None
             try:
-                with code_of(self._vertices[vertex].name):
+                with vertex_call(self._vertices[vertex].name):
                     for key, value in rest:
                         known[key] = merge(known[key], value) if key in known else value
             except BaseException as error:
@@ -91,4 +98,4 @@ class Inbox:
             else:
                 groups[key] = its_values
         if times is not None:
-            latest(stamps, [Record(key, None, ts) for key, ts in zip(keys, times, strict=True)])
+            keep_latest_times(stamps, [Record(key, None, ts) for key, ts in zip(keys, times, strict=True)])

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.record import Record
 
-_new = tuple.__new__
+_new_record = tuple.__new__
 """Makes a record without the cost of a Python-level constructor."""
 
 
@@ -34,7 +34,7 @@ def to_record(item: Any, key: Any, ts: float | None) -> Record:
     """Read one emitted item."""
     kind = type(item)
     if kind is tuple and len(item) == 2:
-        return _new(Record, (item[0], item[1], ts))
+        return _new_record(Record, (item[0], item[1], ts))
     if kind is Record:
         return item  # type: ignore[no-any-return]
-    return _new(Record, (key, item, ts))
+    return _new_record(Record, (key, item, ts))

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.connect.log_ends import LogSink
-from penstock.engine.agreement.member import Member
-from penstock.engine.blueprint import Blueprint, Folders, draw
+from penstock.engine.agreement.member import ReplicaSpec
+from penstock.engine.blueprint import Blueprint, JobFolders, make_blueprint
 from penstock.engine.handle import Handle
 from penstock.engine.launch import check_continuation, read_structure
 from penstock.engine.ledger import Ledger
@@ -34,26 +34,26 @@ def start_job(
     folder: str | Path | None = None,
     fresh: bool = False,
     taken: bool = False,
-    member: Member | None = None,
+    replica_spec: ReplicaSpec | None = None,
     on_progress: Callable[[Report], None] | None = None,
 ) -> Handle:
     """Start a job and return a handle of it while it runs on.
 
     The runtime is opened when the job is known to be able to run. A folder that was ``taken`` over from
-    another process is never made anew when it is gone. A ``member`` runs the batches that it and the other
-    replicas of the job agree on.
+    another process is never made anew when it is gone. A ``replica_spec`` runs the batches that it and the
+    other replicas of the job agree on.
     """
     job.validate()
     with ExitStack() as kept, _told(job):
         place, lasting = kept.enter_context(_job_folder(job, folder, fresh, taken))
 
-        def drawing(job: Job) -> Blueprint:
+        def blueprint_of(job: Job) -> Blueprint:
             sides = {stream: LogSink(f"{job.name}.{stream}", lenient=True) for stream in SIDE_STREAMS}
-            drawn = draw(job, folder=place, buckets=1, sides=sides)
+            drawn = make_blueprint(job, folder=place, buckets=1, sides=sides)
             folders = replace(drawn.folders, taken=taken)
-            return replace(drawn, lasting=lasting, folders=folders, member=member)
+            return replace(drawn, lasting=lasting, folders=folders, replica_spec=replica_spec)
 
-        handle = Handle.begin(job, drawing, open_runtime, on_progress=on_progress)
+        handle = Handle.begin(job, blueprint_of, open_runtime, on_progress=on_progress)
         handle.kept = kept.pop_all()
         return handle
 
@@ -63,7 +63,7 @@ def check_folder(job: Job, folder: Path) -> None:
 
     Records on their way through a loop are no obstacle: that process lets them out before it stops.
     """
-    folders = Folders(str(folder))
+    folders = JobFolders(str(folder))
     try:
         last = Ledger(folders.ledger).latest()
         structure = read_structure(folders)

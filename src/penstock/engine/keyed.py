@@ -9,13 +9,13 @@ from typing import Any
 from penstock.engine.aligned import run_aligned
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.counted import run_counted
-from penstock.engine.exchange import Address, Counters, merging, result_of
+from penstock.engine.exchange import Address, Counters, merge_function, result_of
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
-from penstock.engine.owned import owned, owned_records
+from penstock.engine.owned import copy_if_mutable, copy_mutable_values
 from penstock.engine.panes import Panes
 from penstock.engine.state import BucketState
-from penstock.engine.updating import call_update, keep, own_values, updated
+from penstock.engine.updating import copy_values, run_update, store_state, update_key
 from penstock.graph.tasks import CombiningTask, Count
 from penstock.graph.windows import CountWindow, TimeWindow
 from penstock.record import Record
@@ -99,7 +99,7 @@ class Bucket:
             self._update(address, {key: [partial] for key, partial in partials.items()}, {}, state)
             return
         held = state.states.setdefault(spec.name, {})
-        merge, find = merging(spec), held.get
+        merge, find = merge_function(spec), held.get
         out: list[Record] = []
         append = out.append
         rest = iter(partials.items())
@@ -112,7 +112,7 @@ class Bucket:
                     held[key] = new
                     append(_new(Record, (key, new, None)))
             except BaseException as error:
-                self._flow.recovers(vertex, address[2])(Record(key, partial), error, None)
+                self._flow.error_handler(vertex, address[2])(Record(key, partial), error, None)
             else:
                 break
         for record in out:
@@ -122,7 +122,7 @@ class Bucket:
         if type(task).result is not CombiningTask.result:
             out = self._results(address, task, out)
         if type(task) is not Count:
-            out = owned_records(out)
+            out = copy_mutable_values(out)
         self._flow.leave(vertex, address[2], [(spec.outputs[0], out)])
 
     def _results(self, address: Address, task: CombiningTask, states: list[Record]) -> list[Record]:
@@ -131,7 +131,9 @@ class Bucket:
             try:
                 out.append(Record(key, result_of(task, state)))
             except BaseException as error:
-                self._flow.recovers(address[0], address[2])(Record(key, owned(state)), error, None)
+                self._flow.error_handler(address[0], address[2])(
+                    Record(key, copy_if_mutable(state)), error, None
+                )
         return out
 
     def _update(
@@ -149,13 +151,13 @@ class Bucket:
             key, values = None, []
             try:
                 for key, values in groups.items():
-                    new = updated(task, key, values, find(key), stamps.get(key), out)
+                    new = run_update(task, key, values, find(key), stamps.get(key), out)
                     if new is None:
                         held.pop(key, None)
                     else:
                         held[key] = new
             except BaseException as error:
-                self._flow.recovers(vertex, address[2])(Record(key, values), error, None)
+                self._flow.error_handler(vertex, address[2])(Record(key, values), error, None)
             state.changed(spec.name, list(groups))
         self._flow.leave(vertex, address[2], [(spec.outputs[0], out)])
 
@@ -175,15 +177,15 @@ class Bucket:
             trial: list[Record] = []
             try:
                 known = state.states.get(spec.name, {}).get(key)
-                new = updated(spec.operator, key, own_values(values), owned(known), ts, trial)
+                new = run_update(spec.operator, key, copy_values(values), copy_if_mutable(known), ts, trial)
             except Exception:
                 for value in values:
-                    call_update(self._flow, vertex, counters, spec, state, key, [value], ts, out)
+                    update_key(self._flow, vertex, counters, spec, state, key, [value], ts, out)
             else:
                 out += trial
-                keep(state, spec.name, key, new)
+                store_state(state, spec.name, key, new)
         else:
-            call_update(self._flow, vertex, counters, spec, state, key, values, ts, out)
+            update_key(self._flow, vertex, counters, spec, state, key, values, ts, out)
 
 
 def _in_time(blueprint: Blueprint, vertex: int) -> bool:

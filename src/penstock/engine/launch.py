@@ -10,33 +10,33 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engine.agreement.output import AgreedOutput
-from penstock.engine.blueprint import Blueprint, Folders
-from penstock.engine.continuation import change_buckets, mended, remove_leftovers, skipped
-from penstock.engine.ledger import Entry, Ledger
-from penstock.engine.positions import Positions
+from penstock.engine.blueprint import Blueprint, JobFolders
+from penstock.engine.continuation import change_buckets, given_up_entry, mended, remove_leftovers
+from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.positions import SourcePositions
 from penstock.engine.publishing import publish
 from penstock.engine.runtime import Query, Runtime
-from penstock.errors import IncompatibleJobError, JobFailedError, connecting
-from penstock.graph.compatibility import obstacles, other_sinks
+from penstock.errors import IncompatibleJobError, JobFailedError, connector_call
+from penstock.graph.compatibility import incompatibilities, other_sinks
 from penstock.graph.job import Job
 from penstock.keys import VERSION
 from penstock.private_files import sync
 
 
-def settle(job: Job, blueprint: Blueprint) -> Entry | None:
+def resume_job(job: Job, blueprint: Blueprint) -> LedgerEntry | None:
     """See whether a job can go on in its folder, end what the last run began, and make the sinks ready.
 
     Returns the last batch that has happened. A job that is refused is harmed in nothing.
     """
     folders = blueprint.folders
     folders.create()
-    Positions(blueprint).begin()  # A source that is not there is the user's mistake: say so at once.
+    SourcePositions(blueprint).begin()  # A source that is not there is the user's mistake: say so at once.
     ledger = Ledger(folders.ledger, synced=folders.synced)
     last = ledger.latest()
     if last is not None and (entry := mended(last)) != last:
         ledger.replace(entry)
         last = entry
-    given_up = skipped(last, ledger.intent())
+    given_up = given_up_entry(last, ledger.intent())
     last = given_up or last
     _check_spark(job, folders, last)
     if last is not None and folders.structure.exists():
@@ -48,12 +48,12 @@ def settle(job: Job, blueprint: Blueprint) -> Entry | None:
     remove_leftovers(folders, last)
     _bring_out(blueprint, last, ledger)
     for name, sink in blueprint.sinks.items():
-        with connecting(blueprint.job, name):
+        with connector_call(blueprint.job, name):
             sink.prepare()
     return last
 
 
-def _bring_out(blueprint: Blueprint, last: Entry | None, ledger: Ledger) -> None:
+def _bring_out(blueprint: Blueprint, last: LedgerEntry | None, ledger: Ledger) -> None:
     """Make sure that all output of the last batch is out.
 
     What is known to be out is left alone: after a clean stop sinks may be others, or elsewhere.
@@ -61,10 +61,10 @@ def _bring_out(blueprint: Blueprint, last: Entry | None, ledger: Ledger) -> None
     if last is None:
         ledger.forget_published()
         return
-    if blueprint.member is not None:
+    if blueprint.replica_spec is not None:
         agreed = AgreedOutput(blueprint)
         agreed.resume(last)
-        if agreed.is_out(last.batch):
+        if agreed.is_published(last.batch):
             ledger.note_published(last.batch)
         return
     # A note of later batches is of entries that are lost, and says nothing of those with their numbers now.
@@ -80,7 +80,7 @@ def prepare(
     return runtime.query(replace(blueprint, buckets=buckets or runtime.parallelism), before)
 
 
-def launch(job: Job, query: Query, last: Entry | None) -> None:
+def launch(job: Job, query: Query, last: LedgerEntry | None) -> None:
     """Start a query after the last batch that has happened."""
     folders, buckets = query.blueprint.folders, query.blueprint.buckets
     if last is None or not _is_whole(folders.checkpoint):
@@ -93,7 +93,7 @@ def launch(job: Job, query: Query, last: Entry | None) -> None:
     query.start(last)
 
 
-def write_structure(job: Job, folders: Folders) -> None:
+def write_structure(job: Job, folders: JobFolders) -> None:
     """Note the structure of the job that runs in a folder from now on."""
     staged = folders.structure.with_suffix(".new")
     with staged.open("w") as file:
@@ -106,7 +106,7 @@ def write_structure(job: Job, folders: Folders) -> None:
         sync(folders.structure.parent)  # No entry may be there of a job of which nobody knows what it was.
 
 
-def read_structure(folders: Folders) -> dict[str, Any]:
+def read_structure(folders: JobFolders) -> dict[str, Any]:
     """Return the structure of the job that ran in a folder last. Raises FileNotFoundError when none has."""
     try:
         structure = json.loads(folders.structure.read_text())
@@ -120,9 +120,9 @@ def read_structure(folders: Folders) -> dict[str, Any]:
     return structure
 
 
-def check_continuation(job: Job, old: dict[str, Any], folders: Folders, last: Entry) -> None:
+def check_continuation(job: Job, old: dict[str, Any], folders: JobFolders, last: LedgerEntry) -> None:
     """Raise IncompatibleJobError with all reasons why a job cannot go on from a batch of the old one."""
-    found = obstacles(old, job.to_dict(), has_state=bool(last.state), under_way=bool(last.feedback))
+    found = incompatibilities(old, job.to_dict(), has_state=bool(last.state), under_way=bool(last.feedback))
     if found:
         reasons = "".join(f"\n  - {reason}" for reason in found)
         raise IncompatibleJobError(
@@ -132,8 +132,8 @@ def check_continuation(job: Job, old: dict[str, Any], folders: Folders, last: En
 
 
 def _without_other_sinks(
-    job: Job, old: dict[str, Any], folders: Folders, last: Entry, ledger: Ledger
-) -> Entry:
+    job: Job, old: dict[str, Any], folders: JobFolders, last: LedgerEntry, ledger: Ledger
+) -> LedgerEntry:
     """Return the last batch without output for sinks that are others now: it is out.
 
     Raises IncompatibleJobError when it may not be, and would have no way out any more.
@@ -151,7 +151,7 @@ def _without_other_sinks(
     return replace(last, receipts={n: receipts for n, receipts in last.receipts.items() if n not in others})
 
 
-def _check_spark(job: Job, folders: Folders, last: Entry | None) -> None:
+def _check_spark(job: Job, folders: JobFolders, last: LedgerEntry | None) -> None:
     committed = _committed_by_spark(folders)
     if committed > (last.batch if last is not None else -1):
         raise IncompatibleJobError(
@@ -189,7 +189,7 @@ def _numbers(folder: Path) -> list[int]:
     return [int(name) for name in os.listdir(folder) if name.isdigit()] if folder.exists() else []
 
 
-def _committed_by_spark(folders: Folders) -> int:
+def _committed_by_spark(folders: JobFolders) -> int:
     """Return the last batch that Spark's checkpoint has, by the ledger's way of counting; -1 if none."""
     commits = folders.checkpoint / "commits"
     names = _numbers(commits)

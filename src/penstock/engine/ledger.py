@@ -24,11 +24,11 @@ from penstock.errors import JobFailedError, SupersededError
 from penstock.keys import VERSION as KEYS_VERSION
 from penstock.private_files import sync, write_private
 
-VERSION = 1
+FORMAT_VERSION = 1
 
 
 @dataclass
-class Entry:
+class LedgerEntry:
     """One committed batch."""
 
     batch: int
@@ -64,7 +64,7 @@ class Ledger:
         self._synced = synced
         """Whether an entry is on the disk before anything follows from it."""
 
-    def commit(self, entry: Entry) -> bool:
+    def commit(self, entry: LedgerEntry) -> bool:
         """Add an entry; False when that batch has one already, which then stands."""
         staged = self._stage(entry)
         try:
@@ -82,7 +82,7 @@ class Ledger:
         self._sync()
         return True
 
-    def replace(self, entry: Entry) -> None:
+    def replace(self, entry: LedgerEntry) -> None:
         """Say the same batch in other words. Only for a job that does not run."""
         self._stage(entry).replace(self._path(entry.batch))
         self._sync()
@@ -91,13 +91,13 @@ class Ledger:
         """Whether a batch has been committed."""
         return self._path(batch).exists()
 
-    def read(self, batch: int) -> Entry | None:
+    def read(self, batch: int) -> LedgerEntry | None:
         """Return the entry of a batch, if there is one."""
         fields = self._read(self._path(batch), f"what batch {batch} did")
         if fields is None:
             return None
         fields["state"] = {int(bucket): StateHead(**head) for bucket, head in fields["state"].items()}
-        return Entry(**{"keys": 1, **fields})
+        return LedgerEntry(**{"keys": 1, **fields})
 
     def _read(self, path: Path, what: str) -> dict[str, Any] | None:
         try:
@@ -115,14 +115,14 @@ class Ledger:
                 f"{path} is damaged: it does not say {what}. Put it back from a copy of the job's folder, or"
                 " start from scratch with fresh=True (--fresh)"
             )
-        if version != VERSION:
+        if version != FORMAT_VERSION:
             raise JobFailedError(
-                f"{path} has version {version}; this is version {VERSION}. Run the job with the version of"
+                f"{path} has version {version}; this is version {FORMAT_VERSION}. Run the job with the version of"
                 " Penstock that has written it, or start from scratch with fresh=True (--fresh)"
             )
         return cast("dict[str, Any]", fields)
 
-    def latest(self) -> Entry | None:
+    def latest(self) -> LedgerEntry | None:
         """Return the newest entry."""
         newest = self.latest_batch()
         return self.read(newest) if newest >= 0 else None
@@ -174,9 +174,9 @@ class Ledger:
     def _intent(self) -> Path:
         return self._folder / "intent"
 
-    def _stage(self, entry: Entry | Intent) -> Path:
+    def _stage(self, entry: LedgerEntry | Intent) -> Path:
         body = json.dumps(asdict(entry), sort_keys=True)
-        text = json.dumps({"version": VERSION, "crc": zlib.crc32(body.encode()), "entry": body})
+        text = json.dumps({"version": FORMAT_VERSION, "crc": zlib.crc32(body.encode()), "entry": body})
         staged = self._folder / f".{uuid4().hex}"
         try:
             descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

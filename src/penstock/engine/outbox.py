@@ -13,17 +13,17 @@ from penstock.engine.columnar import partials
 from penstock.engine.exchange import (
     DEALT,
     Address,
-    Recovers,
-    latest,
+    ErrorHandlers,
+    can_merge,
+    keep_latest_times,
+    merge_function,
     merge_one,
     merge_records,
-    merges,
-    merging,
 )
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.packing import pack
 from penstock.engine.windowing import Cell
-from penstock.graph.dealing import Dealing
+from penstock.graph.dealing import Distribution
 from penstock.graph.tasks import CombiningTask, StatefulTask
 from penstock.keys import key_hash
 from penstock.record import Record
@@ -41,13 +41,13 @@ class _Groups:
 class Outbox:
     """Gathers what one task sends over keyed edges."""
 
-    def __init__(self, blueprint: Blueprint, recovers: Recovers, lane: str = "") -> None:
+    def __init__(self, blueprint: Blueprint, error_handler: ErrorHandlers, lane: str = "") -> None:
         self._vertices = blueprint.vertices
         self._buckets = blueprint.buckets
         self._instances = blueprint.instances
         self._turns: dict[int, int] = {}
         self._first = 0
-        self._recovers = recovers
+        self._recovers = error_handler
         self._lane = lane
         self._partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
         self._groups: dict[Address, _Groups] = {}
@@ -68,7 +68,7 @@ class Outbox:
     def add(self, address: Address, records: list[Record], cell: Cell | None = None) -> None:
         """Take records for a vertex behind a keyed edge; ``cell`` says which windows they are in."""
         spec = self._vertices[address[0]]
-        if merges(spec) and (cell is not None or spec.window is None):
+        if can_merge(spec) and (cell is not None or spec.window is None):
             into = self._partials.setdefault((address, cell), {})
             before = len(into)
             merge_records(spec, records, into, self._recovers(address[0], address[2]))
@@ -87,17 +87,17 @@ class Outbox:
         else:
             kept.extend(records)
 
-    def deal(self, address: Address, records: list[Record], dealing: Dealing) -> None:
+    def deal(self, address: Address, records: list[Record], dealing: Distribution) -> None:
         """Take records for the instances of a vertex."""
         vertex = address[0]
         number = self._instances[vertex]
-        if dealing is Dealing.TO_ALL:
+        if dealing is Distribution.TO_ALL:
             for instance in range(number):
                 self._dealt.setdefault((address, instance), []).extend(records)
             self._waiting += number * len(records)
             return
         self._waiting += len(records)
-        if dealing is Dealing.BY_KEY:
+        if dealing is Distribution.BY_KEY:
             for instance, chosen in self._split_records(address, records, number):
                 self._dealt.setdefault((address, instance), []).extend(chosen)
             return
@@ -121,7 +121,7 @@ class Outbox:
             self._partials[address, cell] = merged
             self._waiting += len(merged)
             return
-        merge = merging(self._vertices[address[0]])
+        merge = merge_function(self._vertices[address[0]])
         before = len(known)
         for key, partial in merged.items():
             merge_one(merge, known, key, partial)
@@ -131,7 +131,7 @@ class Outbox:
         groups = self._groups.setdefault(address, _Groups())
         find = groups.values.get
         try:
-            latest(groups.stamps, records)
+            keep_latest_times(groups.stamps, records)
             keys = [record[0] for record in records]
             found = list(map(find, keys))
         except Exception:
@@ -151,7 +151,7 @@ class Outbox:
         try:
             hash(record[0])
             if stamps is not None:
-                latest(stamps, [record])
+                keep_latest_times(stamps, [record])
         except Exception as error:
             self._recovers(address[0], address[2])(record, error, None)
             return False

@@ -21,7 +21,7 @@ IMMUTABLE = frozenset(
 _CONTAINERS = frozenset({list, dict, set})
 
 
-def owned(value: Any) -> Any:
+def copy_if_mutable(value: Any) -> Any:
     """Return a value itself if it cannot be changed, else a copy of it that shares nothing with it.
 
     >>> numbers = [1, 2]
@@ -43,7 +43,7 @@ def owned(value: Any) -> Any:
     return deepcopy(value)
 
 
-def owned_records(records: list[Record]) -> list[Record]:
+def copy_mutable_values(records: list[Record]) -> list[Record]:
     """Return records whose values nobody else can change: the list itself if that holds already."""
     if _holds_immutable(record[1] for record in records):
         return records
@@ -52,7 +52,7 @@ def owned_records(records: list[Record]) -> list[Record]:
 
 def _owned_record(record: Record) -> Record:
     """A key stays as it is: it has a hash."""
-    value = owned(record[1])
+    value = copy_if_mutable(record[1])
     return record if value is record[1] else Record(record[0], value, record[2])
 
 

@@ -7,14 +7,14 @@ from math import inf
 from typing import Any
 
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.exchange import Address, merge_records, merges, merging
+from penstock.engine.exchange import Address, can_merge, merge_function, merge_records
 from penstock.engine.flow import Flow
 from penstock.engine.inbox import Inbox
 from penstock.engine.items import emit
-from penstock.engine.owned import owned
-from penstock.engine.state import BucketState, waiting
-from penstock.engine.updating import call_update
-from penstock.engine.windowing import Assigner, Cell
+from penstock.engine.owned import copy_if_mutable
+from penstock.engine.state import BucketState, waiting_section
+from penstock.engine.updating import update_key
+from penstock.engine.windowing import Cell, WindowAssigner
 from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import PROCESSING_TIME, TimeWindow, Window, WindowValues, result_time
 from penstock.record import Record
@@ -35,7 +35,7 @@ class Panes:
         self._window = spec.window
         self._state = state
         self._batch = batch
-        self._section = waiting(spec.name)
+        self._section = waiting_section(spec.name)
         self._held = state.states.setdefault(self._section, {})
         index = state.indexes.get(self._section)
         if index is None:
@@ -59,15 +59,15 @@ class Panes:
         if self._window.time == PROCESSING_TIME:
             return {(self._window.first(now), self._window.last(now)): records}
         late = lambda record, watermark: self._flow.late(self._vertex, record, watermark)  # noqa: E731
-        recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        recover = self._flow.error_handler(self._vertex, self._flow.no_counters)
         wrong = lambda one, error: recover(one, error, None)  # noqa: E731
         # Their order says nothing, so none of them makes another one late.
-        return Assigner(self._window, -inf, mark, ordered=False).assign(records, late, wrong)
+        return WindowAssigner(self._window, -inf, mark, ordered=False).assign(records, late, wrong)
 
     def _keep(self, cell: Cell, lane: str, records: list[Record]) -> None:
-        if merges(self._spec):
+        if can_merge(self._spec):
             partials: dict[Any, Any] = {}
-            recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+            recover = self._flow.error_handler(self._vertex, self._flow.no_counters)
             merge_records(self._spec, records, partials, recover)
             self._merge(cell, partials)
             return
@@ -81,8 +81,8 @@ class Panes:
             self._held.setdefault(entry, []).extend(stamped)
 
     def _merge(self, cell: Cell, partials: dict[Any, Any]) -> None:
-        merge = merging(self._spec)
-        recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        merge = merge_function(self._spec)
+        recover = self._flow.error_handler(self._vertex, self._flow.no_counters)
         held = self._held
         for key, partial in partials.items():
             entry = (key, *cell)
@@ -137,7 +137,7 @@ class Panes:
         for entry, values in moved.items():
             known = self._held.get(entry)
             every = values if known is None else [*values, known]
-            if merges(self._spec):
+            if can_merge(self._spec):
                 self._held[entry], _ = self._merged(entry[0], every)
             else:
                 self._held[entry] = [pair for stamped in every for pair in stamped]
@@ -146,7 +146,7 @@ class Panes:
     def _give(self, key: Any, index: int, entries: list[tuple[Any, ...]], out: list[Record]) -> None:
         start, end = index * self._window.slide, self._window.end(index)
         ts = result_time(start, end)
-        if merges(self._spec):
+        if can_merge(self._spec):
             self._give_merged(key, index, entries, ts, out)
         elif self._spec.kind == "source":
             records = self._values(entries)
@@ -154,20 +154,23 @@ class Panes:
         else:
             values = WindowValues(self._values(entries), start, end)
             counters = self._flow.no_counters  # A window is never part of a loop.
-            call_update(self._flow, self._vertex, counters, self._spec, self._state, key, values, ts, out)
+            update_key(self._flow, self._vertex, counters, self._spec, self._state, key, values, ts, out)
 
     def _give_merged(
         self, key: Any, index: int, entries: list[tuple[Any, ...]], ts: float, out: list[Record]
     ) -> None:
         task: CombiningTask = self._spec.operator
-        recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        recover = self._flow.error_handler(self._vertex, self._flow.no_counters)
         # What an earlier window could not merge is in no later one. In this order, which is the same however
         # many windows the last batch has closed, the same ones cannot be merged.
         entries = sorted((entry for entry in entries if entry in self._held), key=lambda entry: entry[2:0:-1])
         if not entries:
             return
         # A merge may change what it is given, and later windows need it unchanged.
-        held = [self._held[entry] if entry[2] == index else owned(self._held[entry]) for entry in entries]
+        held = [
+            self._held[entry] if entry[2] == index else copy_if_mutable(self._held[entry])
+            for entry in entries
+        ]
         merged, left_out = self._merged(key, held)
         for entry in (entries[place] for place in left_out):
             self._index.remove(entry)
@@ -176,7 +179,7 @@ class Panes:
 
         def result() -> list[Record]:
             # One that raises may have changed the state, and is called again.
-            state = owned(merged) if self._spec.policy.goes_on else merged
+            state = copy_if_mutable(merged) if self._spec.policy.goes_on else merged
             if type(task).update is CombiningTask.update:
                 return self._bounded(index, [Record(key, task.result(state), ts)])
             items: list[Record] = []
@@ -190,8 +193,8 @@ class Panes:
 
     def _merged(self, key: Any, partials: list[Any]) -> tuple[Any, list[int]]:
         """Merge partial results, the earlier ones first; return also the places of those that cannot be."""
-        merge = merging(self._spec)
-        recover = self._flow.recovers(self._vertex, self._flow.no_counters)
+        merge = merge_function(self._spec)
+        recover = self._flow.error_handler(self._vertex, self._flow.no_counters)
         state = partials[0]
         left_out: list[int] = []
         for place, partial in enumerate(partials[1:], 1):
@@ -218,7 +221,9 @@ class Panes:
     def _values(self, entries: list[tuple[Any, ...]]) -> list[Any]:
         """Return what is in a window. User code may change it, which no window after it must see."""
         values = [value for _, value in self._in_order(entries)]
-        return [owned(value) for value in values] if self._window.slide < self._window.size else values
+        return (
+            [copy_if_mutable(value) for value in values] if self._window.slide < self._window.size else values
+        )
 
     def _in_order(self, entries: list[tuple[Any, ...]]) -> list[tuple[Any, Any]]:
         """Return times and values by time; those of the same time lane by lane, in the order of the lane."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.engine.blueprint import Blueprint
-from penstock.errors import connecting
+from penstock.errors import connector_call
 from penstock.graph.ends import Position, Source
 
 T = TypeVar("T")
 
 
-class Positions:
+class SourcePositions:
     """Asks all sources of a job; what one of them raises is given its name."""
 
     def __init__(self, blueprint: Blueprint) -> None:
@@ -94,5 +94,5 @@ class Positions:
         return after.get(name) or self._ask(name, self._sources[name].begin)
 
     def _ask(self, name: str, question: Callable[..., T], *arguments: Any) -> T:
-        with connecting(self._job, name):
+        with connector_call(self._job, name):
             return question(*arguments)

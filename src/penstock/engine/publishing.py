@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint
-from penstock.errors import connecting
+from penstock.errors import connector_call
 
 
 def publish(blueprint: Blueprint, batch: int, receipts: Mapping[str, list[Any]]) -> None:
@@ -14,7 +14,7 @@ def publish(blueprint: Blueprint, batch: int, receipts: Mapping[str, list[Any]])
     for name, sink in blueprint.sinks.items():
         if receipts.get(name):
             # Whoever read our output has gone: that is no trouble of the sink's.
-            with connecting(blueprint.job, name, passing=(BrokenPipeError,)):
+            with connector_call(blueprint.job, name, passing=(BrokenPipeError,)):
                 sink.commit(batch, receipts[name])
 
 
@@ -22,14 +22,14 @@ def discard(blueprint: Blueprint, receipts: Mapping[str, list[Any]]) -> None:
     """Remove what was staged for sinks and will never be visible."""
     for name, sink in blueprint.sinks.items():
         if receipts.get(name):
-            with connecting(blueprint.job, name):
+            with connector_call(blueprint.job, name):
                 sink.discard(receipts[name])
 
 
 def tidy(blueprint: Blueprint) -> None:
     """Let sinks remove what crashes have left; only when nothing waits for any of them."""
     for name, sink in blueprint.sinks.items():
-        with connecting(blueprint.job, name):
+        with connector_call(blueprint.job, name):
             sink.tidy(blueprint.job)
 
 
@@ -39,5 +39,5 @@ def acknowledge(blueprint: Blueprint, end: Mapping[str, Any]) -> None:
         position = end["sources"].get(name)
         if position is None:  # It has joined after the batch was planned.
             continue
-        with connecting(blueprint.job, name):
+        with connector_call(blueprint.job, name):
             source.committed(position, f"{blueprint.job}.{name}")

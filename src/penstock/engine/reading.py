@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
-from penstock.errors import ShortReadError, connecting
+from penstock.errors import ShortReadError, connector_call
 from penstock.graph.ends import Rejected, Source
 from penstock.record import Record
 
@@ -20,10 +20,10 @@ _CHUNK = 10_000
 def read_source(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
     """Read a part of a source, and cut it in the same places for all replicas."""
     chunks = _chunks(blueprint, vertex, split)
-    return chunks if blueprint.member is None else evenly_cut(chunks)
+    return chunks if blueprint.replica_spec is None else rechunk(chunks)
 
 
-def evenly_cut(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def rechunk(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Cut what is read anew: a log whose segments are joined meanwhile gives the same records otherwise cut.
 
     Where records come to a vertex on two ways, the cuts decide which of them come first.
@@ -51,7 +51,7 @@ def _chunks(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
     chunks: Iterator[Chunk] | None = None
     given = 0
     while True:
-        with connecting(blueprint.job, blueprint.vertices[vertex].name):
+        with connector_call(blueprint.job, blueprint.vertices[vertex].name):
             chunks = chunks or iter(source.read(split))
             records = next(chunks, None)
             if records is None:

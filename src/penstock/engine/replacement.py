@@ -11,11 +11,11 @@ from penstock.engine.launch import (
     check_continuation,
     launch,
     prepare,
-    settle,
+    resume_job,
     write_structure,
 )
-from penstock.engine.ledger import Entry, Ledger
-from penstock.engine.positions import Positions
+from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.positions import SourcePositions
 from penstock.engine.runtime import Query, Runtime
 from penstock.errors import IncompatibleJobError
 from penstock.graph.changes import differences
@@ -48,23 +48,23 @@ class Replaced:
 
 
 def replace_query(
-    runtime: Runtime, old: Query, before: Job, after: Job, drawing: Callable[[Job], Blueprint]
+    runtime: Runtime, old: Query, before: Job, after: Job, blueprint_of: Callable[[Job], Blueprint]
 ) -> Replaced:
     """Exchange the query of a job for that of another. What is refused raises, and the old query runs on."""
     called = time.monotonic()
     after.validate()
     _check_same_run(runtime, before, after)
-    blueprint = drawing(after)
-    Positions(blueprint).begin()
+    blueprint = blueprint_of(after)
+    SourcePositions(blueprint).begin()
     structure = before.to_dict()
     if old.batches.last is not None:
         # Records on their way are no obstacle yet: they are let out before the stop.
         check_continuation(after, structure, blueprint.folders, replace(old.batches.last, feedback=[]))
     new = prepare(runtime, blueprint, buckets_of(after) or old.blueprint.buckets, old)
-    old.stop(let_out=not same_graph(structure, after.to_dict()))
+    old.stop(drain_loops=not same_graph(structure, after.to_dict()))
     reached = Ledger(blueprint.folders.ledger).latest()
     try:
-        last = settle(after, blueprint)
+        last = resume_job(after, blueprint)
         launch(after, new, last)
         new.wait_until_ready()
     except Exception as error:
@@ -81,7 +81,7 @@ def restart_query(runtime: Runtime, old: Query, job: Job) -> Query:
     Raises what goes wrong; the old query, which is as dead as before, can then be restarted later.
     """
     old.abandon()
-    last = settle(job, old.blueprint)
+    last = resume_job(job, old.blueprint)
     again = prepare(runtime, old.blueprint, old.blueprint.buckets, old)
     launch(job, again, last)
     return again
@@ -101,14 +101,16 @@ def _check_same_run(runtime: Runtime, before: Job, after: Job) -> None:
         )
 
 
-def _start_again(runtime: Runtime, old: Query, job: Job, reached: Entry | None, error: Exception) -> Replaced:
+def _start_again(
+    runtime: Runtime, old: Query, job: Job, reached: LedgerEntry | None, error: Exception
+) -> Replaced:
     """Start the old job again, from where it was stopped."""
     folders = old.blueprint.folders
     if Ledger(folders.ledger).latest_batch() != (reached.batch if reached is not None else -1):
         return Replaced(old, job, failure=error)
     try:
         write_structure(job, folders)
-        last = settle(job, old.blueprint)
+        last = resume_job(job, old.blueprint)
         again = prepare(runtime, old.blueprint, old.blueprint.buckets, old)
         launch(job, again, last)
     except Exception as another:

@@ -14,9 +14,9 @@ from math import inf
 from typing import Protocol
 
 from penstock.engine.batch_committer import BatchCommitter
-from penstock.engine.batch_planner import LET_OUT
+from penstock.engine.batch_planner import DRAIN_LOOPS
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.ledger import Entry
+from penstock.engine.ledger import LedgerEntry
 from penstock.errors import JobFailedError, PenstockError
 from penstock.graph.job import Job
 
@@ -35,7 +35,7 @@ class Query(ABC):
         self.ready_at = 0.0
         self._failure: Exception | None = None
 
-    def start(self, last: Entry | None) -> None:
+    def start(self, last: LedgerEntry | None) -> None:
         """Start after the last batch that has happened; batches run in a thread of their own from now on."""
         folders = self.blueprint.folders
         for leftover in (folders.stop_request, folders.stop_answer, folders.failure, folders.ready):
@@ -79,10 +79,10 @@ class Query(ABC):
             raise pickle.loads(planning.read_bytes())  # noqa: S301 - written by our own planner
         raise self._named(self._end_reason() or JobFailedError("the query has stopped"))
 
-    def stop(self, *, let_out: bool = False) -> Exception | None:
+    def stop(self, *, drain_loops: bool = False) -> Exception | None:
         """Let the batch that runs end, start no other, and stop. Return what that batch failed with, if so.
 
-        ``let_out`` reads nothing more either, and lets records that are on their way out before. A batch
+        ``drain_loops`` reads nothing more either, and lets records that are on their way out before. A batch
         that takes longer than a minute is cut off and repeated later; at most once it would be lost, so
         there is no limit to the wait.
         """
@@ -92,13 +92,13 @@ class Query(ABC):
         deadline = time.monotonic() + patience
         failure = None
         try:
-            staged.write_text(LET_OUT if let_out else "")
+            staged.write_text(DRAIN_LOOPS if drain_loops else "")
             staged.replace(folders.stop_request)
         except FileNotFoundError:
             deadline = 0.0  # The folder was taken over: no batch of this query can happen any more.
         with suppress(Exception):  # What runs it may have died; then there is nothing to stop.
             while self._is_alive() and not folders.stop_answer.exists() and time.monotonic() < deadline:
-                if let_out:
+                if drain_loops:
                     deadline = max(deadline, self.batches.ended_at + _STOP_SECONDS)
                 time.sleep(_LOOK)
             failure = self._failure  # Not what a batch says that is cut off.

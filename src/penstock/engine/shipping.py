@@ -18,13 +18,13 @@ import cloudpickle
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.context import ctx
 from penstock.engine.flow import Program
-from penstock.engine.state import forget
+from penstock.engine.state import drop_cached_state
 from penstock.errors import JobFailedError, PenstockError, TaskError, cause_of
 from penstock.graph.kinds import ArrowTask
 from penstock.graph.tasks import FunctionTask
 from penstock.parameters import set_params
-from penstock.running_code import code_of
-from penstock.user_output import install_in_spark
+from penstock.running_code import vertex_call
+from penstock.user_output import capture_user_output_in_spark
 
 _programs: dict[str, Program] = {}
 """By the hash of the blueprint, the oldest first."""
@@ -106,16 +106,16 @@ def _is_packable(value: Any) -> bool:
 
 def unpack_blueprint(data: bytes) -> Blueprint:
     """Read a blueprint in another process, whose output is that of user code from now on."""
-    install_in_spark(ctx.running_vertex)
+    capture_user_output_in_spark(ctx.running_vertex)
     path, parameters, blueprint = cloudpickle.loads(data)
     sys.path.extend(entry for entry in path if entry not in sys.path)
     # Loading the blueprint may import the job's file, which may read them.
     set_params(parameters)
-    with code_of(""):  # What it imports is the user's.
+    with vertex_call(""):  # What it imports is the user's.
         return cast(Blueprint, cloudpickle.loads(blueprint))
 
 
-def program_of(data: bytes) -> Program:
+def load_program(data: bytes) -> Program:
     """Return the program of a blueprint, made once in each worker process."""
     name = hashlib.sha256(data).hexdigest()
     program = _programs.get(name)
@@ -147,10 +147,10 @@ def _make_room(coming: Blueprint) -> None:
     root = coming.folders.root
     for name in [name for name, old in _programs.items() if old.blueprint.folders.root == root]:
         del _programs[name]
-    forget(coming.folders.state, since=coming.buckets)
+    drop_cached_state(coming.folders.state, since=coming.buckets)
     while len(_programs) >= _MOST_PROGRAMS:
         oldest = _programs.pop(next(iter(_programs)))
-        forget(oldest.blueprint.folders.state)
+        drop_cached_state(oldest.blueprint.folders.state)
 
 
 def _module_of(operator: Any) -> str | None:

@@ -20,12 +20,12 @@ from uuid import uuid4
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.clock import Clock, Highs, Times, marks_of
-from penstock.engine.context import Scope, ctx
+from penstock.engine.clock import BatchClock, Highs, TimeProgress, vertex_watermarks
+from penstock.engine.context import TaskScope, ctx
 from penstock.engine.digest import add_digests
 from penstock.engine.failure import VertexFailureError
 from penstock.engine.flow import Flow, Program
-from penstock.engine.gate import Gate
+from penstock.engine.gate import LaneWindows
 from penstock.engine.inbox import Inbox
 from penstock.engine.keyed import BatchTime, Bucket
 from penstock.engine.natives import SUFFIX
@@ -33,7 +33,7 @@ from penstock.engine.packing import pack, unpack
 from penstock.engine.reading import read_source
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import BucketState, UnkeepableStateError
-from penstock.engine.summary import Part, StateHead, TaskSummary
+from penstock.engine.summary import ReportedPart, StateHead, TaskSummary
 from penstock.errors import PenstockError, TaskError, cause_of, trace_of
 
 PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
@@ -48,7 +48,7 @@ place, so that their content decides: the rows of a frame have no order, and its
 
 
 @dataclass(frozen=True)
-class DirectPart:
+class BatchPart:
     """What one Spark task of the direct half does."""
 
     batch: int
@@ -63,16 +63,16 @@ class DirectPart:
     feedback: str | None = None
     heads: dict[int, StateHead] | None = field(default=None)
     """Given to the first part only, which tells every bucket where its state is."""
-    clock: Clock = field(default_factory=lambda: Clock(0.0, False, Times()))
+    clock: BatchClock = field(default_factory=lambda: BatchClock(0.0, False, TimeProgress()))
     lane: str = ""
     """The ordered stream that the part belongs to."""
 
 
-def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
+def run_source_stage(program: Program, part: BatchPart) -> Iterator[Row]:
     """Run a part of the direct half."""
     blueprint = program.blueprint
-    gate = Gate(blueprint, part.clock, part.lane) if part.source is not None else None
-    scope = Scope(blueprint.job, program.names, part.batch, part.clock.now, "part", part.number)
+    gate = LaneWindows(blueprint, part.clock, part.lane) if part.source is not None else None
+    scope = TaskScope(blueprint.job, program.names, part.batch, part.clock.now, "part", part.number)
     flow = Flow(program, scope, uuid4().hex, gate)
     flow.begin(f"p{part.number}")
     sent: dict[int, int] = {}
@@ -86,19 +86,19 @@ def run_direct(program: Program, part: DirectPart) -> Iterator[Row]:
         summary = flow.summary
     except Exception as error:
         summary = failed(program, part.batch, error)
-    summary.part = Part(part.number, part.planned, part.empty)
+    summary.part = ReportedPart(part.number, part.planned, part.empty)
     summary.rows_sent = sent
     summary.end = part.end
     summary.clock = part.clock if part.heads is not None else None
     yield part.number % blueprint.buckets, SUMMARY, _seal(program, summary)
 
 
-def run_resumed(
-    program: Program, batch: int, vertex: int, clock: Clock, chunks: Iterable[Columns], number: int = 0
+def run_resumed_stage(
+    program: Program, batch: int, vertex: int, clock: BatchClock, chunks: Iterable[Columns], number: int = 0
 ) -> Iterator[Row]:
     """Go on with what Spark's own vertex has given, before the shuffle, for one Spark task."""
-    gate = Gate(program.blueprint, clock, program.blueprint.vertices[vertex].name, ordered=False)
-    scope = Scope(program.blueprint.job, program.names, batch, clock.now, f"behind {vertex}", number)
+    gate = LaneWindows(program.blueprint, clock, program.blueprint.vertices[vertex].name, ordered=False)
+    scope = TaskScope(program.blueprint.job, program.names, batch, clock.now, f"behind {vertex}", number)
     flow = Flow(program, scope, uuid4().hex, gate)
     sent: dict[int, int] = {}
     try:
@@ -111,7 +111,7 @@ def run_resumed(
     yield 0, SUMMARY, _seal(program, summary)
 
 
-def _work(program: Program, flow: Flow, part: DirectPart) -> Iterator[Row]:
+def _work(program: Program, flow: Flow, part: BatchPart) -> Iterator[Row]:
     if part.feedback is not None:
         yield from _read_feedback(program, flow, part.feedback)
     if part.source is not None:
@@ -156,7 +156,7 @@ def _rest(program: Program, flow: Flow) -> Iterator[Row]:
             yield bucket, HIGHS, pack((summary.highs,))
 
 
-def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
+def run_keyed_stage(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
     """Run the keyed half for the buckets that one Spark task has been given."""
     blueprint = program.blueprint
     heads: dict[int, StateHead | None] = {}
@@ -164,7 +164,7 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
     highs: Highs = {}
     received: dict[int, int] = {}
     batch = -1
-    clock: Clock | None = None
+    clock: BatchClock | None = None
     try:
         for bucket, kind, data in rows:
             if kind != SUMMARY:
@@ -179,7 +179,7 @@ def run_keyed(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
                 yield bucket, kind, data
         if clock is None:
             return
-        scope = Scope(blueprint.job, program.names, batch, clock.now, "bucket")
+        scope = TaskScope(blueprint.job, program.names, batch, clock.now, "bucket")
         with ctx.within(scope):
             summary = _run_buckets(program, scope, _Arrived(heads, parcels, highs, clock))
     except Exception as error:
@@ -196,12 +196,12 @@ class _Arrived:
     heads: dict[int, StateHead | None]
     parcels: dict[int, list[bytes]]
     highs: Highs
-    clock: Clock
+    clock: BatchClock
 
 
-def _run_buckets(program: Program, scope: Scope, arrived: _Arrived) -> TaskSummary:
+def _run_buckets(program: Program, scope: TaskScope, arrived: _Arrived) -> TaskSummary:
     blueprint, batch, clock = program.blueprint, scope.batch, arrived.clock
-    marks = marks_of(blueprint, clock, arrived.highs)
+    marks = vertex_watermarks(blueprint, clock, arrived.highs)
     task = uuid4().hex
     flow = Flow(program, scope, task)
     flow.summary.marks = marks
@@ -213,7 +213,7 @@ def _run_buckets(program: Program, scope: Scope, arrived: _Arrived) -> TaskSumma
             continue
         scope.move_to(bucket)
         flow.begin(f"b{bucket}")
-        inbox = Inbox(blueprint, flow.recovers)
+        inbox = Inbox(blueprint, flow.error_handler)
         for parcel in sorted(arrived.parcels.pop(bucket, ())):
             inbox.take(memoryview(parcel)[_PLACE.size :])
         state = BucketState(
@@ -239,7 +239,7 @@ def _save(blueprint: Blueprint, summary: TaskSummary, state: BucketState, bucket
         raise VertexFailureError(blueprint.index_of(error.vertex), None, cause) from error
     if head is not None:
         summary.state[bucket] = head
-    if blueprint.member is not None:
+    if blueprint.replica_spec is not None:
         add_digests(summary.state_digests, state.digests())
 
 

@@ -27,7 +27,7 @@ States = dict[str, dict[Any, Any]]
 _WAITING = "@waiting"
 
 
-def waiting(vertex: str) -> str:
+def waiting_section(vertex: str) -> str:
     """Return the section of what waits at a vertex: for the end of a window, or for a counterpart.
 
     Its keys are tuples that begin with the record's key, so that a batch adds entries instead of
@@ -178,7 +178,7 @@ def _make_folder(place: Path, *, synced: bool) -> None:
             sync(place.parent)
 
 
-def forget(folder: Path, *, since: int = 0) -> None:
+def drop_cached_state(folder: Path, *, since: int = 0) -> None:
     """Free the memory of buckets that this process will hardly work on again: all from a number on."""
     for place in [place for place in _cache if place[0] == str(folder) and place[1] >= since]:
         del _cache[place]

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from penstock.columns import Columns
 from penstock.engine.blueprint import VertexSpec
-from penstock.engine.failure import Recover, raise_failure
+from penstock.engine.failure import ErrorHandler, raise_failure
 from penstock.engine.items import to_record
 from penstock.graph.tasks import FunctionTask, Inputs, Outputs, StatefulTask, Task
 from penstock.record import Record
 
 Emitted = Sequence[tuple[str, list[Record] | Columns]]
-Step = Callable[[str, list[Record], Recover], Emitted]
+Step = Callable[[str, list[Record], ErrorHandler], Emitted]
 
 _new = tuple.__new__
 
@@ -39,7 +39,7 @@ def _function_step(given: Callable[[Any], Any], output: str, *, takes_windows: b
     plain = set(_PLAIN)
     function = _of_value(given) if takes_windows else given
 
-    def step(port: str, records: list[Record], recover: Recover) -> Emitted:  # noqa: ARG001
+    def step(port: str, records: list[Record], recover: ErrorHandler) -> Emitted:  # noqa: ARG001
         out: list[Record] = []
         append = out.append
         rest = iter(records)
@@ -93,7 +93,7 @@ def _task_step(task: Task, vertex: VertexSpec) -> Step:
         by_port[port] = [record]
         task.execute(Inputs(by_port), outputs)
 
-    def one_by_one(port: str, records: list[Record], recover: Recover) -> Emitted:
+    def one_by_one(port: str, records: list[Record], recover: ErrorHandler) -> Emitted:
         """The same with what a failed call has emitted taken back."""
         outputs = Outputs(ports)
         for record in records:
@@ -110,7 +110,7 @@ def _task_step(task: Task, vertex: VertexSpec) -> Step:
                 recover(record, error, again)
         return [(name, out) for name, out in outputs._emitted.items() if out]
 
-    def step(port: str, records: list[Record], recover: Recover) -> Emitted:
+    def step(port: str, records: list[Record], recover: ErrorHandler) -> Emitted:
         outputs = Outputs(ports)
         record = Record()
         try:

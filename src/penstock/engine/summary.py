@@ -24,7 +24,7 @@ class StateHead:
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportedPart:
     """Which part of a batch a task has run, before the shuffle."""
 
     number: int
@@ -39,7 +39,7 @@ class TaskSummary:
     """What one task says of a batch, or all of them together."""
 
     batch: int
-    part: Part | None = None
+    part: ReportedPart | None = None
     """The part that it speaks for; None behind the shuffle and behind vertices of Spark's own."""
     buckets: tuple[int, ...] = ()
     """The buckets that a task behind the shuffle has run."""

@@ -52,14 +52,14 @@ class Claim:
         return cls(int(found[1]), int(found[2])) if found else None
 
 
-def current(base: Path) -> Claim | None:
+def current_claim(base: Path) -> Claim | None:
     """Return the claim under which the job's folder is held now."""
     names = [path.name for path in base.iterdir()] if base.is_dir() else []
     claims = [claim for name in names if (claim := Claim.of(name)) is not None]
-    return max((claim for claim in claims if holds(base / claim.name)), default=None)
+    return max((claim for claim in claims if has_ledger(base / claim.name)), default=None)
 
 
-def holds(folder: Path) -> bool:
+def has_ledger(folder: Path) -> bool:
     """Whether a folder is the job's: its holder has not been superseded."""
     return (folder / _LEDGER).is_dir()
 
@@ -86,7 +86,7 @@ def take_over(
     own = base / claim.name
     deadline = time.monotonic() + patience
     while True:
-        holder = current(base)
+        holder = current_claim(base)
         if holder is None:
             # A list that is read while a folder is renamed may lack it: look again before saying so.
             if not _has_begun(base):
@@ -166,7 +166,7 @@ def _settle_down(base: Path, holder: Claim, claim: Claim) -> None:
         # The ledger says where to go on; Spark's notes may be of a batch that a pause has cut in two.
         shutil.rmtree(own / "checkpoint", ignore_errors=True)
     _remove_orphans(base, claim)
-    if not holds(own):
+    if not has_ledger(own):
         raise SupersededError(f"{own} was taken over by a later worker at once")
 
 
@@ -190,5 +190,5 @@ def _remove_orphans(base: Path, claim: Claim) -> None:
     """Remove what former holders have made at their old paths since."""
     for path in sorted(base.iterdir()):
         other = Claim.of(path.name)
-        if other is not None and other < claim and not holds(path):
+        if other is not None and other < claim and not has_ledger(path):
             shutil.rmtree(path, ignore_errors=True)

@@ -8,13 +8,15 @@ from penstock.engine.blueprint import VertexSpec
 from penstock.engine.exchange import Counters
 from penstock.engine.flow import Flow
 from penstock.engine.items import emit
-from penstock.engine.owned import IMMUTABLE, owned
+from penstock.engine.owned import IMMUTABLE, copy_if_mutable
 from penstock.engine.state import BucketState
 from penstock.graph.windows import WindowValues
 from penstock.record import Record
 
 
-def updated(task: Any, key: Any, values: list[Any], state: Any, ts: float | None, out: list[Record]) -> Any:
+def run_update(
+    task: Any, key: Any, values: list[Any], state: Any, ts: float | None, out: list[Record]
+) -> Any:
     """Call ``update`` once, add what it emits and return the new state."""
     result = task.update(key, values, state)
     if type(result) is not tuple or len(result) != 2:
@@ -30,23 +32,23 @@ def updated(task: Any, key: Any, values: list[Any], state: Any, ts: float | None
         emit(emitted, key, ts, items.append)
     else:
         # It may be the state, or hold a part of it, and the next call may come before it is written.
-        emit(emitted, key, ts, lambda record: items.append(owned(record)))
+        emit(emitted, key, ts, lambda record: items.append(copy_if_mutable(record)))
     out += items
     return new
 
 
-def own_values(values: list[Any]) -> list[Any]:
+def copy_values(values: list[Any]) -> list[Any]:
     """Return values that ``update`` may take out of their list and change, and that are still there after it.
 
     Only where the job goes on after errors: another call needs them then, and the entry in ``errors``.
     """
-    copies = [owned(value) for value in values]
+    copies = [copy_if_mutable(value) for value in values]
     if isinstance(values, WindowValues):
         return WindowValues(copies, values.start, values.end)
     return copies
 
 
-def keep(state: BucketState, vertex: str, key: Any, new: Any) -> None:
+def store_state(state: BucketState, vertex: str, key: Any, new: Any) -> None:
     """Keep the new state of a key; None forgets the key."""
     held = state.states.setdefault(vertex, {})
     if new is None:
@@ -56,7 +58,7 @@ def keep(state: BucketState, vertex: str, key: Any, new: Any) -> None:
     state.changed(vertex, [key])
 
 
-def call_update(
+def update_key(
     flow: Flow,
     vertex: int,
     counters: Counters,
@@ -72,15 +74,15 @@ def call_update(
 
     def call() -> Any:
         if not spec.policy.goes_on:
-            return updated(spec.operator, key, values, before, ts, out)
+            return run_update(spec.operator, key, values, before, ts, out)
         # A call that raises may have changed what it was given; the next one must not see that.
-        return updated(spec.operator, key, own_values(values), owned(before), ts, out)
+        return run_update(spec.operator, key, copy_values(values), copy_if_mutable(before), ts, out)
 
     try:
         new = call()
     except BaseException as error:
-        done = flow.recovers(vertex, counters)(Record(key, list(values), ts), error, lambda: (call(),))
+        done = flow.error_handler(vertex, counters)(Record(key, list(values), ts), error, lambda: (call(),))
         if done is None:
             return
         [new] = done
-    keep(state, spec.name, key, new)
+    store_state(state, spec.name, key, new)

@@ -17,7 +17,7 @@ _FAR = 1 << 62
 """An index beyond that of any window."""
 
 
-class Assigner:
+class WindowAssigner:
     """Deals the records of one lane out to the windows of one vertex."""
 
     def __init__(self, window: TimeWindow, high: float, mark: float, *, ordered: bool = True) -> None:

@@ -8,15 +8,15 @@ from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.digest import add_digests, digest
 from penstock.engine.side import SIDES
-from penstock.errors import TaskError, UnstorableValueError, blamed
+from penstock.errors import TaskError, UnstorableValueError, connector_error
 from penstock.graph.ends import Receipt, Reject, SinkWriter, WriteContext
 from penstock.graph.record_ids import RecordIds
 from penstock.graph.vertex import ERRORS
 from penstock.record import Record
-from penstock.running_code import code_of
+from penstock.running_code import vertex_call
 
 
-class Writers:
+class SinkWriters:
     """The open writers of one Spark task."""
 
     def __init__(self, blueprint: Blueprint, batch: int, task: str) -> None:
@@ -26,7 +26,7 @@ class Writers:
         self._batch = batch
         self._task = task
         self._open: dict[str, SinkWriter] = {}
-        self._compared = blueprint.member is not None
+        self._compared = blueprint.replica_spec is not None
         self._origin = ""
         self._ids: dict[str, RecordIds] = {}
         self.digests: dict[str, int] = {}
@@ -53,7 +53,7 @@ class Writers:
                     self._ids[sink] = RecordIds(self._batch, self._origin)
                 ids = self._ids.get(sink)
                 context = WriteContext(self._job, sink, self._batch, self._task, reject, ids)
-                with code_of(sink):
+                with vertex_call(sink):
                     writer = self._open[sink] = self._sinks[sink].writer(context)
             if isinstance(records, Columns):
                 # Keys of several types are not a column.
@@ -61,7 +61,7 @@ class Writers:
                 given = cast("list[Record]", records) if takes else records.records()
             else:
                 given = records
-            with code_of(sink):
+            with vertex_call(sink):
                 writer.write(given)
         except Exception as error:
             raise self._failure(sink, error) from error
@@ -75,7 +75,7 @@ class Writers:
             return None
         sink = min(self._open, key=self._order.__getitem__)
         try:
-            with code_of(sink):
+            with vertex_call(sink):
                 return sink, self._open.pop(sink).finish()
         except Exception as error:
             raise self._failure(sink, error) from error
@@ -84,7 +84,7 @@ class Writers:
         """A value that has no form in a sink is the job's mistake; all else is the sink's own trouble."""
         if isinstance(error, UnstorableValueError):
             return TaskError(self._job, sink, "its input", f"{type(error).__name__}: {error}")
-        return blamed(error, self._job, sink)
+        return connector_error(error, self._job, sink)
 
 
 def _digest(sink: str, records: list[Record] | Columns) -> int:

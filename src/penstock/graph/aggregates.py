@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from math import floor
 from typing import Any
 
-from penstock.graph.fields import Of, of_faults, reader
-from penstock.graph.parts import Parts, joined
+from penstock.graph.fields import FieldSelector, field_reader, selector_faults
+from penstock.graph.parts import Parts, merge_parts
 from penstock.graph.tasks import CombiningTask
 from penstock.graph.wording import shown
 
@@ -23,10 +23,10 @@ class Aggregation(CombiningTask):
     Making one never raises: validation reports what is wrong with it, as ``faults``.
     """
 
-    def __init__(self, of: Of = None) -> None:
+    def __init__(self, of: FieldSelector = None) -> None:
         self.of = of
-        self.faults = of_faults(of)
-        self._of = reader(of)
+        self.faults = selector_faults(of)
+        self._of = field_reader(of)
 
     def read(self, value: Any) -> Any:
         """Return what is aggregated of a value; a value that is not there is nobody's minimum."""
@@ -97,7 +97,7 @@ class Distinct(Aggregation):
     ['a', 'b']
     """
 
-    def __init__(self, of: Of = None, values: bool = False) -> None:
+    def __init__(self, of: FieldSelector = None, values: bool = False) -> None:
         super().__init__(of)
         self.values = values
 
@@ -115,7 +115,7 @@ class Distinct(Aggregation):
         """Unite the sets."""
         if len(right) == 1 and right[0] <= left[0]:
             return left
-        return joined(left, right, frozenset.union)
+        return merge_parts(left, right, frozenset.union)
 
     def result(self, state: Parts) -> Any:
         """Count the values or list them."""
@@ -141,7 +141,7 @@ class TopN(Aggregation):
     ['b', 'a']
     """
 
-    def __init__(self, n: int, of: Of = None) -> None:
+    def __init__(self, n: int, of: FieldSelector = None) -> None:
         super().__init__(of)
         self.n = n
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
@@ -187,7 +187,7 @@ class Quantiles(Aggregation):
     [25.0, 40]
     """
 
-    def __init__(self, quantiles: float | Iterable[float] = (0.5,), of: Of = None) -> None:
+    def __init__(self, quantiles: float | Iterable[float] = (0.5,), of: FieldSelector = None) -> None:
         super().__init__(of)
         several = isinstance(quantiles, Iterable) and not isinstance(quantiles, str)
         wanted: tuple[Any, ...] = tuple(quantiles) if several else (quantiles,)  # type: ignore[arg-type]
@@ -206,7 +206,7 @@ class Quantiles(Aggregation):
 
     def merge(self, left: Parts, right: Parts) -> Parts:
         """Keep all values."""
-        return joined(left, right, _concatenate)
+        return merge_parts(left, right, _concatenate)
 
     def result(self, state: Parts) -> list[Any]:
         """Sort the values and look the quantiles up."""

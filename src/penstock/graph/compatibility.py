@@ -9,7 +9,7 @@ _PLACES = ("folder", "log", "root", "batches")
 """Options that say where a sink keeps what is not out, or what is."""
 
 
-def obstacles(
+def incompatibilities(
     old: Mapping[str, Any], new: Mapping[str, Any], *, has_state: bool, under_way: bool
 ) -> list[str]:
     """Return why a job with a new structure cannot go on from where one with an old structure is.

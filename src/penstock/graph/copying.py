@@ -16,7 +16,7 @@ from penstock.graph.vertex import Vertex
 from penstock.graph.wording import choices, shown
 
 
-def copied(job: Job) -> Job:
+def job_copy(job: Job) -> Job:
     """Return a job with vertices and edges of its own, which runs the same code."""
     twin = copy.copy(job)
     twin.spark = dict(job.spark)
@@ -45,7 +45,7 @@ def changed_copy(
     >>> job.parallelism, other.parallelism, other.vertex("double").operator is double.operator
     (2, 4, False)
     """
-    twin = copied(job)
+    twin = job_copy(job)
     if parallelism is not None:
         twin.parallelism = parallelism
     if buckets is not None:

@@ -39,7 +39,7 @@ def job_arcs(job: Job) -> list[list[int]]:
     return arcs_of(len(job.vertices), ((edge.source, edge.target) for edge in job.edges))
 
 
-def cycles(job: Job, limit: int) -> list[list[str]]:
+def job_cycles(job: Job, limit: int) -> list[list[str]]:
     """List all elementary cycles of a job by names."""
     names = [vertex.label for vertex in job.vertices]
     most_steps = min(max(_FEWEST_STEPS, _STEPS_A_CYCLE * limit), _MOST_STEPS)

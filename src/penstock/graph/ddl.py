@@ -42,7 +42,7 @@ def read_fields(text: str) -> tuple[Field, ...]:
     >>> [field.ddl for field in read_fields("user STRING, amount: decimal(10, 2) NOT NULL")]
     ['user string', 'amount decimal(10,2) not null']
     """
-    reader = _Reader(text)
+    reader = _Parser(text)
     return reader.fields(until=None)
 
 
@@ -52,14 +52,14 @@ def read_type(text: str) -> DataType:
     >>> read_type("array<bigint>").ddl
     'array<long>'
     """
-    reader = _Reader(text)
+    reader = _Parser(text)
     found = reader.type()
     if reader.peek() is not None:
         reader.fail("there is more behind the type")
     return found
 
 
-class _Reader:
+class _Parser:
     """A cursor over the words of a schema."""
 
     def __init__(self, text: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from penstock.graph.kinds import COLUMNAR
+from penstock.graph.kinds import COLUMNAR_TASKS
 from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY
 from penstock.graph.traversal import arcs_of, reachable
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.graph.vertex import Vertex
 
 
-class Dealing(Enum):
+class Distribution(Enum):
     """What decides which instance of its target a record goes to."""
 
     CHAINED = "chained"
@@ -32,12 +32,12 @@ class Dealing(Enum):
     TO_ALL = "to all"
 
 
-def dealing_of(job: Job, edge: Edge) -> Dealing:
+def distribution_of(job: Job, edge: Edge) -> Distribution:
     """Return how the records of an edge are dealt out."""
     return _dealing(job, edge, instances_of(job))
 
 
-def dealings_of(job: Job) -> list[tuple[Edge, Dealing]]:
+def distributions_of(job: Job) -> list[tuple[Edge, Distribution]]:
     """Return all edges in their order, each with how its records are dealt out."""
     instances = instances_of(job)
     return [(edge, _dealing(job, edge, instances)) for edge in job.edges]
@@ -82,18 +82,18 @@ def buckets_of(job: Job) -> int | None:
     return _said(job.buckets) or next(filter(None, keyed), None) or _said(job.parallelism)
 
 
-def _dealing(job: Job, edge: Edge, instances: Mapping[int, int]) -> Dealing:
+def _dealing(job: Job, edge: Edge, instances: Mapping[int, int]) -> Distribution:
     target = job.vertices[edge.target]
-    if target.kind != "task" or isinstance(target.operator, COLUMNAR):
-        return Dealing.CHAINED  # A sink writes from wherever its records are.
+    if target.kind != "task" or isinstance(target.operator, COLUMNAR_TASKS):
+        return Distribution.CHAINED  # A sink writes from wherever its records are.
     if target.sync or edge.by is SAME_KEY:
-        return Dealing.BY_KEY
+        return Distribution.BY_KEY
     if edge.by is BROADCAST:
-        return Dealing.TO_ALL
+        return Distribution.TO_ALL
     if edge.target not in instances:
-        return Dealing.CHAINED
+        return Distribution.CHAINED
     same = instances.get(edge.source) == instances[edge.target] and not _is_side(job, edge)
-    return Dealing.CHAINED if same else Dealing.IN_TURN
+    return Distribution.CHAINED if same else Distribution.IN_TURN
 
 
 def _is_side(job: Job, edge: Edge) -> bool:
@@ -102,12 +102,12 @@ def _is_side(job: Job, edge: Edge) -> bool:
     What does not fit a vertex, or may not enter it again, is found by its sender and leaves from there: not
     from an instance of the vertex.
     """
-    return job.vertices[edge.source].is_side(edge.source_port)
+    return job.vertices[edge.source].is_side_port(edge.source_port)
 
 
 def _may_have_instances(vertex: Vertex) -> bool:
     """Whether a vertex is a plain task: the parts of what keeps state are its keys."""
-    return vertex.kind == "task" and not vertex.stateful and not isinstance(vertex.operator, COLUMNAR)
+    return vertex.kind == "task" and not vertex.stateful and not isinstance(vertex.operator, COLUMNAR_TASKS)
 
 
 def _said(parallelism: object) -> int | None:

@@ -47,7 +47,7 @@ def _delivery(sink: Sink, *, held: bool) -> str:
     return BY_THE_PRIMARY if held else EVERY_REPLICA
 
 
-def said(delivery: str) -> str:
+def delivery_text(delivery: str) -> str:
     """Return what a delivery means, in a few words.
 
     >>> said(FIRST_WRITER_WINS)
@@ -56,7 +56,7 @@ def said(delivery: str) -> str:
     return f"{_SAID[delivery]} ({delivery})"
 
 
-def warn_of_copies(job: Job, stacklevel: int) -> None:
+def warn_if_not_exactly_once(job: Job, stacklevel: int) -> None:
     """Warn of the sinks of a job with replicas at which each record need not be there once."""
     if not job.k:
         return

@@ -7,11 +7,11 @@ from typing import Any
 
 from penstock.graph.wording import shown
 
-Of = str | Callable[[Any], Any] | None
+FieldSelector = str | Callable[[Any], Any] | None
 """A field name of dicts or objects, a function of the value, or None for the value itself."""
 
 
-class Field:
+class FieldReader:
     """Reads one field of values: a key of a dict, an attribute of anything else.
 
     >>> Field("price")({"price": 3})
@@ -38,7 +38,7 @@ class Field:
             raise AttributeError(f"the value {shown(value)} has no field {name!r}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Field, (self.name,)
+        return FieldReader, (self.name,)
 
 
 def itself(value: Any) -> Any:
@@ -46,17 +46,17 @@ def itself(value: Any) -> Any:
     return value
 
 
-def reader(of: Of) -> Callable[[Any], Any]:
+def field_reader(of: FieldSelector) -> Callable[[Any], Any]:
     """Return the function that reads what an aggregation looks at."""
     if of is None:
         return itself
-    return Field(of) if isinstance(of, str) else of
+    return FieldReader(of) if isinstance(of, str) else of
 
 
-def of_faults(of: Any) -> tuple[str, ...]:
+def selector_faults(of: Any) -> tuple[str, ...]:
     """Return what is wrong with what an aggregation is to look at, if anything is.
 
-    >>> of_faults("price"), of_faults(3)
+    >>> selector_faults("price"), selector_faults(3)
     ((), ('of must be a field name, a function or None, not 3',))
     """
     if of is None or callable(of) or (isinstance(of, str) and of):

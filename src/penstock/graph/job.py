@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from penstock.graph import cycles as _cycles
-from penstock.graph.delivery import deliveries, warn_of_copies
+from penstock.graph.delivery import deliveries, warn_if_not_exactly_once
 from penstock.graph.edge import Edge
 from penstock.graph.ends import Sink, Source
 from penstock.graph.kinds import ArrowTask, NativeTask
@@ -15,7 +15,7 @@ from penstock.graph.operators import Operator, read_sink, read_source, read_task
 from penstock.graph.partitioning import ROUND_ROBIN, SAME_KEY, Partitioning
 from penstock.graph.qos import QoS, read_qos
 from penstock.graph.tasks import FunctionTask, StatefulTask, Task
-from penstock.graph.vertex import Joint, Kind, Vertex, ends_of
+from penstock.graph.vertex import Endpoint, Kind, Vertex, edge_endpoints
 from penstock.graph.windows import AnyWindow
 from penstock.graph.wording import choices, shown
 
@@ -159,12 +159,12 @@ class Job:
         vertex.on_error = on_error
         return vertex
 
-    def connect(self, source: Joint, target: Joint, by: Partitioning | None = None) -> None:
+    def connect(self, source: Endpoint, target: Endpoint, by: Partitioning | None = None) -> None:
         """Add an edge between two vertices or ports of them.
 
         Without ``by`` it is SAME_KEY into a stateful task and ROUND_ROBIN elsewhere.
         """
-        start, source_port, end, target_port = ends_of(source, target)
+        start, source_port, end, target_port = edge_endpoints(source, target)
         if start.job is not self or end.job is not self:
             # An edge between two jobs makes both of them wrong, whichever is validated.
             owners = (start.job, end.job) if start.job is not end.job else ()
@@ -215,7 +215,7 @@ class Job:
 
         More than ``limit`` of them raise :class:`~penstock.errors.CycleLimitError`.
         """
-        return _cycles.cycles(self, limit)
+        return _cycles.job_cycles(self, limit)
 
     def validate(self) -> None:
         """Raise one :class:`~penstock.errors.GraphError` with everything that is wrong, if anything is.
@@ -226,7 +226,7 @@ class Job:
         from penstock.graph.validate import validate
 
         validate(self)
-        warn_of_copies(self, stacklevel=2)
+        warn_if_not_exactly_once(self, stacklevel=2)
 
     def delivery(self) -> dict[str, str]:
         """Return by sink what it gives when the job has replicas.

@@ -83,17 +83,17 @@ class DataFrameTask(NativeTask):
         self.function = function
 
 
-COLUMNAR = (ArrowTask, NativeTask)
+COLUMNAR_TASKS = (ArrowTask, NativeTask)
 
 
-def kind_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
+def columnar_task_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
     """Return the code and the reason of what is wrong with a vertex of such a kind, if anything is.
 
-    >>> kind_fault(Sql(" "))
+    >>> columnar_task_fault(Sql(" "))
     ('bad-sql', 'the query is empty')
     """
     if isinstance(task, ArrowTask):
-        reason = _function_fault("ArrowTask", task.function, 1)
+        reason = _columnar_function_fault("ArrowTask", task.function, 1)
         return ("bad-task", reason) if reason else None
     if isinstance(task, Sql):
         if not isinstance(task.query, str):
@@ -104,7 +104,7 @@ def kind_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
             if isinstance(port, str) and not _VIEW.fullmatch(port):
                 return "bad-ports", f"a port is a view of the query, and {shown(port)} is no name for one"
     if isinstance(task, DataFrameTask):
-        reason = _function_fault("DataFrameTask", task.function, len(task.inputs))
+        reason = _columnar_function_fault("DataFrameTask", task.function, len(task.inputs))
         if reason:
             return "bad-task", reason
     try:
@@ -114,7 +114,7 @@ def kind_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
     return None
 
 
-def _function_fault(kind: str, function: Any, inputs: int) -> str | None:
+def _columnar_function_fault(kind: str, function: Any, inputs: int) -> str | None:
     if not callable(function):
         return f"{kind} takes a function, not {shown(function)}"
     if inspect.iscoroutinefunction(function):

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from penstock.errors import MissingParameterError, SettingError, cause_of
 from penstock.graph.job import Job
-from penstock.graph.parameter_use import uses
+from penstock.graph.parameter_use import required_parameters
 from penstock.parameters import params
 
 
@@ -24,7 +24,7 @@ def load_job(target: str) -> Job:
     """
     path, wanted = _split(target)
     job = _find(path, wanted, _import(path))
-    for use in uses(job):
+    for use in required_parameters(job):
         if use.name not in params:
             # What the code of tasks reads would be missed only when Spark runs it.
             raise SettingError(

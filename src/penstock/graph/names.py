@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.graph.wording import shown
 
-_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_RESERVED = frozenset({"zookeeper"})
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_RESERVED_NAMES = frozenset({"zookeeper"})
 
 
 def name_fault(name: Any) -> str | None:
@@ -20,13 +20,13 @@ def name_fault(name: Any) -> str | None:
     """
     if not isinstance(name, str):
         return f"{shown(name)} must be a string"
-    if not _PATTERN.fullmatch(name):
+    if not _NAME_PATTERN.fullmatch(name):
         return (
             f"{shown(name)} must start with a letter or digit and hold only letters, digits, "
             "'.', '_' and '-', at most 200 of them"
         )
     if ".." in name:
         return f"{shown(name)} must not hold '..'"
-    if name in _RESERVED:
+    if name in _RESERVED_NAMES:
         return f"{shown(name)} is reserved"
     return None

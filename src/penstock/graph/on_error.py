@@ -28,7 +28,7 @@ class Retry:
 
 
 @dataclass(frozen=True)
-class Policy:
+class ErrorPolicy:
     """The setting, read: how often to try again, and whether to go on without the record."""
 
     discard: bool = False
@@ -41,7 +41,7 @@ class Policy:
         return self.discard or self.retries > 0
 
 
-def read_on_error(given: Any) -> Policy:
+def read_on_error(given: Any) -> ErrorPolicy:
     """Read a setting that validation has let through.
 
     >>> read_on_error("retry")
@@ -51,8 +51,8 @@ def read_on_error(given: Any) -> Policy:
         given = Retry()
     if isinstance(given, Retry):
         delay = read_duration(given.delay) if isinstance(given.delay, str) else float(given.delay)
-        return Policy(given.then == "discard", given.times, delay)
-    return Policy(discard=given == "discard")
+        return ErrorPolicy(given.then == "discard", given.times, delay)
+    return ErrorPolicy(discard=given == "discard")
 
 
 def on_error_fault(given: Any) -> str | None:

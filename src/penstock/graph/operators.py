@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from penstock.graph.ends import Sink, Source
-from penstock.graph.kinds import COLUMNAR, ArrowTask, NativeTask, kind_fault
+from penstock.graph.kinds import COLUMNAR_TASKS, ArrowTask, NativeTask, columnar_task_fault
 from penstock.graph.names import name_fault
 from penstock.graph.tasks import (
     DEFAULT_INPUT,
@@ -19,7 +19,7 @@ from penstock.graph.tasks import (
 )
 from penstock.graph.wording import shown
 
-TASKS = (FunctionTask, Task, StatefulTask, *COLUMNAR)
+TASKS = (FunctionTask, Task, StatefulTask, *COLUMNAR_TASKS)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _task_faults(task: Any) -> list[Fault]:
         reason = _function_fault(task)
         return [Fault("bad-task", reason)] if reason else []
     if isinstance(task, ArrowTask | NativeTask):
-        fault = kind_fault(task)
+        fault = columnar_task_fault(task)
         return [Fault(*fault)] if fault else []
     required: dict[str, Any] = {"execute": Task}
     if isinstance(task, StatefulTask):

@@ -19,7 +19,7 @@ from penstock.parameters import params
 
 
 @dataclass(frozen=True)
-class ParameterUse:
+class RequiredParameter:
     """A parameter that is read by the code of a vertex."""
 
     name: str
@@ -28,10 +28,10 @@ class ParameterUse:
     line: int
 
 
-def uses(job: Job) -> list[ParameterUse]:
+def required_parameters(job: Job) -> list[RequiredParameter]:
     """Return the parameters that the code of a job's vertices needs, in the order of vertices and lines."""
     return [
-        ParameterUse(name, vertex.name, function.__code__.co_filename, line)
+        RequiredParameter(name, vertex.name, function.__code__.co_filename, line)
         for vertex in job.vertices
         for function in _functions(vertex.operator)
         for name, line in _needed(function.__code__, function.__globals__)

@@ -14,7 +14,7 @@ Parts = tuple[Any, ...]
 """Sets or tuples, the largest first."""
 
 
-def joined(left: Parts, right: Parts, unite: Callable[[Any, Any], Any]) -> Parts:
+def merge_parts(left: Parts, right: Parts, unite: Callable[[Any, Any], Any]) -> Parts:
     """Return the parts of both, with those united that have become too much alike in size.
 
     >>> joined(((1, 2, 3, 4), (5,)), ((6,),), tuple.__add__)

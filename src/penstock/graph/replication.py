@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.graph.job import Job
 
-CHOICES = {
+REPLICATION_CHOICES = {
     "recovery": ("snapshot", "next-window"),
     "replication": ("active", "standby"),
     "standby": ("", "warm"),
@@ -17,7 +17,7 @@ CHOICES = {
 
 
 @dataclass(frozen=True)
-class Replication:
+class ReplicationSettings:
     """What is said of the replicas of a job."""
 
     k: int = 0
@@ -58,23 +58,23 @@ class Replication:
         return None
 
 
-def replication_of(job: Job) -> Replication:
+def replication_of(job: Job) -> ReplicationSettings:
     """Read what a job says, as far as it makes sense: validation reports the rest.
 
     >>> from penstock.graph.job import Job
     >>> replication_of(Job("count", k=1)).any, replication_of(Job("count", k="many")).any
     (True, False)
     """
-    words = {name: getattr(job, name) for name in CHOICES}
-    sound = {name: word for name, word in words.items() if is_choice(name, word)}
-    return Replication(job.k if is_number_of_losses(job.k) else 0, **sound)
+    words = {name: getattr(job, name) for name in REPLICATION_CHOICES}
+    sound = {name: word for name, word in words.items() if is_valid_choice(name, word)}
+    return ReplicationSettings(job.k if is_valid_k(job.k) else 0, **sound)
 
 
-def is_number_of_losses(k: Any) -> bool:
+def is_valid_k(k: Any) -> bool:
     """Whether a job can be k-safe with this k."""
     return isinstance(k, int) and not isinstance(k, bool) and k >= 0
 
 
-def is_choice(setting: str, value: Any) -> bool:
+def is_valid_choice(setting: str, value: Any) -> bool:
     """Whether a setting of replicas can have a value."""
-    return isinstance(value, str) and value in CHOICES[setting]
+    return isinstance(value, str) and value in REPLICATION_CHOICES[setting]

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.graph.fields import Of, itself, of_faults, reader
+from penstock.graph.fields import FieldSelector, field_reader, itself, selector_faults
 from penstock.record import Record
 
 DEFAULT_INPUT = "in"
@@ -172,13 +172,13 @@ class Sum(CombiningTask):
     they are added, and so on how the input was cut into batches.
     """
 
-    of: Of = None
+    of: FieldSelector = None
     read: Callable[[Any], Any] = staticmethod(itself)
 
-    def __init__(self, of: Of = None) -> None:
+    def __init__(self, of: FieldSelector = None) -> None:
         self.of = of
-        self.faults = of_faults(of)
-        self.read = reader(of)
+        self.faults = selector_faults(of)
+        self.read = field_reader(of)
 
     def lift(self, value: Any) -> Any:
         """Return what is summed."""

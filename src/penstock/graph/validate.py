@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from penstock.errors import GraphError, Problem
 from penstock.graph.rules.cycles import cycle_limits
 from penstock.graph.rules.edges import duplicate_edges, foreign_vertices, partitionings
-from penstock.graph.rules.ends import ends
-from penstock.graph.rules.kinds import kinds
+from penstock.graph.rules.ends import sources_and_sinks
+from penstock.graph.rules.kinds import columnar_vertices
 from penstock.graph.rules.limits import limits
 from penstock.graph.rules.names import names
 from penstock.graph.rules.operators import operators
 from penstock.graph.rules.ports import unconnected_ports, unknown_ports
-from penstock.graph.rules.reach import reach
+from penstock.graph.rules.reach import reachability
 from penstock.graph.rules.recovery import recovery
 from penstock.graph.rules.replicas import replicas
 from penstock.graph.rules.schemas import schemas
@@ -34,19 +34,19 @@ RULES: tuple[Rule, ...] = (
     limits,
     operators,
     signatures,
-    ends,
+    sources_and_sinks,
     replicas,
     foreign_vertices,
     unknown_ports,
     unconnected_ports,
     duplicate_edges,
     partitionings,
-    reach,
+    reachability,
     cycle_limits,
     windows,
     recovery,
     schemas,
-    kinds,
+    columnar_vertices,
 )
 
 

@@ -23,7 +23,7 @@ SIDE_STREAMS = (DISCARDED, LATE, ERRORS)
 unconnected: all of it can be found in the job's streams of these names."""
 
 
-class Joint:
+class Endpoint:
     """What can stand on either side of ``>>``: a vertex, or a port of one."""
 
     # An object with __getitem__ is iterable by an old protocol of Python; this one would never end.
@@ -39,7 +39,7 @@ class Joint:
     def _input(self) -> str:
         raise NotImplementedError
 
-    def _passed(self) -> Joint:
+    def _passed(self) -> Endpoint:
         """Return what a chain continues from once an edge has come in here."""
         return self
 
@@ -48,14 +48,14 @@ class Joint:
     @overload
     def __rshift__(self, other: PortRef) -> PortRef: ...
     @overload
-    def __rshift__(self, other: Sequence[Joint]) -> list[Joint]: ...
-    def __rshift__(self, other: Joint | Sequence[Joint]) -> Joint | list[Joint]:
+    def __rshift__(self, other: Sequence[Endpoint]) -> list[Endpoint]: ...
+    def __rshift__(self, other: Endpoint | Sequence[Endpoint]) -> Endpoint | list[Endpoint]:
         if isinstance(other, list | tuple):
             targets = [_joint(item) for item in other]
             return [_connect(self, target) for target in targets]
         return _connect(self, _joint(other))
 
-    def __rrshift__(self: AnyJoint, others: Sequence[Joint]) -> AnyJoint:
+    def __rrshift__(self: AnyEndpoint, others: Sequence[Endpoint]) -> AnyEndpoint:
         if not isinstance(others, list | tuple):
             _joint(others)
         passed: Any = self
@@ -64,11 +64,11 @@ class Joint:
         return passed  # type: ignore[no-any-return]
 
 
-AnyJoint = TypeVar("AnyJoint", bound=Joint)
+AnyEndpoint = TypeVar("AnyEndpoint", bound=Endpoint)
 
 
 @dataclass(eq=False, repr=False)
-class Vertex(Joint):
+class Vertex(Endpoint):
     """A source, a task or a sink of one job. Made by ``job.source``, ``job.task`` and ``job.sink``."""
 
     job: Job
@@ -118,7 +118,7 @@ class Vertex(Joint):
         """True when the vertex is a source that gives windows of records."""
         return self.kind == "source" and self.window is not None
 
-    def is_side(self, port: str) -> bool:
+    def is_side_port(self, port: str) -> bool:
         """Whether an output port is one of the side streams; a port that the vertex declares is not."""
         return port in SIDE_STREAMS and port not in self.outputs
 
@@ -145,7 +145,7 @@ class Vertex(Joint):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PortRef(Joint):
+class PortRef(Endpoint):
     """A port of a vertex, as in ``v0["unknown"] >> v4`` and ``a >> join["left"]``."""
 
     vertex: Vertex
@@ -169,19 +169,19 @@ class PortRef(Joint):
         return PortRef(self.vertex, self.port, passed=True)
 
 
-def ends_of(left: Any, right: Any) -> tuple[Vertex, str, Vertex, str]:
+def edge_endpoints(left: Any, right: Any) -> tuple[Vertex, str, Vertex, str]:
     """Return the vertex and output port on the left and the vertex and input port on the right."""
     left, right = _joint(left), _joint(right)
     return left._vertex(), left._output(), right._vertex(), right._input()
 
 
-def _connect(left: Joint, right: Joint) -> Joint:
+def _connect(left: Endpoint, right: Endpoint) -> Endpoint:
     left._vertex().job.connect(left, right)
     return right._passed()
 
 
-def _joint(value: Any) -> Joint:
-    if isinstance(value, Joint):
+def _joint(value: Any) -> Endpoint:
+    if isinstance(value, Endpoint):
         return value
     raise TypeError(f'both sides of an edge must be vertices or ports such as v["port"], not {shown(value)}')
 

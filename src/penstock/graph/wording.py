@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_LONGEST = 60
+_LONGEST_SHOWN = 60
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), list, tuple, dict)
 
 
@@ -25,7 +25,7 @@ def shown(value: Any) -> str:
         return kind
     if " at 0x" in text:
         return kind
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 def label(name: Any) -> str:

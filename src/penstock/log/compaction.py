@@ -16,15 +16,15 @@ from pathlib import Path
 from penstock.errors import LogCorruptionError
 from penstock.log import segment, staging
 from penstock.log.partition import Partition
-from penstock.log.segment import DamageError
+from penstock.log.segment import SegmentDamageError
 
-FULL = 8 << 20
+FULL_SEGMENT = 8 << 20
 """Bytes of a segment that is large enough: it is read as a whole, even for a single record."""
 
 ENOUGH = 32
 """How many small segments in a row are worth the work, when nobody has asked for it."""
 
-_TIERS = (1 << 16, 1 << 20, FULL)
+_TIERS = (1 << 16, 1 << 20, FULL_SEGMENT)
 _WINDOW = 1024
 
 
@@ -51,7 +51,7 @@ class Compacted:
     after: int
 
 
-def plan(pieces: Sequence[Piece], least: int) -> list[list[Piece]]:
+def plan_merges(pieces: Sequence[Piece], least: int) -> list[list[Piece]]:
     """The runs to merge, each into one segment: small neighbours, ``least`` or more of them in a row.
 
     The smallest are merged first and among themselves, so that no record is written again and again
@@ -76,7 +76,7 @@ def plan(pieces: Sequence[Piece], least: int) -> list[list[Piece]]:
     return []
 
 
-def covered(pieces: Sequence[Piece]) -> list[int]:
+def superseded_starts(pieces: Sequence[Piece]) -> list[int]:
     """The positions of segments whose records an earlier, longer one has: what a crash has left."""
     found = []
     reach = 0
@@ -103,7 +103,7 @@ def _groups(row: Sequence[Piece]) -> Iterator[list[Piece]]:
     group: list[Piece] = []
     size = 0
     for piece in row:
-        if group and size + piece.bytes > FULL:
+        if group and size + piece.bytes > FULL_SEGMENT:
             yield group
             group, size = [], 0
         group.append(piece)
@@ -126,10 +126,10 @@ class Compactor:
         # The newest segment stays as it is: its name tells where the partition ends.
         waiting = [start for start in starts[:-1] if start >= self._settled]
         pieces = self._pieces(waiting[:_WINDOW])
-        extra = covered(pieces)
+        extra = superseded_starts(pieces)
         if extra:
             return self._remove(extra, generation)
-        runs = plan(pieces, least)
+        runs = plan_merges(pieces, least)
         if runs:
             return self._merge(runs[0], generation)
         if len(waiting) > _WINDOW:
@@ -151,7 +151,7 @@ class Compactor:
         for start in starts:
             file = self._partition.file(start)
             # A damaged segment is left as it is, and ends the run before it; a missing one was merged.
-            with suppress(DamageError, FileNotFoundError):
+            with suppress(SegmentDamageError, FileNotFoundError):
                 header, size = segment.read_header(file)
                 pieces.append(Piece(start, header.count, size, Path(file).stat().st_mtime))
         return pieces

@@ -24,7 +24,7 @@ _PAUSE = 0.001
 _READ_ONLY = (errno.EROFS, errno.EACCES)
 
 
-class Gate:
+class PartitionLock:
     """A partition's lock file. Its length is the generation, and costs no space on the disk.
 
     >>> import tempfile
@@ -65,12 +65,12 @@ class Gate:
             os.close(descriptor)
 
     @contextmanager
-    def exclusive(self, patience: float = _UPKEEP_PATIENCE) -> Iterator[Held]:
+    def exclusive(self, patience: float = _UPKEEP_PATIENCE) -> Iterator[ExclusiveLock]:
         """Be the only one who uses names; ``LogError`` when others do not let go."""
         descriptor = self._open()
         try:
             self._lock(descriptor, fcntl.LOCK_EX, patience)
-            yield Held(descriptor)
+            yield ExclusiveLock(descriptor)
         finally:
             os.close(descriptor)
 
@@ -98,7 +98,7 @@ class Gate:
                 return
 
 
-class Held:
+class ExclusiveLock:
     """A gate that is held exclusively."""
 
     def __init__(self, descriptor: int) -> None:

@@ -13,14 +13,14 @@ from penstock.log.compaction import Compacted
 from penstock.log.description import Description
 from penstock.log.durability import Fsync, read_fsync
 from penstock.log.partition import Partition
-from penstock.log.readers import Reader, Readers
+from penstock.log.readers import Reader, ReaderPositions
 from penstock.log.retention import Cut, Retention
-from penstock.log.room import room_needed
+from penstock.log.room import disk_full_as_log_error
 from penstock.log.routing import Router, check_records
-from penstock.log.segment import HEADER_SIZE, DamageError, Header, Sealed
+from penstock.log.segment import HEADER_SIZE, Header, Sealed, SegmentDamageError
 from penstock.log.staging import StagedSegment
 from penstock.log.stat import LogStat
-from penstock.log.upkeep import Pace, Upkeep
+from penstock.log.upkeep import LogMaintenance, Pace
 from penstock.log.watch import Watch
 from penstock.private_files import sync
 from penstock.record import Record
@@ -65,8 +65,8 @@ class Log:
             for number in range(found.partitions)
         ]
         self._router = Router(found.partitions)
-        self._readers = Readers(path / description.READERS, self._staging)
-        self._upkeep = Upkeep(path, self._partitions, self._readers)
+        self._readers = ReaderPositions(path / description.READERS, self._staging)
+        self._upkeep = LogMaintenance(path, self._partitions, self._readers)
         self._pace = Pace()
         self._stamp = description.stamp(path)
 
@@ -94,7 +94,7 @@ class Log:
         retention = Retention(retain_bytes, retain_seconds, retain_consumed)
         folder = Path(path).absolute()
         try:
-            with room_needed(folder.name, "the log was not made"):
+            with disk_full_as_log_error(folder.name, "the log was not made"):
                 description.create(folder, 1 if partitions is None else partitions, level, retention)
         except LogExistsError:
             if not exist_ok:
@@ -137,7 +137,9 @@ class Log:
         sealed = [(self._partition(number), self._seal(part, now)) for number, part in routed.items()]
         pending = [self._staging / staging.file_name("append", part.header.id.hex()) for _, part in sealed]
         try:
-            with room_needed(self.name, "what was to be appended is whole or absent in each partition"):
+            with disk_full_as_log_error(
+                self.name, "what was to be appended is whole or absent in each partition"
+            ):
                 for path, (_, part) in zip(pending, sealed, strict=True):
                     staging.write(path, part, sync=self.fsync != "none")
                 for path, (target, part) in zip(pending, sealed, strict=True):
@@ -228,7 +230,7 @@ class Log:
         sealed = self._seal(records, now, owner)
         segment_id = sealed.header.id.hex()
         file = staging.file_name("stage", segment_id)
-        with room_needed(self.name, "nothing was staged"):
+        with disk_full_as_log_error(self.name, "nothing was staged"):
             staging.write(self._staging / file, sealed, sync=self.fsync != "none")
         if self.fsync == "full":
             sync(self._staging)
@@ -249,7 +251,7 @@ class Log:
         for one in staged:
             target = self._partition(one.partition)
             header = self._staged_header(one)
-            with room_needed(self.name, "a segment is staged and not published"):
+            with disk_full_as_log_error(self.name, "a segment is staged and not published"):
                 positions[one.partition] = target.publish_once(
                     self._staging / one.file, header, positions[one.partition]
                 )
@@ -278,7 +280,7 @@ class Log:
 
     def set_retention(self, retention: Retention) -> None:
         """Change what the log keeps. It is applied now and then by whoever appends, and by ``retain``."""
-        with room_needed(self.name, "its settings are as they were"):
+        with disk_full_as_log_error(self.name, "its settings are as they were"):
             self.id = description.change(self.path, retention).id
 
     def retain(self, now: float | None = None) -> list[Cut]:
@@ -287,7 +289,7 @@ class Log:
 
     def compact(self) -> list[Compacted]:
         """Merge small segments. Positions, order and content of the records stay what they are."""
-        with room_needed(self.name, "some small segments were not merged"):
+        with disk_full_as_log_error(self.name, "some small segments were not merged"):
             done = self._upkeep.compact()
         self.id = description.read(self.path).id
         return done
@@ -298,7 +300,7 @@ class Log:
 
     def note_reader(self, name: str, positions: Mapping[int, int], now: float | None = None) -> None:
         """Write down that a reader needs nothing before some positions any more."""
-        with room_needed(self.name, f"the position of reader {name!r} was not noted"):
+        with disk_full_as_log_error(self.name, f"the position of reader {name!r} was not noted"):
             self._readers.note(name, positions, now)
 
     def forget_reader(self, name: str) -> None:
@@ -358,7 +360,7 @@ class Log:
             segment.check_size(found, size)
         except FileNotFoundError:
             return wanted  # published by an earlier call, or lost: the partition knows
-        except DamageError as error:
+        except SegmentDamageError as error:
             raise LogError(f"log {self.name!r}: the staged file {path} is damaged: {error}") from error
         if (found.id, found.count) != (wanted.id, wanted.count):
             raise LogError(f"log {self.name!r}: the staged file {path} is not the segment it should be")

@@ -24,8 +24,8 @@ from penstock.errors import LogCorruptionError, LogError
 from penstock.log import segment, staging
 from penstock.log.description import LOCK
 from penstock.log.durability import Fsync
-from penstock.log.gate import Gate
-from penstock.log.segment import DamageError, Header, Segment
+from penstock.log.gate import PartitionLock
+from penstock.log.segment import Header, Segment, SegmentDamageError
 from penstock.private_files import sync
 from penstock.record import Record
 
@@ -44,7 +44,7 @@ class Partition:
         self.number = number
         self.folder = folder
         self.fsync = fsync
-        self.gate = Gate(log, folder / LOCK)
+        self.gate = PartitionLock(log, folder / LOCK)
         self._staging = staging_folder
         self._prefix = f"{folder}{os.sep}"
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class Partition:
             return segment.read_header(self.file(position))[0]
         except FileNotFoundError:
             return None
-        except DamageError as error:
+        except SegmentDamageError as error:
             self.damaged(position, str(error))
 
     def load(self, position: int) -> Segment | None:
@@ -104,7 +104,7 @@ class Partition:
             return segment.load(self.file(position))
         except FileNotFoundError:
             return None
-        except DamageError as error:
+        except SegmentDamageError as error:
             self.damaged(position, str(error))
 
     def damaged(self, position: int, cause: str) -> NoReturn:

@@ -28,7 +28,7 @@ class Reader:
     """When it said so, in seconds since the epoch."""
 
 
-class Readers:
+class ReaderPositions:
     """The readers of one log.
 
     >>> import tempfile

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from penstock.errors import SettingError
 
-_UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
-_BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+_SIZE_UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
+_BINARY_SIZE_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -138,4 +138,4 @@ def read_size(text: str) -> int:
     if match is None:
         raise SettingError(f"{text!r} is not a size: write 500, 64KiB, 100MB or 1GB")
     unit = (match[2] or "").capitalize()
-    return round(float(match[1]) * (_BINARY.get(unit) or _UNITS[unit]))
+    return round(float(match[1]) * (_BINARY_SIZE_UNITS.get(unit) or _SIZE_UNITS[unit]))

@@ -17,10 +17,10 @@ _NO_ROOM = {
 
 
 @contextmanager
-def room_needed(log: str, consequence: str) -> Iterator[None]:
+def disk_full_as_log_error(log: str, consequence: str) -> Iterator[None]:
     """Turn the lack of room into a ``LogError`` that says what has not happened.
 
-    >>> with room_needed("orders", "nothing was appended"):
+    >>> with disk_full_as_log_error("orders", "nothing was appended"):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
     penstock.errors.LogError: log 'orders': no space left on the device: nothing was appended. Make room, or \

@@ -35,7 +35,7 @@ _CHECK = struct.Struct("<I")
 HEADER_SIZE = _BODY.size + _CHECK.size
 
 
-class DamageError(Exception):
+class SegmentDamageError(Exception):
     """A segment is not what its producer sealed. Who knows the log and the position says so to the user."""
 
 
@@ -91,21 +91,21 @@ def merge(segment_id: bytes, segments: Sequence[Segment]) -> Sealed:
 
 
 def unpack_header(raw: bytes) -> Header:
-    """The header in the first bytes of a segment, or ``DamageError`` when it cannot be trusted.
+    """The header in the first bytes of a segment, or ``SegmentDamageError`` when it cannot be trusted.
 
     >>> unpack_header(Header(bytes(16), count=3, length=512, checksum=7).pack()).count
     3
     """
     if len(raw) < HEADER_SIZE:
-        raise DamageError(f"torn: {len(raw)} of {HEADER_SIZE} header bytes")
+        raise SegmentDamageError(f"torn: {len(raw)} of {HEADER_SIZE} header bytes")
     body = raw[: _BODY.size]
     if _CHECK.unpack_from(raw, _BODY.size) != (crc32(body),):
-        raise DamageError("the header's checksum does not match")
+        raise SegmentDamageError("the header's checksum does not match")
     magic, version, segment_id, count, length, parts, checksum = _BODY.unpack(body)
     if magic != _MAGIC or count == 0:
-        raise DamageError("the header is not that of a segment")
+        raise SegmentDamageError("the header is not that of a segment")
     if version not in (_SEALED, _MERGED):
-        raise DamageError(f"format version {version} is not known to this version of Penstock")
+        raise SegmentDamageError(f"format version {version} is not known to this version of Penstock")
     return Header(segment_id, count, length, checksum, parts)
 
 
@@ -119,12 +119,12 @@ def read_header(path: str | Path) -> tuple[Header, int]:
 
 
 def check_size(header: Header, size: int) -> None:
-    """Raise ``DamageError`` unless a file of ``size`` bytes can be the whole segment."""
+    """Raise ``SegmentDamageError`` unless a file of ``size`` bytes can be the whole segment."""
     wanted = HEADER_SIZE + header.length
     if size < wanted:
-        raise DamageError(f"torn: {size} of {wanted} bytes")
+        raise SegmentDamageError(f"torn: {size} of {wanted} bytes")
     if size > wanted:
-        raise DamageError(f"{size - wanted} bytes too long")
+        raise SegmentDamageError(f"{size - wanted} bytes too long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ def load(path: str | Path) -> Segment:
     check_size(header, len(raw))
     payload = memoryview(raw)[HEADER_SIZE:]
     if crc32(payload) != header.checksum:
-        raise DamageError("the payload's checksum does not match")
+        raise SegmentDamageError("the payload's checksum does not match")
     size = header.parts * _PART.size
     if size > len(payload):
-        raise DamageError("the payload does not hold what the header says")
+        raise SegmentDamageError("the payload does not hold what the header says")
     parts = list(_PART.iter_unpack(payload[:size])) if size else [(header.id, header.count)]
     return Segment(header, _open(header, payload[size:]), parts)
 
@@ -163,7 +163,7 @@ def _open(header: Header, payload: memoryview) -> pa.RecordBatch:
     try:
         batch = codec.open_stream(pa.py_buffer(payload))
     except (pa.ArrowException, OSError, StopIteration) as error:
-        raise DamageError(f"the payload is not an Arrow stream: {error}") from error
+        raise SegmentDamageError(f"the payload is not an Arrow stream: {error}") from error
     if batch.num_rows != header.count or batch.schema.names != ["key", "value", "ts"]:
-        raise DamageError("the payload does not hold what the header says")
+        raise SegmentDamageError("the payload does not hold what the header says")
     return batch

@@ -12,7 +12,7 @@ from penstock.log.durability import Fsync
 from penstock.log.partition import Partition
 from penstock.log.readers import Reader
 from penstock.log.retention import Retention
-from penstock.log.segment import DamageError
+from penstock.log.segment import SegmentDamageError
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _inspect(partition: Partition, verify: bool) -> PartitionStat:
             damaged.append((expected, "the file is missing"))
         try:
             header, length = segment.read_header(partition.file(position))
-        except DamageError as error:
+        except SegmentDamageError as error:
             damaged.append((position, str(error)))
             size += Path(partition.file(position)).stat().st_size
             expected = None
@@ -90,7 +90,7 @@ def _inspect(partition: Partition, verify: bool) -> PartitionStat:
             segment.check_size(header, length)
             if verify:
                 partition.load(position)
-        except DamageError as error:
+        except SegmentDamageError as error:
             damaged.append((position, str(error)))
         except LogCorruptionError as error:
             damaged.append((position, error.cause))

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.log import description, staging
 from penstock.log.compaction import Compacted, Compactor
 from penstock.log.partition import Partition
-from penstock.log.readers import Readers, consumed_by_all
+from penstock.log.readers import ReaderPositions, consumed_by_all
 from penstock.log.retention import Cut, Retention, SegmentFacts, decide
 
 _SHORTEST = 1.0
@@ -49,10 +49,10 @@ class Pace:
         self._last, self._rest = now, seconds / _SHARE
 
 
-class Upkeep:
+class LogMaintenance:
     """Retention and compaction of one log."""
 
-    def __init__(self, path: Path, partitions: Sequence[Partition], readers: Readers) -> None:
+    def __init__(self, path: Path, partitions: Sequence[Partition], readers: ReaderPositions) -> None:
         self._path = path
         self._partitions = partitions
         self._readers = readers

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.graph.dealing import Dealing, dealings_of
+from penstock.graph.dealing import Distribution, distributions_of
 from penstock.graph.edge import Edge
 from penstock.graph.job import Job
 from penstock.graph.kinds import NativeTask
@@ -27,7 +27,7 @@ class Channel(Enum):
     """As typed columns, into a vertex that Spark runs itself."""
 
 
-GATHERED = "@window"
+WINDOW_PORT = "@window"
 """The port through which a source with a window sends its records to where windows are gathered."""
 
 
@@ -53,7 +53,7 @@ class Sides:
 
 def channels_of(job: Job) -> list[tuple[Edge, Channel]]:
     """Return all edges in their order, each with its channel."""
-    return [(edge, _channel(job, edge, dealing)) for edge, dealing in dealings_of(job)]
+    return [(edge, _channel(job, edge, dealing)) for edge, dealing in distributions_of(job)]
 
 
 def edges_by(job: Job, channel: Channel) -> list[Edge]:
@@ -61,10 +61,10 @@ def edges_by(job: Job, channel: Channel) -> list[Edge]:
     return [edge for edge, its in channels_of(job) if its is channel]
 
 
-def _channel(job: Job, edge: Edge, dealing: Dealing) -> Channel:
+def _channel(job: Job, edge: Edge, dealing: Distribution) -> Channel:
     if isinstance(job.vertices[edge.target].operator, NativeTask):
         return Channel.NATIVE
-    return Channel.MEMORY if dealing is Dealing.CHAINED else Channel.EXCHANGE
+    return Channel.MEMORY if dealing is Distribution.CHAINED else Channel.EXCHANGE
 
 
 def memory_arcs(job: Job) -> list[list[int]]:
@@ -93,7 +93,7 @@ def find_exchanges(job: Job, sides: Sides) -> tuple[Exchange, ...]:
     """Return the sources that gather windows behind the shuffle, then the keyed edges in edge order."""
     after = set(sides.keyed)
     windowed = [
-        Exchange(vertex.index, GATHERED, vertex.index, GATHERED, False)
+        Exchange(vertex.index, WINDOW_PORT, vertex.index, WINDOW_PORT, False)
         for vertex in job.vertices
         if vertex.windowed_source
     ]

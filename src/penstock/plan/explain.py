@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.graph.dealing import Dealing
-from penstock.graph.delivery import said
+from penstock.graph.dealing import Distribution
+from penstock.graph.delivery import delivery_text
 from penstock.graph.document import operator_name
 from penstock.graph.job import Job
 from penstock.graph.partitioning import SAME_KEY
 from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT
 from penstock.graph.vertex import SIDE_STREAMS, Vertex
 from penstock.graph.windows import EVENT_TIME, CountWindow, TimeWindow
-from penstock.plan.exchanges import GATHERED, Channel, Exchange
+from penstock.plan.exchanges import WINDOW_PORT, Channel, Exchange
 from penstock.plan.loops import Loop
 from penstock.plan.physical import Hop, PhysicalPlan, compile_plan
 from penstock.plan.regions import Region
@@ -82,7 +82,7 @@ def _side(plan: PhysicalPlan, members: tuple[int, ...]) -> str:
 
 def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
     vertex = job.vertices[member]
-    for port in (*vertex.outputs, *(side for side in SIDE_STREAMS if vertex.is_side(side))):
+    for port in (*vertex.outputs, *(side for side in SIDE_STREAMS if vertex.is_side_port(side))):
         for hop in plan.hops.get((member, port), ()):
             notes = [
                 *([_dealt(plan, hop)] if hop.channel is Channel.EXCHANGE else []),
@@ -97,11 +97,11 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
 
 def _dealt(plan: PhysicalPlan, hop: Hop) -> str:
     """Say to which instances the records of an edge go that leads through the shuffle."""
-    if hop.dealing is Dealing.BY_KEY:
+    if hop.dealing is Distribution.BY_KEY:
         return "by key"
     number = plan.instances[hop.target]
     instances = f"{number} instances" if number else "as many instances as buckets"
-    return f"to each of {instances}" if hop.dealing is Dealing.TO_ALL else f"in turn to {instances}"
+    return f"to each of {instances}" if hop.dealing is Distribution.TO_ALL else f"in turn to {instances}"
 
 
 def _shuffle(plan: PhysicalPlan, job: Job) -> Iterator[str]:
@@ -150,13 +150,13 @@ def _sinks(job: Job) -> Iterator[str]:
             senders = [job.vertices[edge.source].name for edge in job.edges if edge.target == vertex.index]
             yield f"  {vertex.name:<{width}}  {kind}, from {', '.join(dict.fromkeys(senders))}"
             if job.k:
-                yield f"  {'':<{width}}  {said(job.delivery()[vertex.name])}"
+                yield f"  {'':<{width}}  {delivery_text(job.delivery()[vertex.name])}"
             if any(edge.by is SAME_KEY for edge in job.edges if edge.target == vertex.index):
                 yield f"  {'':<{width}}  SAME_KEY into a sink needs no shuffle"
 
 
 def _arrow(job: Job, exchange: Exchange) -> str:
-    if exchange.target_port == GATHERED:
+    if exchange.target_port == WINDOW_PORT:
         return f"{job.vertices[exchange.source].name} -> its windows"
     return f"{job.vertices[exchange.source].name} -> {job.vertices[exchange.target].name}"
 

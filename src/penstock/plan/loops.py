@@ -25,7 +25,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Closing:
+class LoopClosure:
     """What an edge that closes a loop does: count one more round, and discard past the limit."""
 
     slot: int
@@ -35,11 +35,11 @@ class Closing:
     """A shortest cycle that the edge closes, entry first: what a discarded record is reported with."""
 
 
-def find_loops(job: Job) -> tuple[tuple[Loop, ...], dict[tuple[int, int], Closing]]:
+def find_loops(job: Job) -> tuple[tuple[Loop, ...], dict[tuple[int, int], LoopClosure]]:
     """Return the loops by slot, and what closes them by (source, target) of the edge."""
     arcs = job_arcs(job)
     loops: dict[int, Loop] = {}
-    closings: dict[tuple[int, int], Closing] = {}
+    closings: dict[tuple[int, int], LoopClosure] = {}
     for edge in loop_edges(job):
         entry = job.vertices[edge.entry]
         if edge.entry not in loops:
@@ -49,12 +49,12 @@ def find_loops(job: Job) -> tuple[tuple[Loop, ...], dict[tuple[int, int], Closin
             members = tuple(job.vertices[member].name for member in loop_members(arcs, edge.entry))
             loops[edge.entry] = Loop(len(loops), edge.entry, limit, members)
         loop = loops[edge.entry]
-        closings[edge.tail, edge.entry] = Closing(loop.slot, loop.limit, entry.name, edge.cycle)
+        closings[edge.tail, edge.entry] = LoopClosure(loop.slot, loop.limit, entry.name, edge.cycle)
     return tuple(loops.values()), closings
 
 
 def find_live(
-    job: Job, loops: tuple[Loop, ...], closings: Mapping[tuple[int, int], Closing]
+    job: Job, loops: tuple[Loop, ...], closings: Mapping[tuple[int, int], LoopClosure]
 ) -> tuple[tuple[bool, ...], ...]:
     """Say for each vertex and loop whether a record there can still reach an edge that closes the loop.
 

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.graph.dealing import Dealing, dealings_of, instances_of
+from penstock.graph.dealing import Distribution, distributions_of, instances_of
 from penstock.graph.job import Job
 from penstock.plan.exchanges import Channel, Exchange, channels_of, find_exchanges, find_sides
-from penstock.plan.loops import Closing, Loop, find_live, find_loops
+from penstock.plan.loops import Loop, LoopClosure, find_live, find_loops
 from penstock.plan.natives import NativePlan, find_native
 from penstock.plan.regions import Region, find_regions
-from penstock.plan.timing import Timed, find_tangled, find_timed
+from penstock.plan.timing import TimedVertex, find_multipath_sources, find_timed
 
-__all__ = ["Channel", "Closing", "Exchange", "Hop", "Loop", "PhysicalPlan", "Region", "Timed", "compile_plan"]
+__all__ = [
+    "Channel",
+    "Exchange",
+    "Hop",
+    "Loop",
+    "LoopClosure",
+    "PhysicalPlan",
+    "Region",
+    "TimedVertex",
+    "compile_plan",
+]
 
 
 @dataclass(frozen=True)
@@ -23,8 +33,8 @@ class Hop:
     target: int
     port: str
     channel: Channel
-    closing: Closing | None
-    dealing: Dealing = Dealing.CHAINED
+    closing: LoopClosure | None
+    dealing: Distribution = Distribution.CHAINED
 
 
 @dataclass(frozen=True)
@@ -43,9 +53,9 @@ class PhysicalPlan:
     """Vertices that can run before the exchange."""
     keyed: tuple[int, ...]
     """Vertices that can run after the exchange."""
-    timed: tuple[Timed, ...] = ()
+    timed: tuple[TimedVertex, ...] = ()
     """Vertices that need to know how far event time has come, in an order in which it flows."""
-    tangled: tuple[int, ...] = ()
+    multipath_sources: tuple[int, ...] = ()
     """Sources from which a record can come to the same windows on more than one way."""
     native: NativePlan = field(default_factory=NativePlan)
     """What Spark runs itself."""
@@ -80,15 +90,17 @@ def compile_plan(job: Job) -> PhysicalPlan:
         direct=sides.direct,
         keyed=sides.keyed,
         timed=timed,
-        tangled=find_tangled(job, exchanges, timed),
+        multipath_sources=find_multipath_sources(job, exchanges, timed),
         native=find_native(job, sides),
         instances=instances_of(job),
     )
 
 
-def _hops(job: Job, closings: Mapping[tuple[int, int], Closing]) -> dict[tuple[int, str], tuple[Hop, ...]]:
+def _hops(
+    job: Job, closings: Mapping[tuple[int, int], LoopClosure]
+) -> dict[tuple[int, str], tuple[Hop, ...]]:
     found: dict[tuple[int, str], list[Hop]] = {}
-    for (edge, channel), (_, dealing) in zip(channels_of(job), dealings_of(job), strict=True):
+    for (edge, channel), (_, dealing) in zip(channels_of(job), distributions_of(job), strict=True):
         hop = Hop(
             target=edge.target,
             port=edge.target_port,

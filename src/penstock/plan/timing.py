@@ -10,11 +10,11 @@ from penstock.graph.kinds import NativeTask
 from penstock.graph.traversal import arcs_of, reachable
 from penstock.graph.vertex import Vertex
 from penstock.graph.windows import TimeWindow
-from penstock.plan.exchanges import GATHERED, Channel, Exchange, edges_by
+from penstock.plan.exchanges import WINDOW_PORT, Channel, Exchange, edges_by
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedVertex:
     """A vertex behind the shuffle that has windows of time, or that such a vertex gets its records from."""
 
     vertex: int
@@ -26,7 +26,7 @@ class Timed:
 
 def find_timed(
     job: Job, exchanges: tuple[Exchange, ...], closings: Container[tuple[int, int]]
-) -> tuple[Timed, ...]:
+) -> tuple[TimedVertex, ...]:
     """Return the vertices that need a watermark.
 
     What comes back round a loop does not hold time up: time would wait for itself.
@@ -42,7 +42,7 @@ def find_timed(
             and edge.target not in keyed
         ),
     )
-    found: dict[int, Timed] = {}
+    found: dict[int, TimedVertex] = {}
     waiting = [
         vertex.index
         for vertex in job.vertices
@@ -58,17 +58,19 @@ def find_timed(
             if exchange.target == index and (exchange.source, index) not in closings
         ]
         if job.vertices[index].windowed_source:
-            found[index] = Timed(index, (index,), ())
+            found[index] = TimedVertex(index, (index,), ())
             continue
         origins = reachable(backward, senders)
         sources = [v for v in origins if _begins(job.vertices[v])]
         upstream = [v for v in origins if v in keyed]
-        found[index] = Timed(index, tuple(sources), tuple(upstream))
+        found[index] = TimedVertex(index, tuple(sources), tuple(upstream))
         waiting.extend(upstream)
     return tuple(found[index] for index in sorted(found))
 
 
-def find_tangled(job: Job, exchanges: tuple[Exchange, ...], timed: tuple[Timed, ...]) -> tuple[int, ...]:
+def find_multipath_sources(
+    job: Job, exchanges: tuple[Exchange, ...], timed: tuple[TimedVertex, ...]
+) -> tuple[int, ...]:
     """Return the sources from which a record can come to the same windows on more than one way.
 
     What came on one way must not make late what comes on the other, so such records go one by one.
@@ -79,7 +81,7 @@ def find_tangled(job: Job, exchanges: tuple[Exchange, ...], timed: tuple[Timed, 
             onward[edge.source].append(edge.target)
     found = set()
     for window in timed:
-        senders = [e.source for e in exchanges if e.target == window.vertex and e.target_port != GATHERED]
+        senders = [e.source for e in exchanges if e.target == window.vertex and e.target_port != WINDOW_PORT]
         for source in window.sources:
             if _ways(onward, source, senders) > 1:
                 found.add(source)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import OVERLOADED, Node, Snapshot, Task
+from penstock.schedule.model import OVERLOADED, ClusterSnapshot, Node, Task
 
 TOLERANCE = 1e-6
 """Of a core: sums of fractions of cores are not exact."""
@@ -49,7 +49,7 @@ class Case:
     task: Task
     node: Node
     others: Usage
-    snapshot: Snapshot
+    snapshot: ClusterSnapshot
 
 
 Rule = Callable[[Case], str | None]
@@ -132,12 +132,12 @@ def allowed_nodes(task: Task, nodes: Iterable[Node]) -> tuple[str, ...] | None:
     """
     if not task.labels and not task.nodes and not task.avoid:
         return None
-    cases = (Case(task, node, Usage(), Snapshot((), ())) for node in nodes)
+    cases = (Case(task, node, Usage(), ClusterSnapshot((), ())) for node in nodes)
     rules = (pins, labels, replicas)
     return tuple(case.node.name for case in cases if all(rule(case) is None for rule in rules))
 
 
-def usages(matrix: Matrix, snapshot: Snapshot) -> dict[str, Usage]:
+def usages(matrix: Matrix, snapshot: ClusterSnapshot) -> dict[str, Usage]:
     """Return what is used on each node of the snapshot."""
     used = {node.name: Usage() for node in snapshot.nodes}
     named = snapshot.task_named
@@ -151,7 +151,7 @@ def usages(matrix: Matrix, snapshot: Snapshot) -> dict[str, Usage]:
     return used
 
 
-def obstacle(task: Task, node: Node, others: Usage, snapshot: Snapshot) -> tuple[str, str] | None:
+def obstacle(task: Task, node: Node, others: Usage, snapshot: ClusterSnapshot) -> tuple[str, str] | None:
     """Return the first rule that keeps a task off a node, and its reason; None if the node can take it."""
     case = Case(task, node, others, snapshot)
     for name, rule in RULES.items():
@@ -161,12 +161,12 @@ def obstacle(task: Task, node: Node, others: Usage, snapshot: Snapshot) -> tuple
     return None
 
 
-def check(matrix: Matrix, snapshot: Snapshot) -> list[Violation]:
+def find_violations(matrix: Matrix, snapshot: ClusterSnapshot) -> list[Violation]:
     """Return every task that is where it must not be, with the rule that it breaks, sorted by task.
 
     A node that is too full is told once for each of its tasks: any of them could go.
 
-    >>> snapshot = Snapshot((Node("a", 1, 1024),), (Task("t", "job", cpu=2),))
+    >>> snapshot = ClusterSnapshot((Node("a", 1, 1024),), (Task("t", "job", cpu=2),))
     >>> [str(violation) for violation in check(Matrix({"t": "a"}), snapshot)]
     ['t on a: 2 cores asked for, 1 of 1 free']
     """

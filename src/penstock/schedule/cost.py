@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from math import hypot
 
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot
+from penstock.schedule.model import ClusterSnapshot
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Weights:
     fit: float = 0.02
 
 
-DEFAULT = Weights()
+DEFAULT_WEIGHTS = Weights()
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Cost:
         return asdict(self)
 
 
-def cost(matrix: Matrix, snapshot: Snapshot, weights: Weights = DEFAULT) -> Cost:
+def cost(matrix: Matrix, snapshot: ClusterSnapshot, weights: Weights = DEFAULT_WEIGHTS) -> Cost:
     """Return what a placement costs, evaluated from nothing: what is incremental is compared with this.
 
     >>> from penstock.schedule.model import Node, Task
     >>> tasks = (Task("s", "job", memory=1), Task("t", "job", memory=1))
-    >>> snapshot = Snapshot((Node("a", 2, 2), Node("b", 2, 2)), tasks)
+    >>> snapshot = ClusterSnapshot((Node("a", 2, 2), Node("b", 2, 2)), tasks)
     >>> cost(Matrix({"s": "a", "t": "b"}), snapshot).imbalance
     0.0
     >>> round(cost(Matrix({"s": "a", "t": "a"}), snapshot).imbalance, 4)
@@ -109,14 +109,14 @@ def imbalance(shares: list[tuple[float, float]]) -> float:
     return sum(hypot(cpu - mean_cpu, memory - mean_memory) for cpu, memory in shares) / (2 * n)
 
 
-def scarcity(snapshot: Snapshot) -> dict[str, float]:
+def scarcity(snapshot: ClusterSnapshot) -> dict[str, float]:
     """Return for each rack how many times traffic through its uplink counts; 1 for the best uplink."""
     known = {link.rack: link.bandwidth for link in snapshot.links if link.bandwidth > 0}
     best = max(known.values(), default=1.0)
     return {rack: best / bandwidth for rack, bandwidth in known.items()}
 
 
-def _shares(matrix: Matrix, snapshot: Snapshot) -> list[tuple[float, float]]:
+def _shares(matrix: Matrix, snapshot: ClusterSnapshot) -> list[tuple[float, float]]:
     cpu = {node.name: 0.0 for node in snapshot.nodes}
     memory = {node.name: 0.0 for node in snapshot.nodes}
     for task in snapshot.tasks:
@@ -130,7 +130,7 @@ def _shares(matrix: Matrix, snapshot: Snapshot) -> list[tuple[float, float]]:
     ]
 
 
-def _crossing(matrix: Matrix, snapshot: Snapshot) -> tuple[float, float]:
+def _crossing(matrix: Matrix, snapshot: ClusterSnapshot) -> tuple[float, float]:
     nodes, counts = snapshot.node_named, scarcity(snapshot)
     total = between_nodes = between_racks = 0.0
     for pair in snapshot.traffic:

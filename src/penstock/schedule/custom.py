@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError, shorten
 from penstock.schedule.matrix import Matrix, MatrixError
-from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.model import ClusterSnapshot, Task
 from penstock.schedule.plain import write_question
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -18,7 +18,7 @@ _LAST = 300
 
 
 @dataclass(frozen=True)
-class Finished:
+class StrategyProcessResult:
     """How the process of a strategy ended."""
 
     code: int | None
@@ -29,7 +29,7 @@ class Finished:
     """What it wrote to standard error."""
 
 
-Runner = Callable[[bytes, float], Finished]
+Runner = Callable[[bytes, float], StrategyProcessResult]
 """Runs ``python -m penstock.schedule.custom_process`` with an input, for so many seconds at most."""
 
 
@@ -47,19 +47,19 @@ class CustomStrategyError(PenstockError):
         return (CustomStrategyError, (self.strategy, self.kind, self.reason))
 
 
-class NotYetError(PenstockError):
+class StrategyPendingError(PenstockError):
     """A strategy is asked and has not answered yet: ask again later."""
 
 
 @dataclass(frozen=True)
-class Custom:
+class CustomStrategy:
     """A user's strategy, ``module:Class``, as one of Penstock's."""
 
     name: str
     runner: Runner
     seconds: float = 5.0
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
         """Return what the user's class says; raises CustomStrategyError."""
         return run_custom(self.name, snapshot, demands, self.seconds, self.runner)
 
@@ -74,7 +74,7 @@ def is_custom(name: str) -> bool:
 
 
 def run_custom(
-    name: str, snapshot: Snapshot, demands: tuple[Task, ...], seconds: float, runner: Runner
+    name: str, snapshot: ClusterSnapshot, demands: tuple[Task, ...], seconds: float, runner: Runner
 ) -> Matrix:
     """Ask a user's strategy in its own process; raises CustomStrategyError for whatever goes wrong."""
     if not _NAME.fullmatch(name):

@@ -8,17 +8,17 @@ from math import inf
 from typing import Any
 
 from penstock.errors import PenstockError, cause_of
-from penstock.schedule.constraints import Violation, check
-from penstock.schedule.cost import DEFAULT, Cost, Weights, cost
-from penstock.schedule.custom import NotYetError
-from penstock.schedule.demands import needed, standing
+from penstock.schedule.constraints import Violation, find_violations
+from penstock.schedule.cost import DEFAULT_WEIGHTS, Cost, Weights, cost
+from penstock.schedule.custom import StrategyPendingError
+from penstock.schedule.demands import current_placement, tasks_to_place
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import OVERLOADED, Snapshot, Task
+from penstock.schedule.model import OVERLOADED, ClusterSnapshot, Task
 from penstock.schedule.reasons import Rejections
 from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 
-_TOLD = 5
+_FAULTS_SHOWN = 5
 """How many violations a refusal names."""
 
 
@@ -57,18 +57,18 @@ class Placement:
 
 def decide(
     strategy: Strategy,
-    snapshot: Snapshot,
+    snapshot: ClusterSnapshot,
     *,
     name: str,
     demands: Iterable[Task] = (),
-    weights: Weights = DEFAULT,
+    weights: Weights = DEFAULT_WEIGHTS,
 ) -> Placement:
     """Place what must be placed, and whatever else is demanded; nothing else moves.
 
     To rebalance a cluster, demand all its tasks. If one of those that could stay found no node by that, only
-    what must be placed is. Raises NotYetError when the strategy has not answered yet.
+    what must be placed is. Raises StrategyPendingError when the strategy has not answered yet.
     """
-    must = {task.id: task for task in needed(snapshot)}
+    must = {task.id: task for task in tasks_to_place(snapshot)}
     wanted = {**must, **{task.id: task for task in demands}}
     asked = tuple(wanted[task] for task in sorted(wanted))
     default = Balanced(weights)
@@ -76,7 +76,7 @@ def decide(
     try:
         matrix = strategy.place(snapshot, asked)
         refused = _faults(matrix, snapshot, wanted)
-    except NotYetError:
+    except StrategyPendingError:
         raise
     except PenstockError as error:
         refused = str(error)
@@ -95,32 +95,32 @@ def decide(
         missing = _missing(matrix, asked)
     evicted = sorted(task.id for task in missing if task.id not in must)
     if evicted:
-        whom = ", ".join(evicted[:_TOLD])
+        whom = ", ".join(evicted[:_FAULTS_SHOWN])
         reason = f"no node was left for {whom}, running now: nothing that can stay is moved"
         return replace(decide(strategy, snapshot, name=name, weights=weights), refused=reason)
     rejected = Rejections(snapshot, matrix, weights)
-    unplaced = {task.id: rejected.told(task.id) for task in missing}
+    unplaced = {task.id: rejected.summary(task.id) for task in missing}
     terms = cost(matrix, snapshot, weights)
     return Placement(name, matrix, terms, rejected, unplaced, refused, completed, spilled)
 
 
-def verify(placement: Placement, snapshot: Snapshot) -> list[Violation]:
+def verify(placement: Placement, snapshot: ClusterSnapshot) -> list[Violation]:
     """Return what is wrong with a decision in a newer snapshot: look again before it is committed."""
     spilled = frozenset(placement.spilled)
-    found = check(placement.matrix, snapshot)
+    found = find_violations(placement.matrix, snapshot)
     return [v for v in found if not (v.rule == "status" and v.task in spilled)]
 
 
-def _faults(matrix: Matrix, snapshot: Snapshot, wanted: Mapping[str, Task]) -> str:
+def _faults(matrix: Matrix, snapshot: ClusterSnapshot, wanted: Mapping[str, Task]) -> str:
     """Say what a strategy's matrix breaks; empty if nothing."""
     if not isinstance(matrix, Matrix):
         return f"it returned {type(matrix).__name__} instead of a Matrix"
-    stay = standing(snapshot).places
+    stay = current_placement(snapshot).places
     moved = [task for task in sorted(stay) if task not in wanted and matrix.places.get(task) != stay[task]]
     faults = [f"{task} was not to be moved from {stay[task]}" for task in moved]
-    faults += [str(violation) for violation in check(matrix, snapshot)]
-    more = f"; and {len(faults) - _TOLD} more" if len(faults) > _TOLD else ""
-    return "; ".join(faults[:_TOLD]) + more
+    faults += [str(violation) for violation in find_violations(matrix, snapshot)]
+    more = f"; and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
+    return "; ".join(faults[:_FAULTS_SHOWN]) + more
 
 
 def _missing(matrix: Matrix, asked: Iterable[Task]) -> tuple[Task, ...]:
@@ -128,7 +128,7 @@ def _missing(matrix: Matrix, asked: Iterable[Task]) -> tuple[Task, ...]:
 
 
 def _placed_too(
-    strategy: Strategy, snapshot: Snapshot, matrix: Matrix, missing: tuple[Task, ...]
+    strategy: Strategy, snapshot: ClusterSnapshot, matrix: Matrix, missing: tuple[Task, ...]
 ) -> tuple[Matrix, tuple[str, ...]]:
     """Place what is missing besides what is placed; return the matrix and what it has got by this."""
     lost = {task.id for task in missing}

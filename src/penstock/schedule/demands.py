@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.schedule.constraints import check, obstacle, usages
+from penstock.schedule.constraints import find_violations, obstacle, usages
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.model import ClusterSnapshot, Task
 
 _CROWDED = ("anti-affinity", "cpu", "memory")
 
 
-def standing(snapshot: Snapshot) -> Matrix:
+def current_placement(snapshot: ClusterSnapshot) -> Matrix:
     """Return the placement as it is."""
     return Matrix({task.id: task.current for task in snapshot.tasks if task.current is not None})
 
 
-def needed(snapshot: Snapshot) -> tuple[Task, ...]:
+def tasks_to_place(snapshot: ClusterSnapshot) -> tuple[Task, ...]:
     """Return the tasks that must be placed, sorted; all others can stay.
 
     Of a node that is too full the largest tasks leave, so that few do.
@@ -22,13 +22,13 @@ def needed(snapshot: Snapshot) -> tuple[Task, ...]:
     >>> from penstock.schedule.model import Node
     >>> here = (Task("a", "job", cpu=1, current="n"), Task("b", "job", cpu=2, current="n"))
     >>> there = Task("c", "job", current="gone")
-    >>> [task.id for task in needed(Snapshot((Node("n", 2, 1024),), (*here, there)))]
+    >>> [task.id for task in needed(ClusterSnapshot((Node("n", 2, 1024),), (*here, there)))]
     ['b', 'c']
     """
-    now = standing(snapshot)
+    now = current_placement(snapshot)
     leaving = {task.id: task for task in snapshot.tasks if task.current is None}
     crowded: dict[str, list[Task]] = {}
-    for violation in check(now, snapshot):
+    for violation in find_violations(now, snapshot):
         task = snapshot.task_named[violation.task]
         if violation.rule in _CROWDED:
             crowded.setdefault(violation.node, []).append(task)

@@ -13,7 +13,7 @@ from math import inf, isfinite
 from typing import Any
 
 from penstock.errors import PenstockError, shorten
-from penstock.schedule.model import Link, Node, Snapshot, Task, Traffic
+from penstock.schedule.model import ClusterSnapshot, Link, Node, Task, Traffic
 
 _TOLD = 8
 """How many faults are named."""
@@ -88,7 +88,7 @@ LISTS: Mapping[str, tuple[Field, ...]] = {"nodes": NODE, "tasks": TASK, "traffic
 
 
 @dataclass(frozen=True)
-class Backup:
+class TaskBackup:
     """What a task keeps on its node and must not lose."""
 
     snapshot: float
@@ -101,14 +101,14 @@ class Backup:
 class Description:
     """A described cluster."""
 
-    snapshot: Snapshot
+    snapshot: ClusterSnapshot
     storage: Mapping[str, float]
     """By node: what it has for backups."""
-    backups: Mapping[str, Backup]
+    backups: Mapping[str, TaskBackup]
     """By task; one that keeps nothing is not there."""
 
 
-def parse(text: str) -> Description:
+def parse_cluster_file(text: str) -> Description:
     """Read the text of a file; raises DescriptionError.
 
     >>> described = parse('{"nodes": [{"name": "a", "cores": 4, "memory": 1024}], "tasks": [{"id": "t"}]}')
@@ -146,7 +146,7 @@ def describe(content: object) -> Description:
     if faults:
         raise DescriptionError(faults)
     return Description(
-        Snapshot(
+        ClusterSnapshot(
             tuple(Node(**_without(node, "storage")) for node in lists["nodes"]),
             tuple(_task(task) for task in lists["tasks"]),
             tuple(Traffic(**pair) for pair in lists["traffic"]),
@@ -155,7 +155,7 @@ def describe(content: object) -> Description:
         ),
         {node["name"]: node["storage"] for node in lists["nodes"]},
         {
-            task["id"]: Backup(
+            task["id"]: TaskBackup(
                 task["snapshot"] or 0.0, task["input_rate"] or 0.0, task["interval"], task["latency"]
             )
             for task in lists["tasks"]

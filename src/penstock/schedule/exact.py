@@ -14,9 +14,9 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.schedule.cost import Weights, cost
-from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.index import NOWHERE, SnapshotIndex
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.state import State
+from penstock.schedule.state import PlacementState
 
 DIRECTIONS = 16
 ROUNDS = 8
@@ -47,7 +47,7 @@ class Solved:
 
 
 @dataclass
-class Program:
+class PlacementProgram:
     """Variables and rows of a mixed-integer program that is to be minimised."""
 
     costs: list[float] = field(default_factory=list)
@@ -91,9 +91,11 @@ class Program:
 class Model:
     """The program of one snapshot: which tasks may move, where all others are."""
 
-    def __init__(self, index: Index, movable: Sequence[int], kept: State, weights: Weights) -> None:
+    def __init__(
+        self, index: SnapshotIndex, movable: Sequence[int], kept: PlacementState, weights: Weights
+    ) -> None:
         self.index, self.movable, self.kept, self.weights = index, movable, kept, weights
-        self.program = Program()
+        self.program = PlacementProgram()
         self.x = {task: self._choices(task) for task in movable}
         self._rooms()
         self._imbalance()
@@ -206,7 +208,9 @@ class Model:
         return None if task in self.x else self.kept.place[task]
 
 
-def solve(index: Index, movable: Sequence[int], kept: State, weights: Weights, seconds: float) -> Solved:
+def solve(
+    index: SnapshotIndex, movable: Sequence[int], kept: PlacementState, weights: Weights, seconds: float
+) -> Solved:
     """Return the best placement of the movable tasks; raises SolverError."""
     if not movable:
         matrix = kept.matrix()
@@ -254,7 +258,7 @@ def _deviation(model: Model, node: int, x: Sequence[float]) -> tuple[float, floa
     )
 
 
-def _constant(index: Index, model: Model) -> float:
+def _constant(index: SnapshotIndex, model: Model) -> float:
     """Return the part of the cost that the movable tasks do not change: traffic and moves of the others."""
     kept, weights = model.kept, model.weights
     nodes = racks = 0.0

@@ -8,29 +8,34 @@ from typing import Any
 
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.members import job_of
-from penstock.cluster.replicas import member_specs, nodes_of_others
-from penstock.cluster.view import Actual
+from penstock.cluster.replicas import nodes_of_other_replicas, replica_specs
+from penstock.cluster.view import ClusterState
 from penstock.schedule.constraints import usages
-from penstock.schedule.cost import DEFAULT, Weights, cost
-from penstock.schedule.demands import standing
+from penstock.schedule.cost import DEFAULT_WEIGHTS, Weights, cost
+from penstock.schedule.demands import current_placement
 from penstock.schedule.job_placer import standing_snapshot
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.model import ClusterSnapshot, Task
 from penstock.schedule.reading import tasks_of
 from penstock.schedule.reasons import Rejections
 
 
 def explain_placement(
-    desired: Mapping[str, JobSpec], actual: Actual, job: str, *, default: str, weights: Weights = DEFAULT
+    desired: Mapping[str, JobSpec],
+    actual: ClusterState,
+    job: str,
+    *,
+    default: str,
+    weights: Weights = DEFAULT_WEIGHTS,
 ) -> dict[str, Any]:
     """Return what JSON can hold of it. The cost is that of the whole cluster as it is."""
     spec = desired[job]
     assignment = actual.assignments.get(job)
     snapshot = standing_snapshot((), actual)
-    own = [task for member in member_specs(spec) for task in _own_tasks(member, actual)]
+    own = [task for member in replica_specs(spec) for task in _own_tasks(member, actual)]
     others = tuple(task for task in snapshot.tasks if job_of(task.job) != job)
     snapshot = replace(snapshot, tasks=(*others, *own))
-    matrix = standing(snapshot)
+    matrix = current_placement(snapshot)
     rejected = Rejections(snapshot, matrix, weights)
     location, kept = actual.locations.get(job), actual.kept.get(job)
     return {
@@ -42,23 +47,23 @@ def explain_placement(
         "cost": cost(matrix, snapshot, weights).to_plain(),
         "weights": asdict(weights),
         "rejected": {task.id: dict(rejected[task.id]) for task in own},
-        "unplaced": {task.id: rejected.told(task.id) for task in own if task.current is None},
+        "unplaced": {task.id: rejected.summary(task.id) for task in own if task.current is None},
         "nodes": _nodes(snapshot, matrix),
         "location": asdict(location) if location else None,
         "kept": asdict(kept) if kept else None,
     }
 
 
-def _own_tasks(member: JobSpec, actual: Actual) -> list[Task]:
+def _own_tasks(member: JobSpec, actual: ClusterState) -> list[Task]:
     """Return the tasks of a job, or of one of its replicas, which keep off the nodes of the others."""
-    avoid = tuple(sorted(nodes_of_others(member.name, actual.assignments)))
+    avoid = tuple(sorted(nodes_of_other_replicas(member.name, actual.assignments)))
     return [
         replace(task, current=task.current if task.current in actual.nodes else None, avoid=avoid)
         for task in tasks_of(member, actual.assignments.get(member.name), actual.nodes)
     ]
 
 
-def _nodes(snapshot: Snapshot, matrix: Matrix) -> list[dict[str, Any]]:
+def _nodes(snapshot: ClusterSnapshot, matrix: Matrix) -> list[dict[str, Any]]:
     used = usages(matrix, snapshot)
     return [
         {

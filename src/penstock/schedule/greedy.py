@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
-from penstock.schedule.index import NOWHERE, Eligible, Index
-from penstock.schedule.state import State
+from penstock.schedule.index import NOWHERE, Eligible, SnapshotIndex
+from penstock.schedule.state import PlacementState
 
 ANYWHERE = -1
 """No rack in particular."""
@@ -18,7 +18,7 @@ NEARBY = 2
 """And how many of the emptiest in the rack that it has most to do with."""
 
 
-def hardest_first(index: Index, tasks: Iterable[int]) -> list[int]:
+def most_constrained_first(index: SnapshotIndex, tasks: Iterable[int]) -> list[int]:
     """Sort tasks by regret: who has the fewest nodes to go to first, then who needs most.
 
     A task with few nodes loses most if another takes its place; one with all nodes can wait.
@@ -26,9 +26,9 @@ def hardest_first(index: Index, tasks: Iterable[int]) -> list[int]:
     return sorted(tasks, key=lambda task: (len(index.eligible[task].nodes), -index.size[task], task))
 
 
-def most_important_first(index: Index, tasks: Iterable[int]) -> list[int]:
-    """Sort tasks by the rank of their jobs, and the tasks of a job as :func:`hardest_first` does."""
-    return sorted(hardest_first(index, tasks), key=lambda task: index.priority[task])
+def most_important_first(index: SnapshotIndex, tasks: Iterable[int]) -> list[int]:
+    """Sort tasks by the rank of their jobs, and the tasks of a job as :func:`most_constrained_first` does."""
+    return sorted(most_constrained_first(index, tasks), key=lambda task: index.priority[task])
 
 
 class Queues:
@@ -37,7 +37,7 @@ class Queues:
     Loads only grow while tasks are placed, so an entry that is too small is put right when it is met.
     """
 
-    def __init__(self, state: State, emptiness: Emptiness) -> None:
+    def __init__(self, state: PlacementState, emptiness: Emptiness) -> None:
         self._state = state
         self._emptiness = emptiness
         self._queues: dict[tuple[Eligible, int], list[tuple[float, int]]] = {}
@@ -78,7 +78,7 @@ class Queues:
         return queue
 
 
-def fill(state: State, order: Iterable[int]) -> list[int]:
+def place_greedily(state: PlacementState, order: Iterable[int]) -> list[int]:
     """Place tasks in an order, each on the best of a few candidates; return those that found no node.
 
     The candidates are the emptiest nodes, the nodes of those that the task talks to, the emptiest in the rack
@@ -109,17 +109,17 @@ def fill(state: State, order: Iterable[int]) -> list[int]:
         elif len(candidates) == 1:
             state.put(task, candidates[0])
         else:
-            state.put(task, min(candidates, key=lambda node: (harm(state, task, node), node)))
+            state.put(task, min(candidates, key=lambda node: (added_cost(state, task, node), node)))
     return left
 
 
-def fullness(state: State, node: int) -> float:
+def fullness(state: PlacementState, node: int) -> float:
     """Return the larger of the shares of a node's cores and memory that are taken."""
     index = state.index
     return max(state.cpu[node] * index.per_core[node], state.memory[node] * index.per_byte[node])
 
 
-def harm(state: State, task: int, node: int) -> float:
+def added_cost(state: PlacementState, task: int, node: int) -> float:
     """Return what placing a task adds: squares of loads instead of S, which needs the means of the end."""
     index, weights = state.index, state.weights
     cpu, memory = state.cpu[node] * index.per_core[node], state.memory[node] * index.per_byte[node]

@@ -9,11 +9,11 @@ from itertools import combinations
 
 from penstock.schedule.constraints import TOLERANCE
 from penstock.schedule.index import NOWHERE
-from penstock.schedule.state import LEAST, State
+from penstock.schedule.state import LEAST, PlacementState
 
-SMALL = 4000
+FULL_SEARCH_PAIRS = 4000
 """With so many pairs of a task and a node at most, every pair is tried; else only those that promise most."""
-FEW = 128
+FULL_SEARCH_NODES = 128
 """And with so many nodes at most: else a few tasks on many nodes would take long for a small gain."""
 TOGETHER = 9
 """So many tasks of two nodes at most are dealt anew in all ways."""
@@ -39,13 +39,13 @@ class Budget:
         return self.left >= 0
 
 
-def improve(state: State, movable: Sequence[int], tries: int) -> None:
+def improve(state: PlacementState, movable: Sequence[int], tries: int) -> None:
     """Lower the cost by moving tasks that may move: by single moves, by swaps, by dealing two nodes anew."""
     budget = Budget(tries)
     movable = [task for task in sorted(movable) if state.place[task] != NOWHERE]
-    if is_small(state, movable):
+    if is_fully_searched(state, movable):
         descend(state, movable, budget)
-        shake(state, movable, budget)
+        perturb(state, movable, budget)
         return
     better = True
     while better and budget.left > 0:
@@ -53,22 +53,22 @@ def improve(state: State, movable: Sequence[int], tries: int) -> None:
         better = _ends(state, movable, budget) or better
 
 
-def is_small(state: State, movable: Sequence[int]) -> bool:
+def is_fully_searched(state: PlacementState, movable: Sequence[int]) -> bool:
     """Say whether there is time to try everything."""
     nodes = len(state.index.nodes)
-    return nodes <= FEW and len(movable) * nodes <= SMALL
+    return nodes <= FULL_SEARCH_NODES and len(movable) * nodes <= FULL_SEARCH_PAIRS
 
 
-def descend(state: State, movable: Sequence[int], budget: Budget, *, deal: bool = True) -> None:
+def descend(state: PlacementState, movable: Sequence[int], budget: Budget, *, deal: bool = True) -> None:
     """Try every move and every swap, and if none helps deal two nodes anew, until nothing helps."""
     better = True
     while better and budget.left > 0:
         better = _moves(state, movable, budget)
         better = _swaps(state, movable, movable, budget) or better
-        better = better or (deal and _deals(state, movable, budget))
+        better = better or (deal and _repartition_all(state, movable, budget))
 
 
-def shake(state: State, movable: Sequence[int], budget: Budget) -> None:
+def perturb(state: PlacementState, movable: Sequence[int], budget: Budget) -> None:
     """Leave the nearest valley: move a few tasks at will, descend again, and keep the best that was found."""
     best, least = list(state.place), state.total()
     draws = _draws()
@@ -95,7 +95,7 @@ def shake(state: State, movable: Sequence[int], budget: Budget) -> None:
     _restore(state, movable, best)
 
 
-def _restore(state: State, movable: Sequence[int], places: Sequence[int]) -> None:
+def _restore(state: PlacementState, movable: Sequence[int], places: Sequence[int]) -> None:
     for task in movable:
         if state.place[task] != places[task]:
             state.move(task, places[task])
@@ -109,14 +109,14 @@ def _draws() -> Iterator[int]:
         yield number >> 33
 
 
-def _moves(state: State, movable: Sequence[int], budget: Budget) -> bool:
+def _moves(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
     better = False
     for task in movable:
         better = _move(state, task, state.index.eligible[task].nodes, budget) or better
     return better
 
 
-def _move(state: State, task: int, nodes: Sequence[int], budget: Budget) -> bool:
+def _move(state: PlacementState, task: int, nodes: Sequence[int], budget: Budget) -> bool:
     """Move a task to the best of some nodes, if that is better than where it is."""
     best, least = NOWHERE, -LEAST
     for node in nodes:
@@ -137,7 +137,7 @@ def _move(state: State, task: int, nodes: Sequence[int], budget: Budget) -> bool
     return False
 
 
-def _swaps(state: State, some: Sequence[int], others: Sequence[int], budget: Budget) -> bool:
+def _swaps(state: PlacementState, some: Sequence[int], others: Sequence[int], budget: Budget) -> bool:
     better = False
     for first in some:
         for second in others:
@@ -148,7 +148,7 @@ def _swaps(state: State, some: Sequence[int], others: Sequence[int], budget: Bud
     return better
 
 
-def _swap(state: State, first: int, second: int) -> bool:
+def _swap(state: PlacementState, first: int, second: int) -> bool:
     """Swap two tasks if that is allowed and better."""
     index = state.index
     one, two = state.place[first], state.place[second]
@@ -172,7 +172,7 @@ def _swap(state: State, first: int, second: int) -> bool:
     return False
 
 
-def _may_swap(state: State, task: int, node: int, other: int) -> bool:
+def _may_swap(state: PlacementState, task: int, node: int, other: int) -> bool:
     """Say whether a node keeps the rules with a task instead of another; the node may run the task."""
     index, group = state.index, state.index.apart[task]
     return (
@@ -183,7 +183,7 @@ def _may_swap(state: State, task: int, node: int, other: int) -> bool:
     )
 
 
-def _is_right(state: State, task: int) -> bool:
+def _is_right(state: PlacementState, task: int) -> bool:
     """Say whether a placed task, and with it its whole node, keeps the rules."""
     index, node = state.index, state.place[task]
     return (
@@ -195,18 +195,18 @@ def _is_right(state: State, task: int) -> bool:
     )
 
 
-def _deals(state: State, movable: Sequence[int], budget: Budget) -> bool:
+def _repartition_all(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
     """Deal the tasks of two nodes anew in every way, for each pair of nodes."""
     better = False
     for one, two in combinations(range(len(state.index.nodes)), 2):
         tasks = [task for task in movable if state.place[task] in (one, two)]
         if len(tasks) > TOGETHER or not budget.spend(1 << len(tasks)):
             continue
-        better = _deal(state, tasks, one, two) or better
+        better = _repartition(state, tasks, one, two) or better
     return better
 
 
-def _deal(state: State, tasks: Sequence[int], one: int, two: int) -> bool:
+def _repartition(state: PlacementState, tasks: Sequence[int], one: int, two: int) -> bool:
     """Go through all ways by changing one task at a time (a Gray code), and end at the best."""
     start = best = [state.place[task] for task in tasks]
     least = state.total() - LEAST
@@ -222,7 +222,7 @@ def _deal(state: State, tasks: Sequence[int], one: int, two: int) -> bool:
     return best is not start
 
 
-def _towards_neighbours(state: State, movable: Sequence[int], budget: Budget) -> bool:
+def _towards_neighbours(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
     """Try each task where those are that it sends most to."""
     better = False
     for task in movable:
@@ -233,7 +233,7 @@ def _towards_neighbours(state: State, movable: Sequence[int], budget: Budget) ->
     return better
 
 
-def _ends(state: State, movable: Sequence[int], budget: Budget) -> bool:
+def _ends(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
     """Move and swap between the nodes that are farthest from the means and those opposite to them."""
     count = len(state.index.nodes)
     tasks: list[list[int]] = [[] for _ in range(count)]

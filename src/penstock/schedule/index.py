@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.schedule.cost import scarcity
-from penstock.schedule.model import NORMAL, Snapshot, Task
+from penstock.schedule.model import NORMAL, ClusterSnapshot, Task
 
 NOWHERE = -1
 
@@ -18,10 +18,10 @@ class Eligible:
     members: frozenset[int]
 
 
-class Index:
+class SnapshotIndex:
     """The positions and figures of a snapshot. It is never changed after it is made."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot
         self.nodes = sorted(snapshot.nodes, key=lambda node: node.name)
         self.tasks = sorted(snapshot.tasks, key=lambda task: task.id)

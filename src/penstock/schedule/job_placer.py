@@ -9,19 +9,19 @@ from math import inf
 
 from penstock.cluster.documents import Assignment, JobSpec
 from penstock.cluster.members import job_of
-from penstock.cluster.placing import Placed, Request
-from penstock.cluster.view import Actual
+from penstock.cluster.placing import PlacementRequest, PlacementResult
+from penstock.cluster.view import ClusterState
 from penstock.schedule.constraints import Usage, obstacle
-from penstock.schedule.custom import NotYetError, is_custom
+from penstock.schedule.custom import StrategyPendingError, is_custom
 from penstock.schedule.deciding import Placement, decide
-from penstock.schedule.keeping_apart import kept_apart, rounds
-from penstock.schedule.model import OVERLOADED, Node, Snapshot, Task, Traffic
+from penstock.schedule.keeping_apart import placement_rounds, with_excluded_nodes
+from penstock.schedule.model import OVERLOADED, ClusterSnapshot, Node, Task, Traffic
 from penstock.schedule.reading import DRIVER, EXECUTOR, driver_task, executor_task, node_of, task_id
 from penstock.schedule.strategies import Strategy
 from penstock.schedule.strategies.balanced import Balanced
 
-DEFAULT = "balanced"
-ORDINARY = 5
+DEFAULT_STRATEGY = "balanced"
+DEFAULT_PRIORITY = 5
 """The priority of a job that does not say one: the default of ``QoS``."""
 
 ChooseStrategy = Callable[[JobSpec], tuple[str, Strategy]]
@@ -30,7 +30,7 @@ ChooseStrategy = Callable[[JobSpec], tuple[str, Strategy]]
 
 def always_balanced(_: JobSpec) -> tuple[str, Strategy]:
     """Have the default decide about every job."""
-    return DEFAULT, Balanced()
+    return DEFAULT_STRATEGY, Balanced()
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class JobPlacer:
 
     choose: ChooseStrategy = always_balanced
 
-    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+    def place(
+        self, requests: Sequence[PlacementRequest], actual: ClusterState
+    ) -> Mapping[str, PlacementResult]:
         """Answer all requests. What was on nodes that are gone is asked for, or takes no room.
 
         What finds no node and runs elsewhere stays there. Its room is not for others, so these are decided
@@ -53,18 +55,18 @@ class JobPlacer:
         """
         ranks = ranks_of(request.spec for request in requests)
         asked = {request.spec.name: request for request in requests}
-        failed: dict[str, Placed] = {}
+        failed: dict[str, PlacementResult] = {}
         while True:
             answers = self._answered(list(asked.values()), actual, ranks)
             again = False
             for name, request in sorted(asked.items()):
-                answer = answers.get(name, Placed())
-                less = what_remains(request, answer, actual)
+                answer = answers.get(name, PlacementResult())
+                less = remaining_request(request, answer, actual)
                 if less is request:
                     continue
                 again = True
                 if request.driver and (less is None or not less.driver):
-                    failed[name] = replace(answer, node=None, told=_why_not(request, answer))
+                    failed[name] = replace(answer, node=None, told=_rejection_reason(request, answer))
                 if less is None:
                     del asked[name]
                 else:
@@ -73,21 +75,21 @@ class JobPlacer:
                 return {**answers, **{name: _failed(failed[name], answers.get(name)) for name in failed}}
 
     def _answered(
-        self, requests: Sequence[Request], actual: Actual, ranks: Mapping[str, int]
-    ) -> Mapping[str, Placed]:
+        self, requests: Sequence[PlacementRequest], actual: ClusterState, ranks: Mapping[str, int]
+    ) -> Mapping[str, PlacementResult]:
         snapshot = standing_snapshot(requests, actual)
-        answers: dict[str, Placed] = {}
+        answers: dict[str, PlacementResult] = {}
         for equals in _by_priority(requests):
-            for asked in rounds(equals):
-                kept = [kept_apart(request, requests, snapshot) for request in asked]
+            for asked in placement_rounds(equals):
+                kept = [with_excluded_nodes(request, requests, snapshot) for request in asked]
                 snapshot, placed = self._decided(kept, snapshot, ranks)
                 for name, answer in placed.items():
                     answers[name] = _together(answers.get(name), answer)
         return answers
 
     def _decided(
-        self, requests: Sequence[Request], snapshot: Snapshot, ranks: Mapping[str, int]
-    ) -> tuple[Snapshot, Mapping[str, Placed]]:
+        self, requests: Sequence[PlacementRequest], snapshot: ClusterSnapshot, ranks: Mapping[str, int]
+    ) -> tuple[ClusterSnapshot, Mapping[str, PlacementResult]]:
         """Answer requests in which no two are of replicas of one job, those with users' strategies last."""
         chosen = []
         for request in requests:
@@ -96,7 +98,7 @@ class JobPlacer:
             # A class of the same name in other code is another class.
             key = (own, name, request.spec.bundle if own else "")
             chosen.append((own, ranks[job_of(request.spec.name)], key, strategy, request))
-        answers: dict[str, Placed] = {}
+        answers: dict[str, PlacementResult] = {}
         # Neighbours of one strategy are decided about together: who comes first stays first.
         for key, group in groupby(sorted(chosen, key=lambda one: one[:2]), key=lambda one: one[2]):
             _, _, _, strategies, asked = zip(*group, strict=True)
@@ -105,29 +107,29 @@ class JobPlacer:
         return snapshot, answers
 
 
-def _by_priority(requests: Iterable[Request]) -> list[list[Request]]:
+def _by_priority(requests: Iterable[PlacementRequest]) -> list[list[PlacementRequest]]:
     """Return requests in groups of one priority each, the most urgent first."""
-    groups: dict[int, list[Request]] = {}
+    groups: dict[int, list[PlacementRequest]] = {}
     for request in requests:
         groups.setdefault(_priority(request.spec), []).append(request)
     return [groups[priority] for priority in sorted(groups, reverse=True)]
 
 
-def _together(driver: Placed | None, executors: Placed) -> Placed:
+def _together(driver: PlacementResult | None, executors: PlacementResult) -> PlacementResult:
     """Return the answer to the two halves of a request."""
     if driver is None:
         return executors
     return replace(driver, executors=executors.executors, executors_told=executors.executors_told)
 
 
-def _why_not(request: Request, answer: Placed) -> str:
+def _rejection_reason(request: PlacementRequest, answer: PlacementResult) -> str:
     """Say why a driver is not placed, or not without its executors."""
     if answer.executors and request.before is None:
         return f"there is no room for its driver beside its executors: {answer.told}"
     return answer.told or answer.executors_told
 
 
-def _failed(first: Placed, last: Placed | None) -> Placed:
+def _failed(first: PlacementResult, last: PlacementResult | None) -> PlacementResult:
     """Return the answer to a request whose driver found no node: why, and what its executors have got."""
     return replace(first, executors=last.executors if last is not None and not last.waits else {})
 
@@ -148,10 +150,12 @@ def _priority(spec: JobSpec) -> int:
     """Return the priority of a job, from its structure; one that says nothing sensible is ordinary."""
     qos = spec.structure.get("qos")
     given = qos.get("priority") if isinstance(qos, Mapping) else None
-    return given if isinstance(given, int) else ORDINARY
+    return given if isinstance(given, int) else DEFAULT_PRIORITY
 
 
-def what_remains(request: Request, answer: Placed, actual: Actual) -> Request | None:
+def remaining_request(
+    request: PlacementRequest, answer: PlacementResult, actual: ClusterState
+) -> PlacementRequest | None:
     """Return what is still asked for after an answer, given that what found no node stays where it is.
 
     That is the request itself if nothing follows from the answer; None if nothing is left of it.
@@ -180,7 +184,7 @@ def what_remains(request: Request, answer: Placed, actual: Actual) -> Request | 
     return request
 
 
-def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
+def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState) -> ClusterSnapshot:
     """Return the nodes with all that stays on them. It is not to be moved, so no rule is said of it."""
     asked = {request.spec.name: request for request in requests}
     tasks = [
@@ -194,13 +198,13 @@ def standing_snapshot(requests: Iterable[Request], actual: Actual) -> Snapshot:
     for task in tasks:
         used[task.current or ""].add(task)
     nodes = [node_of(actual.nodes[name], actual.reports.get(name)) for name in sorted(actual.nodes)]
-    snapshot = Snapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
+    snapshot = ClusterSnapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
     if all(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
         return replace(snapshot, overloaded_above=inf)  # Then it tells no node from another.
     return snapshot
 
 
-def _of_unreadable_jobs(actual: Actual) -> list[Task]:
+def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
     """Return what jobs have whose assignments cannot be read: what these tell, or else what is used now."""
     if not actual.unreadable:  # As ever: then all that runs need not be gone through.
         return []
@@ -236,7 +240,7 @@ def _of_unreadable_jobs(actual: Actual) -> list[Task]:
     ]
 
 
-def standing_tasks(assignment: Assignment, request: Request | None = None) -> list[Task]:
+def standing_tasks(assignment: Assignment, request: PlacementRequest | None = None) -> list[Task]:
     """Return what of a job stays where it is."""
     slots = assignment.executors if request is None else request.slots
     tasks = [
@@ -265,10 +269,10 @@ def _no_smaller_than(node: Node, used: Usage) -> Node:
 def _placed(
     name: str,
     strategy: Strategy,
-    requests: Sequence[Request],
-    snapshot: Snapshot,
+    requests: Sequence[PlacementRequest],
+    snapshot: ClusterSnapshot,
     ranks: Mapping[str, int],
-) -> tuple[Snapshot, dict[str, Placed]]:
+) -> tuple[ClusterSnapshot, dict[str, PlacementResult]]:
     """Decide about the requests of one strategy; return also the cluster as it will be."""
     for request in requests:
         snapshot = _with_driver_that_stays(request, snapshot)
@@ -283,8 +287,8 @@ def _placed(
     try:
         decided = decide(strategy, snapshot, name=name)
         decided, snapshot = _without_preferences(decided, strategy, name, requests, snapshot)
-    except NotYetError as error:
-        waiting = Placed(told=str(error), strategy=name, waits=True)
+    except StrategyPendingError as error:
+        waiting = PlacementResult(told=str(error), strategy=name, waits=True)
         return snapshot, {request.spec.name: waiting for request in requests}
     placed = snapshot.placed(decided.matrix.places)
     gone = {task.id for task in tasks if task.id not in decided.matrix.places}
@@ -292,7 +296,7 @@ def _placed(
     return after, {request.spec.name: _answer(request, decided) for request in requests}
 
 
-def _with_driver_that_stays(request: Request, snapshot: Snapshot) -> Snapshot:
+def _with_driver_that_stays(request: PlacementRequest, snapshot: ClusterSnapshot) -> ClusterSnapshot:
     """Leave a driver where it is if it can be there; what else is asked for then goes around it."""
     wish = request.only or request.prefer or request.stay
     off = request.avoid | request.apart
@@ -310,7 +314,7 @@ def _with_driver_that_stays(request: Request, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, tasks=(*snapshot.tasks, replace(task, current=node.name)))
 
 
-def wanted_tasks(request: Request, snapshot: Snapshot) -> list[Task]:
+def wanted_tasks(request: PlacementRequest, snapshot: ClusterSnapshot) -> list[Task]:
     """Return the tasks of a request that need a node."""
     spec = request.spec
     apart = tuple(sorted(request.apart))
@@ -320,7 +324,7 @@ def wanted_tasks(request: Request, snapshot: Snapshot) -> list[Task]:
     return tasks
 
 
-def _driver(request: Request, snapshot: Snapshot) -> Task:
+def _driver(request: PlacementRequest, snapshot: ClusterSnapshot) -> Task:
     spec = request.spec
     allowed = not spec.nodes or request.prefer in spec.nodes
     preferred = request.prefer if allowed and request.prefer in snapshot.node_named else ""
@@ -334,8 +338,12 @@ def _driver(request: Request, snapshot: Snapshot) -> Task:
 
 
 def _without_preferences(
-    decided: Placement, strategy: Strategy, name: str, requests: Sequence[Request], snapshot: Snapshot
-) -> tuple[Placement, Snapshot]:
+    decided: Placement,
+    strategy: Strategy,
+    name: str,
+    requests: Sequence[PlacementRequest],
+    snapshot: ClusterSnapshot,
+) -> tuple[Placement, ClusterSnapshot]:
     """Decide again about drivers whose preferred node cannot take them: any other is better than none."""
     disappointed = {
         task_id(request.spec.name, DRIVER): request
@@ -374,7 +382,7 @@ def assumed_traffic(tasks: Iterable[Task], jobs: set[str]) -> list[Traffic]:
     return [Traffic(first, second, 1.0) for first, second in pairs]
 
 
-def _answer(request: Request, decided: Placement) -> Placed:
+def _answer(request: PlacementRequest, decided: Placement) -> PlacementResult:
     spec = request.spec
     places = decided.matrix.places
     driver = task_id(spec.name, DRIVER)
@@ -388,7 +396,7 @@ def _answer(request: Request, decided: Placement) -> Placed:
         for ordinal in request.missing
         if (task := task_id(spec.name, f"{EXECUTOR}-{ordinal}")) in decided.unplaced
     ]
-    return Placed(
+    return PlacementResult(
         places.get(driver),
         executors,
         decided.unplaced.get(driver, ""),

@@ -9,17 +9,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.cluster.actions import Locate, Unlocate
-from penstock.cluster.documents import JobSpec, Kept, Location, NodeInfo, NodeReport
-from penstock.cluster.view import Actual
+from penstock.cluster.actions import RemoveBackupLocation, SetBackupLocation
+from penstock.cluster.documents import BackupLocation, BackupStatus, JobSpec, NodeInfo, NodeReport
+from penstock.cluster.view import ClusterState
 from penstock.schedule.constraints import allowed_nodes
 from penstock.schedule.location import (
-    Choice,
-    Decision,
+    LocationChoice,
+    LocationDecision,
+    LocationProblem,
     Objective,
-    Problem,
+    ProtectedTask,
     Server,
-    Task,
     Uplink,
     changes,
     resolve,
@@ -31,14 +31,14 @@ _UNKNOWN_BYTES = 64e6
 """What a job's data is taken to be before it has been copied once,"""
 _UNKNOWN_RATE = 1e6
 """and how fast it is taken to grow."""
-_LEAST_OF_LINK = 0.1
+MIN_LINK_SHARE = 0.1
 """However busy a link is, this share of it is there for copies."""
-_MOST_OF_DISK = 0.9
+MAX_DISK_SHARE = 0.9
 """Of what is free on a disk, the share that copies may take."""
 
 
 @dataclass(frozen=True)
-class LocatingRules:
+class LocationSettings:
     """How locations are decided."""
 
     failures: int = 1
@@ -47,7 +47,7 @@ class LocatingRules:
     """Seconds after which it is decided again though no node and no job has come or gone."""
 
 
-def occasion(desired: Mapping[str, JobSpec], actual: Actual) -> tuple[object, ...]:
+def location_inputs(desired: Mapping[str, JobSpec], actual: ClusterState) -> tuple[object, ...]:
     """Return what locations depend on that changes suddenly: when it does, decide again at once."""
     jobs = sorted(
         (name, assignment.node, assignment.cores)
@@ -63,14 +63,14 @@ def occasion(desired: Mapping[str, JobSpec], actual: Actual) -> tuple[object, ..
 
 
 def locate(
-    desired: Mapping[str, JobSpec], actual: Actual, now: float, rules: LocatingRules | None = None
-) -> list[Locate | Unlocate]:
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, rules: LocationSettings | None = None
+) -> list[SetBackupLocation | RemoveBackupLocation]:
     """Return what has to be told. A job whose node is gone is left as it is: its location is needed now."""
-    rules = rules or LocatingRules()
-    decided = decided_before(actual)
-    decision = resolve(problem_of(desired, actual, rules), decided)
+    rules = rules or LocationSettings()
+    decided = previous_decision(actual)
+    decision = resolve(cluster_problem(desired, actual, rules), decided)
     differing = {choice.task for choice in changes(decided, decision)}
-    told: list[Locate | Unlocate] = []
+    told: list[SetBackupLocation | RemoveBackupLocation] = []
     for choice in decision.choices:
         location = _location(choice, actual.nodes[choice.store].url, now, _assumed(choice, actual))
         before = actual.locations.get(choice.task)
@@ -79,18 +79,20 @@ def locate(
             location.assumed,
         )
         if choice.task in differing or not same:
-            told.append(Locate(location, choice.reason))
+            told.append(SetBackupLocation(location, choice.reason))
     told += [
-        Unlocate(lacking.task, f"nobody can keep a copy of it: {lacking.reason}")
+        RemoveBackupLocation(lacking.task, f"nobody can keep a copy of it: {lacking.reason}")
         for lacking in decision.unprotected
         if lacking.task in actual.locations
     ]
     over = sorted(set(actual.locations) - set(actual.assignments))
-    told += [Unlocate(job, "it runs no more") for job in over if not actual.workers.get(job)]
+    told += [RemoveBackupLocation(job, "it runs no more") for job in over if not actual.workers.get(job)]
     return told
 
 
-def problem_of(desired: Mapping[str, JobSpec], actual: Actual, rules: LocatingRules) -> Problem:
+def cluster_problem(
+    desired: Mapping[str, JobSpec], actual: ClusterState, rules: LocationSettings
+) -> LocationProblem:
     """Return the servers, and the jobs with data on them."""
     in_use = dict.fromkeys(actual.nodes, 0.0)
     for assignment in actual.assignments.values():
@@ -119,7 +121,7 @@ def problem_of(desired: Mapping[str, JobSpec], actual: Actual, rules: LocatingRu
     # By what links can do, not by what is left of them: that is another figure each time.
     fastest = max((node.bandwidth or UNKNOWN_BANDWIDTH for node in actual.nodes.values()), default=1.0)
     rates = tuple(fastest / 2**rung for rung in range(RUNGS))
-    return Problem(tuple(servers), tuple(tasks), _uplinks(actual.nodes), rules.failures, rates)
+    return LocationProblem(tuple(servers), tuple(tasks), _uplinks(actual.nodes), rules.failures, rates)
 
 
 @dataclass
@@ -132,7 +134,7 @@ class _Copies:
     """Bytes that it keeps for others."""
 
 
-def _copies(actual: Actual) -> dict[str, _Copies]:
+def _copies(actual: ClusterState) -> dict[str, _Copies]:
     found = {name: _Copies() for name in actual.nodes}
     for kept in actual.kept.values():
         for name in {kept.origin, kept.store} & {*found}:
@@ -151,9 +153,9 @@ def _server(node: NodeInfo, cores_in_use: float, report: NodeReport | None, copi
     bandwidth, storage = node.bandwidth or UNKNOWN_BANDWIDTH, math.inf
     if report is not None:
         others = max(report.network_in, report.network_out) - copies.traffic
-        bandwidth = max(bandwidth - max(others, 0.0), _LEAST_OF_LINK * bandwidth)
+        bandwidth = max(bandwidth - max(others, 0.0), MIN_LINK_SHARE * bandwidth)
         if report.disk_free >= 0:
-            storage = _MOST_OF_DISK * report.disk_free + copies.stored
+            storage = MAX_DISK_SHARE * report.disk_free + copies.stored
     return Server(node.name, float(node.cores), bandwidth, cores_in_use, storage, node.rack)
 
 
@@ -166,7 +168,7 @@ def _uplinks(nodes: Mapping[str, NodeInfo]) -> tuple[Uplink, ...]:
     return tuple(Uplink(rack, bandwidth) for rack, bandwidth in sorted(told.items()))
 
 
-def _assumed(choice: Choice, actual: Actual) -> str:
+def _assumed(choice: LocationChoice, actual: ClusterState) -> str:
     """Say what a decision rests on that nobody has said or measured."""
     found = []
     kept = actual.kept.get(choice.task)
@@ -192,8 +194,8 @@ def _assumed(choice: Choice, actual: Actual) -> str:
 
 
 def _task(
-    job: str, node: str, cores: float, kept: Kept | None, allowed: tuple[str, ...] | None = None
-) -> Task:
+    job: str, node: str, cores: float, kept: BackupStatus | None, allowed: tuple[str, ...] | None = None
+) -> ProtectedTask:
     """Describe a job's data. It is copied as it grows, so what storing takes is the rate of that.
 
     >>> task = _task("count", "n1", 2.0, Kept("count", "n1", 1, 1, "n2", bytes=90_000_000, rate=3e6))
@@ -202,21 +204,25 @@ def _task(
     """
     size = float(kept.bytes) if kept is not None and kept.bytes else _UNKNOWN_BYTES
     rate = kept.rate if kept is not None and kept.rate > 0 else _UNKNOWN_RATE
-    return Task(job, node, cores, snapshot=size, input_rate=0.0, interval=size / rate, allowed=allowed)
+    return ProtectedTask(
+        job, node, cores, snapshot=size, input_rate=0.0, interval=size / rate, allowed=allowed
+    )
 
 
-def decided_before(actual: Actual) -> Decision:
+def previous_decision(actual: ClusterState) -> LocationDecision:
     """Return what the leader, or the one before it, decided last."""
     choices = tuple(
-        Choice(name, location.store, location.redeploy, location.rate, location.seconds, location.reason)
+        LocationChoice(
+            name, location.store, location.redeploy, location.rate, location.seconds, location.reason
+        )
         for name, location in sorted(actual.locations.items())
     )
     seconds = sum(choice.seconds for choice in choices)
-    return Decision("before", choices, (), Objective(seconds, 0.0))
+    return LocationDecision("before", choices, (), Objective(seconds, 0.0))
 
 
-def _location(choice: Choice, url: str, now: float, assumed: str) -> Location:
-    return Location(
+def _location(choice: LocationChoice, url: str, now: float, assumed: str) -> BackupLocation:
+    return BackupLocation(
         choice.task,
         choice.store,
         url,

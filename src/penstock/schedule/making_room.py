@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 
 from penstock.schedule.greedy import fullness
 from penstock.schedule.index import NOWHERE
-from penstock.schedule.state import State
+from penstock.schedule.state import PlacementState
 
 TRIES = 20_000
 """How many pairs of a task and a node are looked at in all."""
 
 
-def make_room(state: State, left: Iterable[int], movable: Sequence[int]) -> list[int]:
+def displace_tasks(state: PlacementState, left: Iterable[int], movable: Sequence[int]) -> list[int]:
     """Place tasks by moving one other task each; return those that found no node even so."""
     search = _Search(state, movable)
     return [task for task in left if not search.place(task)]
 
 
 class _Search:
-    def __init__(self, state: State, movable: Sequence[int]) -> None:
+    def __init__(self, state: PlacementState, movable: Sequence[int]) -> None:
         self._state = state
         self._tries = TRIES
         self._there: dict[int, set[int]] = {}

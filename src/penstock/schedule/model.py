@@ -75,10 +75,10 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ClusterSnapshot:
     """A cluster at one moment. Decisions are functions of it.
 
-    >>> snapshot = Snapshot((Node("a", 4, 1 << 30, load=0.95), Node("b", 4, 1 << 30)), ())
+    >>> snapshot = ClusterSnapshot((Node("a", 4, 1 << 30, load=0.95), Node("b", 4, 1 << 30)), ())
     >>> [snapshot.status(node) for node in snapshot.nodes]
     ['OVERLOADED', 'NORMAL']
     """
@@ -104,11 +104,11 @@ class Snapshot:
         """The tasks by their ids."""
         return {task.id: task for task in self.tasks}
 
-    def placed(self, places: Mapping[str, str]) -> Snapshot:
+    def placed(self, places: Mapping[str, str]) -> ClusterSnapshot:
         """Return the snapshot in which tasks run where they are said to; others stay where they are."""
         return replace(self, tasks=tuple(_running_on(task, places.get(task.id)) for task in self.tasks))
 
-    def without(self, *names: str) -> Snapshot:
+    def without(self, *names: str) -> ClusterSnapshot:
         """Return the snapshot without some nodes, as after their loss: their tasks run nowhere."""
         lost = frozenset(names)
         return replace(

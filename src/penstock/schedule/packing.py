@@ -6,10 +6,10 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from penstock.schedule.index import NOWHERE
-from penstock.schedule.state import State
+from penstock.schedule.state import PlacementState
 
 
-def pack(state: State, order: Iterable[int]) -> list[int]:
+def pack(state: PlacementState, order: Iterable[int]) -> list[int]:
     """Place each task on the fullest node that can take it; return those that found none."""
     rooms = Rooms(state)
     left = []
@@ -28,7 +28,7 @@ def pack(state: State, order: Iterable[int]) -> list[int]:
 class Rooms:
     """The nodes by what is free on them, least first."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PlacementState) -> None:
         index = state.index
         self._state = state
         self._cores = max(index.cores, default=1.0) or 1.0

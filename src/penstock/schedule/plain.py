@@ -10,25 +10,25 @@ from math import inf
 from typing import cast
 
 from penstock.cluster.codec import DocumentError, of_plain
-from penstock.schedule.model import Snapshot
+from penstock.schedule.model import ClusterSnapshot
 
 _TOLD = 5
 """How many faults are named."""
 
 
-def write_question(strategy: str, snapshot: Snapshot, demands: tuple[str, ...]) -> bytes:
+def write_question(strategy: str, snapshot: ClusterSnapshot, demands: tuple[str, ...]) -> bytes:
     """Write what the process of a user's strategy reads."""
     question = {"strategy": strategy, "snapshot": asdict(snapshot), "demands": list(demands)}
     return json.dumps(question, separators=(",", ":")).encode()
 
 
-def read_snapshot(given: object) -> Snapshot:
+def read_snapshot(given: object) -> ClusterSnapshot:
     """Read a snapshot from what JSON has of it; raises DocumentError for what no cluster can be.
 
     >>> read_snapshot({"nodes": [{"name": "n", "cores": 2, "memory": 1024}], "tasks": []}).nodes[0].cores
     2.0
     """
-    snapshot = cast(Snapshot, of_plain(Snapshot, given))
+    snapshot = cast(ClusterSnapshot, of_plain(ClusterSnapshot, given))
     faults = [*_twice(snapshot), *_impossible(snapshot)]
     if faults:
         raise DocumentError(f"this cluster cannot be: {'; '.join(faults[:_TOLD])}")
@@ -46,7 +46,7 @@ def repeated(what: str, names: Iterable[str]) -> Iterator[str]:
             yield f"{what} {name!r} is there {count} times"
 
 
-def _twice(snapshot: Snapshot) -> Iterator[str]:
+def _twice(snapshot: ClusterSnapshot) -> Iterator[str]:
     for what, names in (
         ("node", [node.name for node in snapshot.nodes]),
         ("task", [task.id for task in snapshot.tasks]),
@@ -55,7 +55,7 @@ def _twice(snapshot: Snapshot) -> Iterator[str]:
         yield from repeated(what, names)
 
 
-def _impossible(snapshot: Snapshot) -> Iterator[str]:
+def _impossible(snapshot: ClusterSnapshot) -> Iterator[str]:
     known = snapshot.task_named
     figures: list[tuple[str, float]] = []
     for node in snapshot.nodes:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from penstock.errors import PenstockError
 from penstock.schedule.constraints import allowed_nodes
 from penstock.schedule.describing import Description
-from penstock.schedule.location import Decision, Problem, Server, Uplink, algorithm1, solve
-from penstock.schedule.location import Task as Protected
+from penstock.schedule.location import LocationDecision, LocationProblem, Server, Uplink, algorithm1, solve
+from penstock.schedule.location import ProtectedTask as Protected
 from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
 from penstock.schedule.matrix import Matrix
 
@@ -17,11 +17,11 @@ class MethodError(PenstockError):
     """A method of backup location cannot be used, or has found nothing."""
 
 
-Method = Callable[[Problem, float], Decision]
+Method = Callable[[LocationProblem, float], LocationDecision]
 """Solves a problem within so many seconds, if it takes long at all."""
 
 
-def problem_of(described: Description, matrix: Matrix, failures: int) -> Problem:
+def described_problem(described: Description, matrix: Matrix, failures: int) -> LocationProblem:
     """Return where backups may go when tasks run where the matrix says.
 
     Tasks that run nowhere, and those that keep nothing on their node, have no backup. All are sorted by name:
@@ -56,22 +56,22 @@ def problem_of(described: Description, matrix: Matrix, failures: int) -> Problem
         if task.id in matrix.places and (backup := described.backups.get(task.id))
     )
     uplinks = tuple(Uplink(link.rack, link.bandwidth) for link in described.snapshot.links)
-    return Problem(servers, tasks, uplinks, failures)
+    return LocationProblem(servers, tasks, uplinks, failures)
 
 
-def _cbc(problem: Problem, seconds: float) -> Decision:
+def _cbc(problem: LocationProblem, seconds: float) -> LocationDecision:
     from penstock.schedule.location.exact import solve_cbc
 
     return _solved("cbc", solve_cbc(problem, limit=seconds).decision, seconds)
 
 
-def _highs(problem: Problem, seconds: float) -> Decision:
+def _highs(problem: LocationProblem, seconds: float) -> LocationDecision:
     from penstock.schedule.location.exact import solve_highs
 
     return _solved("highs", solve_highs(problem, limit=seconds).decision, seconds)
 
 
-def _solved(method: str, decision: Decision | None, seconds: float) -> Decision:
+def _solved(method: str, decision: LocationDecision | None, seconds: float) -> LocationDecision:
     if decision is None:
         raise MethodError(f"{method} has found nothing within {seconds:g} s: allow more, or use improved")
     return decision
@@ -86,7 +86,7 @@ METHODS: Mapping[str, Method] = {
 """The first is the default."""
 
 
-def protect(problem: Problem, method: str, seconds: float) -> Decision:
+def protect(problem: LocationProblem, method: str, seconds: float) -> LocationDecision:
     """Decide with a method; raises MethodError."""
     if not problem.tasks:
         return solve(problem)

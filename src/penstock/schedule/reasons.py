@@ -8,23 +8,23 @@ from functools import cached_property
 
 from penstock.schedule.constraints import Usage, obstacle, usages
 from penstock.schedule.cost import Weights
-from penstock.schedule.index import Index
+from penstock.schedule.index import SnapshotIndex
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
-from penstock.schedule.state import State
+from penstock.schedule.model import ClusterSnapshot, Task
+from penstock.schedule.state import PlacementState
 
-_TOLD = 3
+_REASONS_SHOWN = 3
 
 
 class Rejections(Mapping[str, Mapping[str, str]]):
     """For each task the nodes that it is not on, each with the reason. Worked out when it is asked for."""
 
-    def __init__(self, snapshot: Snapshot, matrix: Matrix, weights: Weights) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, matrix: Matrix, weights: Weights) -> None:
         self._snapshot = snapshot
         self._matrix = matrix
         self._weights = weights
         self._known: dict[tuple[object, ...], str] = {}
-        """What was told of tasks that ask for the same."""
+        """What was summary of tasks that ask for the same."""
 
     def __getitem__(self, task: str) -> Mapping[str, str]:
         found = self._snapshot.task_named[task]
@@ -39,12 +39,12 @@ class Rejections(Mapping[str, Mapping[str, str]]):
     def __len__(self) -> int:
         return len(self._snapshot.task_named)
 
-    def told(self, task: str) -> str:
+    def summary(self, task: str) -> str:
         """Say in words why no node can take a task: the most frequent reasons, with how many nodes have each.
 
         >>> from penstock.schedule.model import Node
-        >>> snapshot = Snapshot((Node("a", 1, 1024), Node("b", 1, 1024)), (Task("t", "job", cpu=2),))
-        >>> Rejections(snapshot, Matrix(), Weights()).told("t")
+        >>> snapshot = ClusterSnapshot((Node("a", 1, 1024), Node("b", 1, 1024)), (Task("t", "job", cpu=2),))
+        >>> Rejections(snapshot, Matrix(), Weights()).summary("t")
         'no node can take it: 2 cores asked for, 1 of 1 free (a and 1 more)'
         """
         if not self._snapshot.nodes:
@@ -70,8 +70,8 @@ class Rejections(Mapping[str, Mapping[str, str]]):
             f"{text} ({where[text]}{f' and {count - 1} more' if count > 1 else ''})"
             for text, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
         ]
-        more = f"; and {len(parts) - _TOLD} other reasons" if len(parts) > _TOLD else ""
-        return f"no node can take it: {'; '.join(parts[:_TOLD])}{more}"
+        more = f"; and {len(parts) - _REASONS_SHOWN} other reasons" if len(parts) > _REASONS_SHOWN else ""
+        return f"no node can take it: {'; '.join(parts[:_REASONS_SHOWN])}{more}"
 
     def _reason(self, task: Task, node: str) -> str:
         reason = obstacle(task, self._snapshot.node_named[node], self._usages[node], self._snapshot)
@@ -88,10 +88,10 @@ class Rejections(Mapping[str, Mapping[str, str]]):
         return usages(self._matrix, self._snapshot)
 
     @cached_property
-    def _state(self) -> State:
-        index = Index(self._snapshot)
-        state = State(index, self._weights)
+    def _state(self) -> PlacementState:
+        index = SnapshotIndex(self._snapshot)
+        state = PlacementState(index, self._weights)
         for task, node in self._matrix.places.items():
             state.put(index.task_at[task], index.node_at[node])
-        state.settle()
+        state.recompute()
         return state

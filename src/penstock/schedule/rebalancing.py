@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.cluster.documents import JobSpec
-from penstock.cluster.replicas import nodes_of_others
-from penstock.cluster.view import Actual
+from penstock.cluster.replicas import nodes_of_other_replicas
+from penstock.cluster.view import ClusterState
 from penstock.schedule.constraints import usages
 from penstock.schedule.cost import cost
 from penstock.schedule.deciding import decide
-from penstock.schedule.demands import standing
-from penstock.schedule.job_placer import DEFAULT, standing_snapshot
-from penstock.schedule.keeping_apart import nearby
+from penstock.schedule.demands import current_placement
+from penstock.schedule.job_placer import DEFAULT_STRATEGY, standing_snapshot
+from penstock.schedule.keeping_apart import nodes_in_same_racks
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.model import ClusterSnapshot, Task
 from penstock.schedule.reading import DRIVER, task_id
 from penstock.schedule.strategies.balanced import Balanced
 
 
 @dataclass(frozen=True)
-class Move:
+class DriverMove:
     """A driver that would be better off elsewhere."""
 
     job: str
@@ -30,7 +30,7 @@ class Move:
     reason: str
 
 
-def rebalance(desired: Mapping[str, JobSpec], actual: Actual) -> list[Move]:
+def rebalance(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[DriverMove]:
     """Return moves, one a job at the most, after all of which the whole costs less.
 
     Only jobs that run move, and only to nodes that they may use. What the user has put somewhere stays there,
@@ -43,18 +43,18 @@ def rebalance(desired: Mapping[str, JobSpec], actual: Actual) -> list[Move]:
     movable = tuple(task for task in tasks if task.id in free)
     if not movable:
         return []
-    before = standing(snapshot)
-    decided = decide(Balanced(), snapshot, name=DEFAULT, demands=movable)
+    before = current_placement(snapshot)
+    decided = decide(Balanced(), snapshot, name=DEFAULT_STRATEGY, demands=movable)
     if decided.cost.total >= cost(before, snapshot).total:
         return []
     return [
-        Move(free[task].name, origin, target, _reason(snapshot, before, decided.matrix, origin, target))
+        DriverMove(free[task].name, origin, target, _reason(snapshot, before, decided.matrix, origin, target))
         for task, (origin, target) in decided.matrix.moved_from(before.places).items()
         if origin is not None and task in free
     ]
 
 
-def _can_move(spec: JobSpec, actual: Actual) -> bool:
+def _can_move(spec: JobSpec, actual: ClusterState) -> bool:
     assignment = actual.assignments.get(spec.name)
     running = any(
         worker.phase == "running" and assignment is not None and worker.revision == assignment.revision
@@ -64,13 +64,13 @@ def _can_move(spec: JobSpec, actual: Actual) -> bool:
     return running and spec.wanted == "running" and spec.keep != "node" and not placed_by_user
 
 
-def _bound(task: Task, spec: JobSpec, actual: Actual) -> Task:
-    others = nodes_of_others(spec.name, actual.assignments)
-    avoid = tuple(sorted(others | nearby(others, actual.nodes.values()) - {task.current or ""}))
+def _bound(task: Task, spec: JobSpec, actual: ClusterState) -> Task:
+    others = nodes_of_other_replicas(spec.name, actual.assignments)
+    avoid = tuple(sorted(others | nodes_in_same_racks(others, actual.nodes.values()) - {task.current or ""}))
     return replace(task, labels=spec.labels, nodes=spec.nodes, avoid=avoid)
 
 
-def _reason(snapshot: Snapshot, before: Matrix, after: Matrix, origin: str, target: str) -> str:
+def _reason(snapshot: ClusterSnapshot, before: Matrix, after: Matrix, origin: str, target: str) -> str:
     told = []
     for node in (origin, target):
         then, now = _share(snapshot, before, node), _share(snapshot, after, node)
@@ -78,6 +78,6 @@ def _reason(snapshot: Snapshot, before: Matrix, after: Matrix, origin: str, targ
     return f"how full it is: {', '.join(told)}"
 
 
-def _share(snapshot: Snapshot, matrix: Matrix, node: str) -> float:
+def _share(snapshot: ClusterSnapshot, matrix: Matrix, node: str) -> float:
     cores = snapshot.node_named[node].cores
     return usages(matrix, snapshot)[node].cpu / cores if cores else 0.0

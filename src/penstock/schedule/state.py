@@ -9,7 +9,7 @@ from operator import truediv
 
 from penstock.schedule.constraints import TOLERANCE
 from penstock.schedule.cost import Cost, Weights
-from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.index import NOWHERE, SnapshotIndex
 from penstock.schedule.matrix import Matrix
 from penstock.schedule.model import Task
 
@@ -19,10 +19,10 @@ CENTRED = 48
 """With more nodes of different sizes, a move counts the shift of the means by its slope until ``confirm``."""
 
 
-class State:
-    """Tasks on nodes, by position. ``put`` fills it quickly, ``settle`` counts, and ``move`` counts on."""
+class PlacementState:
+    """Tasks on nodes, by position. ``put`` fills it quickly, ``recompute`` counts, and ``move`` counts on."""
 
-    def __init__(self, index: Index, weights: Weights, *, keep: Iterable[int] = ()) -> None:
+    def __init__(self, index: SnapshotIndex, weights: Weights, *, keep: Iterable[int] = ()) -> None:
         self.index = index
         self.weights = weights
         self.place = [NOWHERE] * len(index.tasks)
@@ -61,7 +61,7 @@ class State:
                 self.groups[group, node] += 1
         self.place[task] = node
 
-    def settle(self) -> None:
+    def recompute(self) -> None:
         """Count every term of the cost from nothing."""
         index = self.index
         self.share_cpu = [used * per for used, per in zip(self.cpu, index.per_core, strict=True)]
@@ -278,9 +278,11 @@ class State:
         return nodes, racks
 
 
-def begin(index: Index, demands: Iterable[Task], weights: Weights) -> tuple[list[int], State]:
+def initial_state(
+    index: SnapshotIndex, demands: Iterable[Task], weights: Weights
+) -> tuple[list[int], PlacementState]:
     """Return the positions of the demanded tasks, and the state in which all others are where they are."""
     movable = sorted({index.task_at[task.id] for task in demands if task.id in index.task_at})
     wanted = set(movable)
     keep = (task for task, node in enumerate(index.current) if node != NOWHERE and task not in wanted)
-    return movable, State(index, weights, keep=keep)
+    return movable, PlacementState(index, weights, keep=keep)

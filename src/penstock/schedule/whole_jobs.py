@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.schedule.greedy import hardest_first, harm
+from penstock.schedule.greedy import added_cost, most_constrained_first
 from penstock.schedule.index import NOWHERE
-from penstock.schedule.state import State
+from penstock.schedule.state import PlacementState
 
 
-def fill_whole(state: State, tasks: Iterable[int]) -> list[int]:
+def place_whole_jobs(state: PlacementState, tasks: Iterable[int]) -> list[int]:
     """Place job by job, each in the one rack where that harms least; return what is in no rack by this.
 
     The largest job is first: it has the fewest racks to go to.
     """
     index = state.index
     jobs: dict[str, list[int]] = {}
-    for task in hardest_first(index, tasks):
+    for task in most_constrained_first(index, tasks):
         jobs.setdefault(index.tasks[task].job, []).append(task)
     left = []
     for members in sorted(jobs.values(), key=lambda members: -sum(index.size[task] for task in members)):
@@ -35,13 +35,13 @@ def fill_whole(state: State, tasks: Iterable[int]) -> list[int]:
     return left
 
 
-def _fill_rack(state: State, tasks: list[int], rack: int) -> tuple[float, list[int]]:
+def _fill_rack(state: PlacementState, tasks: list[int], rack: int) -> tuple[float, list[int]]:
     """Place tasks in a rack until one does not fit; return the harm, and the nodes of those placed."""
     index = state.index
     nodes = [node for node, at in enumerate(index.rack) if at == rack]
     total, places = 0.0, []
     for task in tasks:
-        able = [(harm(state, task, node), node) for node in nodes if state.fits(task, node)]
+        able = [(added_cost(state, task, node), node) for node in nodes if state.fits(task, node)]
         if not able:
             break
         least, node = min(able)

@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.snapshots.durable import make_private, room, sync_all
+from penstock.snapshots.durable import disk_full_errors, make_private, sync_all
 from penstock.snapshots.errors import SnapshotDamagedError, SnapshotMissingError
-from penstock.snapshots.manifest import Manifest, Piece
+from penstock.snapshots.manifest import Manifest, SnapshotFile
 
 _SEGMENT = re.compile(r"logs/[^/]+/p\d{5}/\d{20}\.seg")
 _STAGED = re.compile(r"logs/[^/]+/staging/[^/]+")
@@ -24,7 +24,7 @@ _CHECKPOINT = re.compile(r"cluster-jobs/[^/]+/[^/]+/(ledger|state|feedback)/.+")
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 _BLOCK = 1 << 20
 
-Find = Callable[[Piece], Path]
+Find = Callable[[SnapshotFile], Path]
 """Says where the object of a piece is."""
 
 
@@ -50,7 +50,7 @@ def build(folder: Path, manifest: Manifest, find: Find) -> None:
     """
     published: dict[str, Path] = {}
     made, folders = [], {folder}
-    with room():
+    with disk_full_errors():
         folder.mkdir(mode=0o700)
         # Segments come before what is staged: a staged one that is published too stays one file with it.
         for piece in sorted(manifest.pieces, key=lambda piece: (_is_staged(piece.path), piece.path)):
@@ -78,7 +78,7 @@ def _make_folders(top: Path, folder: Path) -> list[Path]:
     return between[: between.index(top)]
 
 
-def _restore(source: Path, target: Path, piece: Piece, *, link: bool) -> None:
+def _restore(source: Path, target: Path, piece: SnapshotFile, *, link: bool) -> None:
     linked = link and _link(source, target, piece)
     descriptor = -1
     if not linked:
@@ -99,7 +99,7 @@ def _restore(source: Path, target: Path, piece: Piece, *, link: bool) -> None:
         raise SnapshotDamagedError(f"the object {piece.sha256} ({piece.path}) is damaged")
 
 
-def _link(source: Path, target: Path, piece: Piece) -> bool:
+def _link(source: Path, target: Path, piece: SnapshotFile) -> bool:
     try:
         os.link(source, target)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from penstock.snapshots import fetching
 from penstock.snapshots.connection import Connection
 from penstock.snapshots.errors import TransferError, TransferStoppedError
 from penstock.snapshots.framing import SMALL, frame, packs
-from penstock.snapshots.manifest import Manifest, ManifestError, Piece, SnapshotError
+from penstock.snapshots.manifest import Manifest, ManifestError, SnapshotError, SnapshotFile
 from penstock.snapshots.rate import TokenBucket
 from penstock.snapshots.store import Listed
 
@@ -65,7 +65,7 @@ class SnapshotClient:
         """The objects of the snapshot that the store has kept last: it need not be asked for them."""
 
     def send(
-        self, manifest: Manifest, open_piece: Callable[[Piece], BinaryIO], stop: Event | None = None
+        self, manifest: Manifest, open_piece: Callable[[SnapshotFile], BinaryIO], stop: Event | None = None
     ) -> Sent:
         """Send what the store lacks of a snapshot, and have it count.
 
@@ -139,7 +139,7 @@ class SnapshotClient:
     ) -> None:
         self.close()
 
-    def _missing(self, job: str, pieces: list[Piece]) -> dict[str, int]:
+    def _missing(self, job: str, pieces: list[SnapshotFile]) -> dict[str, int]:
         lacking: dict[str, int] = {}
         for first in range(0, len(pieces), _ASKED):
             sizes = {piece.sha256: piece.size for piece in pieces[first : first + _ASKED]}
@@ -160,7 +160,11 @@ class SnapshotClient:
         return number
 
     def _send_small(
-        self, job: str, lacking: list[Piece], open_piece: Callable[[Piece], BinaryIO], stop: Event | None
+        self,
+        job: str,
+        lacking: list[SnapshotFile],
+        open_piece: Callable[[SnapshotFile], BinaryIO],
+        stop: Event | None,
     ) -> None:
         for pack in packs(piece for piece in lacking if piece.size <= SMALL):
             content = b"".join(frame(piece.sha256, _read(piece, open_piece)) for piece in pack)
@@ -168,7 +172,12 @@ class SnapshotClient:
             self._put("POST", f"{_base(job)}/objects", len(content), blocks)
 
     def _send_large(
-        self, job: str, piece: Piece, offset: int, open_piece: Callable[[Piece], BinaryIO], stop: Event | None
+        self,
+        job: str,
+        piece: SnapshotFile,
+        offset: int,
+        open_piece: Callable[[SnapshotFile], BinaryIO],
+        stop: Event | None,
     ) -> None:
         with open_piece(piece) as file:
             file.seek(offset)
@@ -205,7 +214,7 @@ def _offset(given: object, size: int) -> int:
     return given if type(given) is int and 0 <= given <= size else 0
 
 
-def _read(piece: Piece, open_piece: Callable[[Piece], BinaryIO]) -> bytes:
+def _read(piece: SnapshotFile, open_piece: Callable[[SnapshotFile], BinaryIO]) -> bytes:
     with open_piece(piece) as file:
         data = file.read(piece.size + 1)
     if len(data) != piece.size:
@@ -213,7 +222,7 @@ def _read(piece: Piece, open_piece: Callable[[Piece], BinaryIO]) -> bytes:
     return data
 
 
-def _blocks(file: BinaryIO, piece: Piece, offset: int) -> Iterator[bytes]:
+def _blocks(file: BinaryIO, piece: SnapshotFile, offset: int) -> Iterator[bytes]:
     left = piece.size - offset
     while left:
         block = file.read(min(left, 1 << 20))

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.snapshots.deflating import deflated, inflated
+from penstock.snapshots.deflating import compress_json, decompress_json
 from penstock.snapshots.errors import TransferError
 
 MOST_ANSWER = 256 << 20
@@ -87,7 +87,7 @@ class Connection:
         with self.asking(method, path, len(body), [body], headers) as answer:
             data = answer.whole(MOST_ANSWER)
         try:
-            return json.loads(inflated(data, MOST_ANSWER) if answer.packed else data)
+            return json.loads(decompress_json(data, MOST_ANSWER) if answer.packed else data)
         except (ValueError, RecursionError):
             raise TransferError(f"{self.url} answered something that is no JSON", again=False) from None
 
@@ -158,7 +158,7 @@ def json_body(content: object) -> tuple[bytes, dict[str, str]]:
     """Write a question, and the headers that go with it."""
     if content is None:
         return b"", {}
-    return deflated(content), {"Content-Type": "application/json", "Content-Encoding": "deflate"}
+    return compress_json(content), {"Content-Type": "application/json", "Content-Encoding": "deflate"}
 
 
 @contextmanager

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.connect.staged_files import STAGED
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.engine.sealed import UNSEALED
 from penstock.engine.takeover import Claim
 from penstock.errors import PenstockError
 from penstock.log import StagedSegment, description
-from penstock.log.gate import Gate
-from penstock.snapshots.held import Held
-from penstock.snapshots.manifest import Manifest, Piece, SnapshotError
+from penstock.log.gate import PartitionLock
+from penstock.snapshots.held import LinkCache
+from penstock.snapshots.manifest import Manifest, SnapshotError, SnapshotFile
 from penstock.snapshots.segments import Counts, gapless
 
 _TRIES = 20
@@ -38,7 +38,7 @@ class _ChangedError(Exception):
     """Something happened meanwhile that does not fit what is held already: begin again."""
 
 
-class Cutter:
+class SnapshotCutter:
     """Takes snapshots of one job's home; what they consist of is held in a folder beside it.
 
     The files there are named by their digests, and are links to those of the home, so that neither a copy nor
@@ -48,14 +48,14 @@ class Cutter:
     def __init__(self, home: Path, job: str, into: Path) -> None:
         self._home = home
         self._job = job
-        self._held = Held(home, into)
+        self._held = LinkCache(home, into)
         self._counts = Counts()
 
     def distrust(self) -> None:
         """Compute all digests anew with the next snapshot: somebody found one wrong."""
         self._held.keep_only(())
 
-    def open(self, piece: Piece) -> BinaryIO:
+    def open(self, piece: SnapshotFile) -> BinaryIO:
         """Open a file of the last snapshot."""
         return self._held.open(piece.sha256)
 
@@ -94,7 +94,7 @@ class Cutter:
 class _Cut:
     """One try."""
 
-    def __init__(self, home: Path, own: str, held: Held, counts: Counts) -> None:
+    def __init__(self, home: Path, own: str, held: LinkCache, counts: Counts) -> None:
         self._home = home
         self._own = own
         self._held = held
@@ -105,7 +105,7 @@ class _Cut:
         self._partitions: dict[str, list[tuple[int, str]]] = {}
         """By path: where each segment begins, and its path."""
 
-    def take(self) -> tuple[int, tuple[Piece, ...]]:
+    def take(self) -> tuple[int, tuple[SnapshotFile, ...]]:
         """Return the last batch of a snapshot, and its files."""
         batch = self._newest()
         entry = self._hold_entry(batch) if batch >= 0 else None
@@ -128,14 +128,14 @@ class _Cut:
     def _entry(self, batch: int) -> str:
         return f"{self._own}/ledger/{batch:012d}.json"
 
-    def _hold_entry(self, batch: int) -> Entry:
+    def _hold_entry(self, batch: int) -> LedgerEntry:
         self._hold(self._entry(batch))
         entry = self._ledger.read(batch)
         if entry is None:
             raise _ChangedError
         return entry
 
-    def _hold_state(self, entry: Entry) -> None:
+    def _hold_state(self, entry: LedgerEntry) -> None:
         for name in entry.feedback:
             self._hold(f"{self._own}/feedback/{name}")
         for bucket, head in sorted(entry.state.items()):
@@ -152,7 +152,7 @@ class _Cut:
             if f"{folder}/{head.file}" not in self._files or found <= head.depth:
                 raise _ChangedError
 
-    def _hold_notes(self, entry: Entry | None) -> None:
+    def _hold_notes(self, entry: LedgerEntry | None) -> None:
         """Hold what a job has noted of itself: a batch that it must not begin twice, and its structure."""
         intent = f"{self._own}/ledger/intent"
         if (self._home / intent).exists():
@@ -160,7 +160,7 @@ class _Cut:
         if (entry is not None or intent in self._files) and (self._home / self._own / "job.json").exists():
             self._hold(f"{self._own}/job.json")
 
-    def _hold_staged(self, entry: Entry | None) -> list[str]:
+    def _hold_staged(self, entry: LedgerEntry | None) -> list[str]:
         """Hold what an entry names and is not out, and return its paths; and marks of what is.
 
         Segments are copied: who finds a staged one with a second name takes it for published.
@@ -178,7 +178,7 @@ class _Cut:
             self._files[path] = self._copied(path)
         return segments + self._hold_waiting(entry)
 
-    def _hold_waiting(self, entry: Entry) -> list[str]:
+    def _hold_waiting(self, entry: LedgerEntry) -> list[str]:
         """Hold files in which records wait until they are handed over, and what is noted beside them."""
         named = {Path(STAGED) / name for name in _waiting(entry)}
         stems = {path.with_suffix("") for path in named}
@@ -217,17 +217,17 @@ class _Cut:
 
     def _hold_partition(self, log: str, folder: str) -> None:
         """Hold all segments of a partition, while nobody takes any away."""
-        with Gate(log, self._home / folder / description.LOCK).shared():
+        with PartitionLock(log, self._home / folder / description.LOCK).shared():
             found = [file for file in self._list(folder) if _is_segment(file.name)]
             for file in found:
                 self._hold(f"{folder}/{file.name}", file.inode())
         self._partitions[folder] = sorted((int(f.name[:-4]), f"{folder}/{f.name}") for f in found)
 
-    def _settle(self) -> tuple[Piece, ...]:
+    def _settle(self) -> tuple[SnapshotFile, ...]:
         """Give everything that is held the name of its digest, and see that nothing is missing."""
         # One link may stand for several paths, where a restored home has them from one file.
         settled = {name: self._held.settle(name) for name in sorted(set(self._files.values()))}
-        pieces = {path: Piece(path, *settled[name]) for path, name in self._files.items()}
+        pieces = {path: SnapshotFile(path, *settled[name]) for path, name in self._files.items()}
         for segments in self._partitions.values():
             files = {start: self._held.file(pieces[path].sha256) for start, path in segments}
             kept = gapless(sorted(files), {start: self._counts.of(file) for start, file in files.items()})
@@ -258,7 +258,7 @@ class _Cut:
             return []
 
 
-def _segments(entry: Entry) -> Iterator[str]:
+def _segments(entry: LedgerEntry) -> Iterator[str]:
     """Return the files that the receipts of an entry name."""
     for receipts in entry.receipts.values():
         for receipt in receipts:
@@ -267,7 +267,7 @@ def _segments(entry: Entry) -> Iterator[str]:
                     yield StagedSegment.from_json(segment).file
 
 
-def _waiting(entry: Entry) -> Iterator[str]:
+def _waiting(entry: LedgerEntry) -> Iterator[str]:
     """Return the files in which records of an entry wait until they are handed over."""
     for receipts in entry.receipts.values():
         for receipt in receipts:

@@ -6,15 +6,15 @@ import json
 import zlib
 
 
-def deflated(content: object) -> bytes:
+def compress_json(content: object) -> bytes:
     """Pack something, quickly rather than small."""
     return zlib.compress(json.dumps(content).encode(), 1)
 
 
-def inflated(data: bytes, most: int) -> bytes:
+def decompress_json(data: bytes, most: int) -> bytes:
     """Unpack it. Raises ValueError when it is more than ``most`` bytes, or was never packed.
 
-    >>> inflated(deflated([1, 2]), 6), len(inflated(deflated("x" * 100), 102))
+    >>> decompress_json(compress_json([1, 2]), 6), len(decompress_json(compress_json("x" * 100), 102))
     (b'[1, 2]', 102)
     """
     unpacking = zlib.decompressobj()

@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def room() -> Iterator[None]:
+def disk_full_errors() -> Iterator[None]:
     """Say it plainly when a disk is full: raises SnapshotFullError."""
     try:
         yield
@@ -51,7 +51,7 @@ def sync_all(paths: Sequence[Path]) -> None:
 def write_durably(path: Path, data: bytes) -> None:
     """Replace a file at once by one that only its owner can read, and that a power cut leaves whole."""
     staged = path.with_name(f".{path.name}")
-    with room():
+    with disk_full_errors():
         try:
             descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.snapshots.connection import Connection, json_body
-from penstock.snapshots.durable import make_private, room
+from penstock.snapshots.durable import disk_full_errors, make_private
 from penstock.snapshots.errors import SnapshotDamagedError, SnapshotMissingError, TransferError
 from penstock.snapshots.framing import SMALL, frames, packs
-from penstock.snapshots.manifest import Piece
+from penstock.snapshots.manifest import SnapshotFile
 from penstock.snapshots.rate import TokenBucket
 
 _BLOCK = 1 << 20
@@ -38,9 +38,9 @@ class Fetch:
         self.moved = 0
         """How many bytes of objects have come."""
 
-    def run(self, pieces: Iterable[Piece]) -> None:
+    def run(self, pieces: Iterable[SnapshotFile]) -> None:
         """Fetch what is not there."""
-        with room():
+        with disk_full_errors():
             make_private(self._into)
         wanted = {piece.sha256: piece for piece in pieces}
         self._there = {name for name in sorted(wanted) if self._has(name)}
@@ -70,7 +70,7 @@ class Fetch:
         self._part(name).replace(self._into / name)
         self._there.add(name)
 
-    def _fetch_pack(self, pack: list[Piece]) -> None:
+    def _fetch_pack(self, pack: list[SnapshotFile]) -> None:
         """Fetch small objects together. What does not come, or not whole, is asked for by itself later."""
         body, headers = json_body({"objects": [piece.sha256 for piece in pack]})
         with self._connection.asking("POST", f"{self._base}/pack", len(body), [body], headers) as answer:
@@ -80,15 +80,15 @@ class Fetch:
                     self._bucket.take(len(each.data))
                     self._go_on()
                     if hashlib.sha256(each.data).hexdigest() == each.sha256:
-                        with room(), _open(self._part(each.sha256), os.O_TRUNC) as file:
+                        with disk_full_errors(), _open(self._part(each.sha256), os.O_TRUNC) as file:
                             file.write(each.data)
                         self._keep(each.sha256)
             except SnapshotDamagedError:
                 return
 
-    def _fetch(self, piece: Piece) -> None:
+    def _fetch(self, piece: SnapshotFile) -> None:
         for _ in range(2):
-            with room(), _open(self._part(piece.sha256), os.O_APPEND) as file:
+            with disk_full_errors(), _open(self._part(piece.sha256), os.O_APPEND) as file:
                 offset = file.seek(0, os.SEEK_END)
                 right = offset <= piece.size and self._fetch_rest(piece, offset, file)
             if right:
@@ -99,7 +99,7 @@ class Fetch:
                 break
         raise SnapshotDamagedError(f"{self._connection.url} has object {piece.sha256} ({piece.path}) damaged")
 
-    def _fetch_rest(self, piece: Piece, offset: int, file: BinaryIO) -> bool:
+    def _fetch_rest(self, piece: SnapshotFile, offset: int, file: BinaryIO) -> bool:
         """Add what is missing to the end of a file; return whether it is the object then."""
         digest = hashlib.sha256()
         file.seek(0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.snapshots.errors import SnapshotDamagedError
-from penstock.snapshots.manifest import Piece, is_sha256
+from penstock.snapshots.manifest import SnapshotFile, is_sha256
 
 SMALL = 256 << 10
 """An object up to this size goes together with others."""
@@ -40,14 +40,14 @@ class Frame:
     data: bytes
 
 
-def packs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def packs(pieces: Iterable[SnapshotFile]) -> Iterator[list[SnapshotFile]]:
     """Divide small objects into what goes into one body each.
 
     >>> many = [Piece(str(number), "ab" * 32, 200_000) for number in range(25)]
     >>> [len(pack) for pack in packs(many)]
     [10, 10, 5]
     """
-    pack: list[Piece] = []
+    pack: list[SnapshotFile] = []
     total = 0
     for piece in pieces:
         if pack and (total + piece.size > MOST_PACK or len(pack) >= MOST_OBJECTS):

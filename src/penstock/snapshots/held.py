@@ -15,7 +15,7 @@ _NEW = "new-"
 _PIECE = 1 << 20
 
 
-class Held:
+class LinkCache:
     """A folder of links.
 
     A link keeps the file it leads to, and with it the number that the file system gave it. As long as the

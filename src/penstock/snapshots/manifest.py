@@ -25,7 +25,7 @@ class ManifestError(SnapshotError):
 
 
 @dataclass(frozen=True)
-class Piece:
+class SnapshotFile:
     """One file of a snapshot."""
 
     path: str
@@ -52,7 +52,7 @@ class Manifest:
     batch: int
     """The last batch whose effects are in it; -1 before the first."""
     at: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SnapshotFile, ...]
     folders: tuple[str, ...] = ()
     """Folders that are to be there even if no file is in them, such as those of a log's partitions."""
 
@@ -117,7 +117,7 @@ def _folder(given: Any) -> str:
     return given
 
 
-def _piece(given: Any) -> Piece:
+def _piece(given: Any) -> SnapshotFile:
     if not isinstance(given, dict) or set(given) != {"path", "sha256", "size"}:
         raise ManifestError("a piece has a path, a sha256 and a size")
     path, sha256, size = given["path"], given["sha256"], given["size"]
@@ -127,7 +127,7 @@ def _piece(given: Any) -> Piece:
         raise ManifestError(f"{path}: {sha256!r} is not a SHA-256")
     if type(size) is not int or size < 0:
         raise ManifestError(f"{path}: {size!r} is not a size")
-    return Piece(path, sha256, size)
+    return SnapshotFile(path, sha256, size)
 
 
 def is_sha256(given: Any) -> bool:

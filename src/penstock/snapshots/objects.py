@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol
 
-from penstock.snapshots.durable import make_private, room, sync_all
+from penstock.snapshots.durable import disk_full_errors, make_private, sync_all
 from penstock.snapshots.errors import (
     SnapshotDamagedError,
     SnapshotFullError,
@@ -33,7 +33,7 @@ RESERVE = 64 << 20
 _BLOCK = 1 << 20
 _PART = ".part"
 
-Print = tuple[int, int]
+FileStamp = tuple[int, int]
 """Size and time of change of a file: as long as they stay, its content is taken to be what it was."""
 
 
@@ -45,7 +45,7 @@ class Hash(Protocol):
     def hexdigest(self) -> str: ...
 
 
-class Receiving:
+class ObjectUpload:
     """One object on its way here. Blocks that were written stay, whatever happens."""
 
     def __init__(self, objects: Objects, sha256: str, file: BinaryIO, held: int, size: int, digest: Hash):
@@ -61,7 +61,7 @@ class Receiving:
         """Add what follows. Raises SnapshotOffsetError when somebody else has begun to send the object."""
         if self.held + len(data) > self.size:
             raise SnapshotSizeError(f"the object {self.sha256} has more than the {self.size} bytes announced")
-        with self._objects.writing(self), room():
+        with self._objects.writing(self), disk_full_errors():
             view = memoryview(data)
             while view:
                 count = self._file.write(view)
@@ -85,7 +85,7 @@ class Receiving:
         self._file.close()
         self._objects.leave(self)
 
-    def __enter__(self) -> Receiving:
+    def __enter__(self) -> ObjectUpload:
         return self
 
     def __exit__(
@@ -103,8 +103,8 @@ class Objects:
         self._most = most
         self._reserve = reserve
         self._lock = threading.Lock()
-        self._coming: dict[str, Receiving] = {}
-        self.checked: dict[str, Print] = {}
+        self._coming: dict[str, ObjectUpload] = {}
+        self.checked: dict[str, FileStamp] = {}
         """Objects whose digest was right when they came, with what they looked like then."""
 
     def path(self, sha256: str) -> Path:
@@ -120,7 +120,7 @@ class Objects:
         except FileNotFoundError:
             raise SnapshotMissingError(f"there is no object {sha256} here") from None
 
-    def look(self, sha256: str) -> Print | None:
+    def look(self, sha256: str) -> FileStamp | None:
         """What an object looks like; None if it is not here."""
         try:
             status = self.path(sha256).stat()
@@ -135,7 +135,7 @@ class Objects:
         except FileNotFoundError:
             return 0
 
-    def begin(self, sha256: str, offset: int, size: int) -> Receiving:
+    def begin(self, sha256: str, offset: int, size: int) -> ObjectUpload:
         """Let an object be written from an offset on; whatever is there behind it goes.
 
         Who begins later has the object to itself: a connection that broke may be open here for long.
@@ -144,7 +144,7 @@ class Objects:
         if not 0 <= size <= self._most:
             raise SnapshotSizeError(f"an object has {self._most} bytes at most, not {size}")
         self.check_room(size - offset)
-        with self._lock, room():
+        with self._lock, disk_full_errors():
             descriptor = self._open(self._part(sha256), 0)
             file = os.fdopen(descriptor, "r+b", buffering=0)
             try:
@@ -156,7 +156,7 @@ class Objects:
                 digest = hashlib.sha256()
                 file.truncate(offset)
                 _hash(file, digest)
-                receiving = Receiving(self, sha256, file, offset, size, digest)
+                receiving = ObjectUpload(self, sha256, file, offset, size, digest)
             except BaseException:
                 file.close()
                 raise
@@ -168,14 +168,14 @@ class Objects:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise _something_else(sha256)
         part = self._part(sha256)
-        with self._lock, room():
+        with self._lock, disk_full_errors():
             self._coming.pop(sha256, None)
             with os.fdopen(self._open(part, os.O_TRUNC), "wb") as file:
                 file.write(data)
             self._keep(sha256, part)
 
     @contextmanager
-    def writing(self, receiving: Receiving) -> Iterator[None]:
+    def writing(self, receiving: ObjectUpload) -> Iterator[None]:
         """For who writes: nobody else does meanwhile, and nobody has begun later."""
         with self._lock:
             if self._coming.get(receiving.sha256) is not receiving:
@@ -184,13 +184,13 @@ class Objects:
                 )
             yield
 
-    def settle(self, receiving: Receiving, *, right: bool) -> None:
+    def settle(self, receiving: ObjectUpload, *, right: bool) -> None:
         """Keep what has come whole, or throw it away. Only while writing."""
         sha256, part = receiving.sha256, self._part(receiving.sha256)
         if not right:
             part.unlink(missing_ok=True)
             raise _something_else(sha256)
-        with room():
+        with disk_full_errors():
             self._keep(sha256, part)
 
     def _keep(self, sha256: str, part: Path) -> None:
@@ -211,7 +211,7 @@ class Objects:
             make_private(self._parts)
             return os.open(part, flags, 0o600)
 
-    def leave(self, receiving: Receiving) -> None:
+    def leave(self, receiving: ObjectUpload) -> None:
         """Note that something is no longer on its way."""
         with self._lock:
             if self._coming.get(receiving.sha256) is receiving:
@@ -233,7 +233,7 @@ class Objects:
     def sync(self, names: Iterable[str]) -> None:
         """Bring objects to the disk, with their names."""
         paths = [self.path(sha256) for sha256 in names]
-        with room():
+        with disk_full_errors():
             sync_all(paths)
             sync_all(sorted({folder for path in paths for folder in (path.parent, self._whole)}))
 

@@ -16,7 +16,7 @@ from threading import Event
 from penstock.private_files import sync
 from penstock.snapshots.building import build
 from penstock.snapshots.client import SnapshotClient, go_on
-from penstock.snapshots.durable import make_private, room, write_durably
+from penstock.snapshots.durable import disk_full_errors, make_private, write_durably
 from penstock.snapshots.errors import NoWholeSnapshotError, SnapshotDamagedError, SnapshotMissingError
 from penstock.snapshots.log_folders import make_log_folders
 from penstock.snapshots.manifest import Manifest
@@ -76,7 +76,7 @@ def restore(
     """
     place = home.with_name("restoring")
     ready, built = place / "ready.json", place / home.name
-    with room():
+    with disk_full_errors():
         make_private(place)
     made = _read(ready)
     if made is None or made.revision != revision or not (built.is_dir() or home.is_dir()):

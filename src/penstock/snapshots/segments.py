@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from penstock.log.segment import DamageError, read_header
+from penstock.log.segment import SegmentDamageError, read_header
 
 
 class Counts:
@@ -20,7 +20,7 @@ class Counts:
         if name not in self._known:
             try:
                 self._known[name] = read_header(file)[0].count
-            except DamageError:
+            except SegmentDamageError:
                 # Damage is for who reads it to tell: a copy of it is no worse.
                 self._known[name] = None
         return self._known[name]

@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.private_files import sync
-from penstock.snapshots.durable import make_private, room, write_durably
+from penstock.snapshots.durable import disk_full_errors, make_private, write_durably
 from penstock.snapshots.manifest import Manifest, ManifestError
-from penstock.snapshots.objects import Print
+from penstock.snapshots.objects import FileStamp
 
 _NAME = re.compile(r"(\d{1,13})\.json")
 
 
 @dataclass(frozen=True)
-class Shelved:
+class StoredManifest:
     """A manifest as it was written here, and what its objects looked like then."""
 
     manifest: Manifest
-    prints: Mapping[str, Print]
+    prints: Mapping[str, FileStamp]
 
 
-class Shelf:
+class ManifestStore:
     """The manifests of one job."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,13 +45,13 @@ class Shelf:
         found = (_NAME.fullmatch(name) for name in names)
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
-    def read(self, number: int) -> Shelved:
+    def read(self, number: int) -> StoredManifest:
         """Read a manifest. Raises ManifestError if it is torn, altered or gone."""
         written, prints = self._lines(number)
         manifest = Manifest.from_json(written)
         if manifest.number != number:
             raise ManifestError(f"snapshot {number}: its file is that of another, {manifest.number}")
-        return Shelved(manifest, _prints(prints))
+        return StoredManifest(manifest, _prints(prints))
 
     def names(self, number: int) -> set[str]:
         """The objects that a snapshot consists of; cheaper than reading it. Raises ManifestError."""
@@ -69,19 +69,19 @@ class Shelf:
         written, _, prints = body.partition(b"\n")
         return written, prints
 
-    def newest(self) -> Shelved | None:
+    def newest(self) -> StoredManifest | None:
         """The newest manifest that can be read."""
         for number in self.numbers():
             with suppress(ManifestError):
                 return self.read(number)
         return None
 
-    def write(self, manifest: Manifest, prints: Mapping[str, Print]) -> None:
+    def write(self, manifest: Manifest, prints: Mapping[str, FileStamp]) -> None:
         """Make a snapshot count."""
         noted = json.dumps({sha256: list(prints[sha256]) for sha256 in sorted(prints)}).encode()
         body = manifest.to_json() + b"\n" + noted
         path = self._path(manifest.number)
-        with room():
+        with disk_full_errors():
             make_private(self._folder)
             write_durably(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
             for above in self._folder.parents[:2]:
@@ -95,7 +95,7 @@ class Shelf:
         return self._folder / f"{number:012d}.json"
 
 
-def _prints(text: bytes) -> dict[str, Print]:
+def _prints(text: bytes) -> dict[str, FileStamp]:
     """Read what objects looked like."""
     try:
         return {sha256: (size, time) for sha256, (size, time) in json.loads(text).items()}

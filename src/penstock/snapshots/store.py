@@ -25,9 +25,9 @@ from penstock.snapshots.errors import (
     SnapshotStaleError,
 )
 from penstock.snapshots.framing import frames
-from penstock.snapshots.manifest import Manifest, ManifestError, Piece
-from penstock.snapshots.objects import RESERVE, Objects, Print, Receiving
-from penstock.snapshots.shelf import Shelf, Shelved
+from penstock.snapshots.manifest import Manifest, ManifestError, SnapshotFile
+from penstock.snapshots.objects import RESERVE, FileStamp, Objects, ObjectUpload
+from penstock.snapshots.shelf import ManifestStore, StoredManifest
 
 LINGER = 3600.0
 """Seconds that something stays which was sent for a snapshot that never came."""
@@ -52,7 +52,7 @@ class _Job:
     def __init__(self, folder: Path, reserve: int) -> None:
         self.lock = threading.Lock()
         self.objects = Objects(folder, reserve=reserve)
-        self.shelf = Shelf(folder / "manifests")
+        self.shelf = ManifestStore(folder / "manifests")
         self.swept = float("-inf")
 
 
@@ -87,14 +87,14 @@ class SnapshotStore:
         self._lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
 
-    def missing(self, job: str, pieces: Iterable[Piece]) -> dict[str, int]:
+    def missing(self, job: str, pieces: Iterable[SnapshotFile]) -> dict[str, int]:
         """Return which objects are to be sent, and of each how many bytes are here already."""
         objects = self._seen(job).objects
         sizes = {piece.sha256: piece.size for piece in pieces}
         lacking = [name for name in sorted(sizes) if (objects.look(name) or (None,))[0] != sizes[name]]
         return {name: min(objects.held(name), sizes[name]) for name in lacking}
 
-    def receive(self, job: str, sha256: str, offset: int, size: int) -> Receiving:
+    def receive(self, job: str, sha256: str, offset: int, size: int) -> ObjectUpload:
         """Let an object of ``size`` bytes be written from an offset on; to be closed. See Objects.begin."""
         return self._job(job).objects.begin(sha256, offset, size)
 
@@ -238,7 +238,7 @@ class SnapshotStore:
         return _Job(self._folder / job, self._reserve)
 
 
-def _check_worker(job: str, newest: Shelved | None, revision: int, attempt: int) -> None:
+def _check_worker(job: str, newest: StoredManifest | None, revision: int, attempt: int) -> None:
     """Refuse a worker that has a successor: what it knows of the job is of yesterday."""
     if newest is None:
         return
@@ -250,9 +250,11 @@ def _check_worker(job: str, newest: Shelved | None, revision: int, attempt: int)
         )
 
 
-def _verified(job: str, manifest: Manifest, objects: Objects, known: dict[str, Print]) -> dict[str, Print]:
+def _verified(
+    job: str, manifest: Manifest, objects: Objects, known: dict[str, FileStamp]
+) -> dict[str, FileStamp]:
     """Return what a snapshot's objects look like, all of which are whole. Raises SnapshotIncompleteError."""
-    prints: dict[str, Print] = {}
+    prints: dict[str, FileStamp] = {}
     lacking: list[str] = []
     for name, size in sorted({(piece.sha256, piece.size) for piece in manifest.pieces}):
         seen = objects.look(name)

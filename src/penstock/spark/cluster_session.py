@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.graph.job import Job
 from penstock.spark.session import SECRET, WORKER_DAEMON, open_session
-from penstock.spark.settings import ACCEPTING, protection, settings_for
+from penstock.spark.settings import EXTERNAL_EXECUTORS, protection, settings_for
 
 _FILTER = "org.apache.spark.ui.JWSFilter"
 _PAUSE = 0.05
@@ -36,7 +36,7 @@ class DriverOptions:
     @property
     def master(self) -> str:
         """The Spark master to ask for."""
-        return self.spark_master or (ACCEPTING if self.executor_cores else f"local[{self.cores}]")
+        return self.spark_master or (EXTERNAL_EXECUTORS if self.executor_cores else f"local[{self.cores}]")
 
     @property
     def settings(self) -> dict[str, str]:
@@ -51,7 +51,7 @@ class DriverOptions:
         if self.spark_master is None:
             settings |= protection(self.master)
             settings = {**WORKER_DAEMON, **settings}
-        if self.master == ACCEPTING:
+        if self.master == EXTERNAL_EXECUTORS:
             settings |= {
                 # The page of executors that comes with such a driver is for nobody.
                 "spark.ui.filters": _FILTER,
@@ -106,7 +106,7 @@ class Driver:
 def open_driver(job: Job, options: DriverOptions, scratch: Path, secret: str) -> Driver:
     """Start the session of a worker, or return it when it has been started."""
     master = options.master
-    own = master == ACCEPTING
+    own = master == EXTERNAL_EXECUTORS
     for name in ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"):
         # Whatever else in Spark looks for an address takes the node's.
         os.environ[name] = options.host

@@ -11,7 +11,7 @@ from penstock.engine.blueprint import VertexSpec
 from penstock.errors import TaskError, trace_of
 from penstock.graph.kinds import DataFrameTask, Sql
 
-_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def make_frame(session: Any, spec: VertexSpec, frames: Mapping[str, Any]) -> Any:
@@ -39,7 +39,7 @@ def quiet() -> Iterator[None]:
     """Keep PySpark from printing, as JSON with a Java traceback, what we report in a sentence."""
     from pyspark.logger import PySparkLogger
 
-    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    loggers = [PySparkLogger.getLogger(name) for name in _QUERY_LOGGERS]
     for logger in loggers:
         logger.disabled = True
     try:

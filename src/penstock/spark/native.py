@@ -15,16 +15,16 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.batch_result import merge_result
 from penstock.engine.blueprint import Blueprint, VertexSpec
-from penstock.engine.clock import Clock, Times
+from penstock.engine.clock import BatchClock, TimeProgress
 from penstock.engine.digest import add_digests
-from penstock.engine.ledger import Entry
+from penstock.engine.ledger import LedgerEntry
 from penstock.engine.natives import runs_in_spark, writes_in_spark
-from penstock.engine.positions import Positions
-from penstock.engine.shipping import program_of
-from penstock.engine.stages import NATIVE, failure_row, run_resumed
-from penstock.engine.summary import Part, TaskSummary
-from penstock.errors import PenstockError, TaskError, cause_of, connecting, trace_of
-from penstock.running_code import code_of
+from penstock.engine.positions import SourcePositions
+from penstock.engine.shipping import load_program
+from penstock.engine.stages import NATIVE, failure_row, run_resumed_stage
+from penstock.engine.summary import ReportedPart, TaskSummary
+from penstock.errors import PenstockError, TaskError, cause_of, connector_call, trace_of
+from penstock.running_code import vertex_call
 from penstock.spark.collecting import collect_rows
 from penstock.spark.frames import make_frame, quiet, sentence, task_error, with_ends
 from penstock.spark.java_loss import is_java_lost
@@ -43,28 +43,28 @@ KeyedHalf = Callable[[Any], Any]
 """Puts the keyed half behind a frame of rows."""
 
 
-class NativeHalf:
+class NativeStage:
     """Runs the batches of a job with vertices of Spark's own."""
 
     def __init__(self, blueprint: Blueprint, worker: bytes, keyed: KeyedHalf | None) -> None:
         self.blueprint = blueprint
         self.worker = worker
         self.keyed = keyed
-        self.positions = Positions(blueprint)
+        self.positions = SourcePositions(blueprint)
         self.natives: dict[str, VertexSpec] = {
             blueprint.vertices[index].name: blueprint.vertices[index] for index in blueprint.plan.native.order
         }
 
-    def run(self, frame: Any, before: Entry | None) -> TaskSummary:
+    def run(self, frame: Any, before: LedgerEntry | None) -> TaskSummary:
         """Run the batch that follows another one, and return what it has done."""
         note = json.loads(self.blueprint.folders.planned.read_text())
         end = note["end"]
         summary = TaskSummary(note["batch"], end=end)
         if note["empty"]:
-            summary.part = Part(0, 1, empty=True)
+            summary.part = ReportedPart(0, 1, empty=True)
             return summary
-        times = Times.of(before.times if before is not None else None)
-        clock = Clock(end.get("now", 0.0), bool(end.get("flush")), times)
+        times = TimeProgress.of(before.times if before is not None else None)
+        clock = BatchClock(end.get("now", 0.0), bool(end.get("flush")), times)
         batch = _Batch(self, frame, note, clock, summary)
         try:
             with quiet():
@@ -82,7 +82,7 @@ class NativeHalf:
 
 class _Batch:
     def __init__(
-        self, half: NativeHalf, frame: Any, note: dict[str, Any], clock: Clock, summary: TaskSummary
+        self, half: NativeStage, frame: Any, note: dict[str, Any], clock: BatchClock, summary: TaskSummary
     ) -> None:
         self._clock = clock
         self._summary = summary
@@ -127,7 +127,7 @@ class _Batch:
 
     def _make(self, spec: VertexSpec, frames: dict[str, Any]) -> Any:
         try:
-            with code_of(spec.name):
+            with vertex_call(spec.name):
                 return make_frame(self._session, spec, frames)
         except Exception as error:
             cause = sentence(error) if hasattr(error, "getCondition") else cause_of(error)
@@ -194,11 +194,11 @@ class _Batch:
         """Let Spark write files where a sink wants them, and hand them over to it."""
         spec = self._blueprint.vertices[sink]
         target = spec.operator.native_target(self._blueprint.job)
-        digest = RowDigest() if self._blueprint.member is not None else None
+        digest = RowDigest() if self._blueprint.replica_spec is not None else None
         task, files = write_files(frame, target, self._note["batch"], digest)
         if digest is not None:
             add_digests(self._summary.digests, {spec.name: digest.value()})
-        with connecting(self._blueprint.job, spec.name):
+        with connector_call(self._blueprint.job, spec.name):
             receipt = spec.operator.adopt(self._blueprint.job, self._note["batch"], task, files)
         if receipt is not None:
             self._summary.receipts.setdefault(spec.name, []).append(receipt)
@@ -241,14 +241,14 @@ class _Batch:
         return int(self._note["parts"]) or int(self._plan.needs_exchange)
 
 
-def _resumed(packed: bytes, batch: int, vertex: int, clock: Clock) -> Any:
+def _resumed(packed: bytes, batch: int, vertex: int, clock: BatchClock) -> Any:
     def run(batches: Any) -> Any:
         try:
-            program = program_of(packed)
+            program = load_program(packed)
         except PenstockError as error:
             return to_batches([failure_row(batch, error)])
         chunks = (Columns.from_batch(found) for found in batches)
-        rows = run_resumed(program, batch, vertex, clock, chunks, _task_number())
+        rows = run_resumed_stage(program, batch, vertex, clock, chunks, _task_number())
         return to_batches(rows, program.blueprint.plan.native)
 
     return run

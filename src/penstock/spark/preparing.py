@@ -16,9 +16,9 @@ from pathlib import Path
 import penstock as ps
 from penstock.class_archive import archive_folder, archive_name, recording_options, remove_useless
 from penstock.errors import SettingError
-from penstock.java import OPTIONS
+from penstock.java import JAVA_OPTIONS_VARIABLE
 from penstock.private_files import sync
-from penstock.spark.rehearsal import rehearse
+from penstock.spark.rehearsal import warm_up
 from penstock.spark.session import close_session
 
 _MASTER = "local[2]"
@@ -48,7 +48,7 @@ def prepare(folder: Path | None = None) -> Path:
 
 def _record(made: Path) -> None:
     """Have another process run the jobs and write the archive."""
-    environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), OPTIONS: ""}
+    environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), JAVA_OPTIONS_VARIABLE: ""}
     command = [sys.executable, "-m", "penstock.spark.preparing", str(made)]
     process = subprocess.Popen(
         command,
@@ -77,7 +77,7 @@ def _run_what_jobs_are_made_of(made: Path) -> int:
 
     conf = {"spark.driver.extraJavaOptions": shlex.join(recording_options(made))}
     folder = made.parent
-    rehearse(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_PATIENCE)
+    warm_up(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_PATIENCE)
     ps.run(_sql_job(folder), master=_MASTER, conf=conf, folder=folder / "job")
     assert SparkContext._gateway is not None, "a job has run"
     java = SparkContext._gateway.proc

@@ -10,13 +10,13 @@ from typing import Any
 from penstock.engine.batch_result import merge_result
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.runtime import Query
-from penstock.engine.shipping import pack_blueprint, program_of
-from penstock.engine.stages import failure_row, run_keyed
+from penstock.engine.shipping import load_program, pack_blueprint
+from penstock.engine.stages import failure_row, run_keyed_stage
 from penstock.engine.summary import TaskSummary
 from penstock.errors import InterruptedBatchError, JobFailedError, PenstockError, QueryInterruptedError
 from penstock.spark.collecting import collect_rows
 from penstock.spark.java_loss import JAVA_LOST, is_java_lost
-from penstock.spark.native import NativeHalf
+from penstock.spark.native import NativeStage
 from penstock.spark.native_check import check_natives
 from penstock.spark.rows import SCHEMA, from_batches, row_schema, to_batches
 from penstock.spark.source import PenstockSource
@@ -33,7 +33,7 @@ class SparkQuery(Query):
         super().__init__(blueprint, before)
         self._session = session
         self._query: Any = None
-        self._native: NativeHalf | None = None
+        self._native: NativeStage | None = None
         self._packed: tuple[bytes, bytes] | None = None
 
     def pack(self) -> None:
@@ -70,7 +70,7 @@ class SparkQuery(Query):
         frame = frame.option("rows", row_schema(plan.native)).load()
         keyed = partial(_behind_shuffle, self.blueprint.buckets, worker) if plan.needs_exchange else None
         if plan.native.order:
-            self._native = NativeHalf(self.blueprint, worker, keyed)
+            self._native = NativeStage(self.blueprint, worker, keyed)
         elif keyed is not None:
             frame = keyed(frame)
         self._query = (
@@ -186,9 +186,9 @@ def _behind_shuffle(buckets: int, packed: bytes, frame: Any) -> Any:
 def _keyed_half(packed: bytes) -> Any:
     def run(batches: Any) -> Any:
         try:
-            program = program_of(packed)
+            program = load_program(packed)
         except PenstockError as error:
             return to_batches([failure_row(-1, error)])
-        return to_batches(run_keyed(program, from_batches(batches)))
+        return to_batches(run_keyed_stage(program, from_batches(batches)))
 
     return run

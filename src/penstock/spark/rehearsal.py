@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from penstock.connect.memory import MemorySink, MemorySource
-from penstock.engine.blueprint import draw
+from penstock.engine.blueprint import make_blueprint
 from penstock.engine.handle import Handle
 from penstock.graph.job import Job
 from penstock.graph.tasks import Count
@@ -20,7 +20,7 @@ from penstock.graph.vertex import SIDE_STREAMS
 from penstock.spark.runtime import SparkRuntime
 
 
-def rehearse(
+def warm_up(
     like: Job, *, master: str, conf: Mapping[str, object], folder: Path, cores: int, timeout: float
 ) -> bool:
     """Run a job of no consequence in the session of another one; say whether it came to its end in time."""
@@ -31,7 +31,7 @@ def rehearse(
     source >> job.task("key", lambda record: (record.value, 1)) >> count >> sink
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=folder) as place:
         sides = {stream: MemorySink() for stream in SIDE_STREAMS}
-        blueprint = draw(job, folder=Path(place), buckets=1, sides=sides)
+        blueprint = make_blueprint(job, folder=Path(place), buckets=1, sides=sides)
         open_runtime = partial(SparkRuntime.open, job, master, conf)
         with Handle.begin(job, lambda _: blueprint, open_runtime) as handle:
             return handle.follow("drained", timeout)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle, is_duration
 from penstock.engine.job_start import start_job
 from penstock.engine.report import Report
@@ -49,15 +49,15 @@ def start(
     folder: str | Path | None = None,
     fresh: bool = False,
     taken: bool = False,
-    member: Member | None = None,
+    replica_spec: ReplicaSpec | None = None,
     on_progress: Callable[[Report], None] | None = None,
 ) -> Handle:
     """Start a job here and return a handle of it while it runs on.
 
     The options are those of :func:`run`; ``on_progress`` is called by :meth:`Handle.wait`, in the thread
     that waits. A job that nobody has stopped is stopped when the program ends. A folder that was ``taken``
-    over from another process is never made anew when it is gone. A ``member`` runs the batches that it and
-    the other replicas of the job agree on.
+    over from another process is never made anew when it is gone. A ``replica_spec`` runs the batches that it
+    and the other replicas of the job agree on.
     """
     try:
         return start_job(
@@ -66,7 +66,7 @@ def start(
             folder=folder,
             fresh=fresh,
             taken=taken,
-            member=member,
+            replica_spec=replica_spec,
             on_progress=on_progress,
         )
     except Exception as error:

@@ -19,7 +19,7 @@ from penstock.errors import SettingError, cause_of
 from penstock.java import check_java, java_options
 from penstock.spark.java_loss import is_java_answering
 from penstock.spark.java_noise import keep_java_loss_quiet
-from penstock.spark.settings import ACCEPTING, NO_SECRET, SECRET_SETTING, is_local, session_settings
+from penstock.spark.settings import EXTERNAL_EXECUTORS, NO_SECRET, SECRET_SETTING, is_local, session_settings
 from penstock.spark.stderr import filtered_stderr
 
 _QUICK = Path(__file__).with_name("worker_python.sh")
@@ -120,7 +120,7 @@ def _choose_python(master: str) -> None:
     # Elsewhere than on this machine, and where it is not installed, Spark knows best where PySpark is.
     installed = all(Path(str(module.__file__)).is_file() for module in (py4j, pyspark))
     # Executors that supervisors start have the same Penstock at the same place.
-    near = is_local(master) or master == ACCEPTING
+    near = is_local(master) or master == EXTERNAL_EXECUTORS
     quick = near and installed and os.access(_QUICK, os.X_OK)
     os.environ["PENSTOCK_WORKER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = str(_QUICK) if quick else sys.executable

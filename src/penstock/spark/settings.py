@@ -11,7 +11,7 @@ from penstock.errors import SettingError
 from penstock.graph.job import Job
 
 DEFAULT_MASTER = "local[*]"
-ACCEPTING = "local-cluster[0,1,1024]"
+EXTERNAL_EXECUTORS = "local-cluster[0,1,1024]"
 """A driver with no executors of its own, which takes all that report to it."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -98,7 +98,7 @@ def settings_for(job: Job, master: str | None, *overrides: Mapping[str, object] 
         check_repetition(job, chosen, settings)
         if not is_local(chosen):
             return dict(_NO_REPETITION)
-    return dict(_REPETITION) if master == ACCEPTING else {}
+    return dict(_REPETITION) if master == EXTERNAL_EXECUTORS else {}
 
 
 def check_repetition(job: Job, master: str, settings: Mapping[str, str]) -> None:

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.batch_planner import BatchPlanner
 from penstock.engine.packing import pack, unpack
-from penstock.engine.shipping import program_of, unpack_blueprint
-from penstock.engine.stages import failure_row, run_direct
+from penstock.engine.shipping import load_program, unpack_blueprint
+from penstock.engine.stages import failure_row, run_source_stage
 from penstock.errors import PenstockError
 from penstock.spark.rows import SCHEMA, to_batches
 
@@ -76,11 +76,11 @@ class PenstockReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Run one part, on a worker."""
         try:
-            program = program_of(self._worker)
+            program = load_program(self._worker)
         except PenstockError as error:
             return to_batches([failure_row(-1, error)])
         (part,) = unpack(partition.value)
-        return to_batches(run_direct(program, part), program.blueprint.plan.native)
+        return to_batches(run_source_stage(program, part), program.blueprint.plan.native)
 
     def stop(self) -> None:
         """Leave without a word when Spark has hung up: PySpark would print a traceback for it."""

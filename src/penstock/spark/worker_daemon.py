@@ -19,8 +19,8 @@ from socket import socket
 from pyspark import daemon
 
 from penstock.engine.context import ctx
-from penstock.running_code import code_of
-from penstock.user_output import install_in_spark
+from penstock.running_code import vertex_call
+from penstock.user_output import capture_user_output_in_spark
 
 _PRELOADED = (
     "numpy",
@@ -40,8 +40,8 @@ _work = daemon.worker
 
 def work(sock: socket, authenticated: bool) -> int:
     """Do as a worker of Spark does, in a process that was forked for it."""
-    install_in_spark(ctx.running_vertex)
-    with code_of(""):
+    capture_user_output_in_spark(ctx.running_vertex)
+    with vertex_call(""):
         return _work(sock, authenticated)
 
 

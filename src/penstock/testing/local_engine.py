@@ -16,8 +16,8 @@ from penstock.engine.blueprint import Blueprint
 from penstock.engine.flow import Program
 from penstock.engine.runtime import Query
 from penstock.engine.shipping import pack_blueprint, unpack_blueprint
-from penstock.engine.stages import DirectPart, Row, run_direct, run_keyed
-from penstock.engine.state import forget
+from penstock.engine.stages import BatchPart, Row, run_keyed_stage, run_source_stage
+from penstock.engine.state import drop_cached_state
 from penstock.engine.summary import TaskSummary
 from penstock.errors import SettingError
 from penstock.graph.job import Job
@@ -60,14 +60,14 @@ def refuse_native(blueprint: Blueprint) -> None:
 
 
 def run_parts(
-    program: Program, parts: Sequence[DirectPart], arrange: Callable[[list[Row]], None] = lambda _: None
+    program: Program, parts: Sequence[BatchPart], arrange: Callable[[list[Row]], None] = lambda _: None
 ) -> TaskSummary:
     """Run a batch once, and return what all its tasks say together.
 
     ``arrange`` may bring the rows between the two halves into another order, as Spark's shuffle does. Raises
     the failure of a task if one has failed, or IncompleteBatchError.
     """
-    rows = [row for part in parts for row in run_direct(program, part)]
+    rows = [row for part in parts for row in run_source_stage(program, part)]
     arrange(rows)
     if program.blueprint.plan.needs_exchange:
         rows = _run_behind_shuffle(program, rows)
@@ -79,7 +79,7 @@ def _run_behind_shuffle(program: Program, rows: Sequence[Row]) -> list[Row]:
     tasks: dict[int, list[Row]] = {}
     for row in rows:
         tasks.setdefault(row[0], []).append(row)
-    return [row for _, given in sorted(tasks.items()) for row in run_keyed(program, given)]
+    return [row for _, given in sorted(tasks.items()) for row in run_keyed_stage(program, given)]
 
 
 class LocalQuery(Query):
@@ -114,9 +114,9 @@ class LocalQuery(Query):
         except Exception as error:
             self._failure = error
         finally:
-            forget(self.blueprint.folders.state)
+            drop_cached_state(self.blueprint.folders.state)
 
-    def _attempt(self, parts: Sequence[DirectPart]) -> TaskSummary:
+    def _attempt(self, parts: Sequence[BatchPart]) -> TaskSummary:
         return run_parts(self._program, parts)
 
     def _is_alive(self) -> bool:

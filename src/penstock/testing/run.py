@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect.memory import MemorySink, MemorySource
-from penstock.engine.blueprint import draw
+from penstock.engine.blueprint import make_blueprint
 from penstock.engine.handle import Handle
 from penstock.engine.report import Report
 from penstock.engine.runtime import Runtime
@@ -19,7 +19,7 @@ from penstock.graph.ends import Sink, Source
 from penstock.graph.job import Job
 from penstock.graph.loading import load_job
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE, SIDE_STREAMS
-from penstock.parameters import given, params_fault
+from penstock.parameters import params_fault, params_set_to
 from penstock.record import Record
 from penstock.testing.local_engine import LocalRuntime, refuse_native
 
@@ -89,7 +89,7 @@ def run(
             "engine='local' takes neither master nor conf: there is no Spark that they are for"
         )
     if params is not None:
-        with given(_checked(params)):
+        with params_set_to(_checked(params)):
             return run(job, feed, partitions=partitions, batch=batch, engine=engine, master=master, conf=conf)
     job.validate()
     feed = dict(feed or {})
@@ -105,7 +105,7 @@ def run(
     sides = {stream: MemorySink() for stream in SIDE_STREAMS}
 
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
-        blueprint = draw(job, folder=Path(folder) / job.name, buckets=1, sides=sides)
+        blueprint = make_blueprint(job, folder=Path(folder) / job.name, buckets=1, sides=sides)
         blueprint = blueprint.with_ends({**ends, **sinks})
         if engine == "local":
             refuse_native(blueprint)
@@ -125,7 +125,7 @@ def run(
 
 def load(target: str | Path, params: Mapping[str, str] | None = None) -> Job:
     """Return the job that a file defines (``FILE[:JOB]``), as ``penstock run --param`` would load it."""
-    with given(_checked(params or {})):
+    with params_set_to(_checked(params or {})):
         return load_job(str(target))
 
 

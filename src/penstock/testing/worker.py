@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.daemons.instance import Instance
-from penstock.daemons.worker import leave, main
-from penstock.engine.agreement.member import Member
+from penstock.daemons.instance import WorkerConfig
+from penstock.daemons.worker import exit_worker, main
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle
 from penstock.engine.job_start import start_job
 from penstock.graph.job import Job
@@ -25,7 +25,7 @@ class LocalEngine:
 
     driver_url = ""
 
-    def __init__(self, instance: Instance, ring: Keyring, scratch: Path) -> None:  # noqa: ARG002
+    def __init__(self, instance: WorkerConfig, ring: Keyring, scratch: Path) -> None:  # noqa: ARG002
         self.app_id = f"local-{instance.job}-{instance.revision}-{instance.attempt}"
         self._cores = instance.assignment.cores
         self._scratch = scratch
@@ -38,7 +38,7 @@ class LocalEngine:
         """Wait for nobody: all tasks run here."""
         return True
 
-    def rehearse(self, job: Job) -> bool:  # noqa: ARG002
+    def warm_up(self, job: Job) -> bool:  # noqa: ARG002
         """Rehearse nothing: there is nothing to load."""
         return True
 
@@ -46,10 +46,12 @@ class LocalEngine:
         """Say that the engine is as alive as the process is."""
         return True
 
-    def start(self, job: Job, folder: Path, member: Member | None) -> Handle:
+    def start(self, job: Job, folder: Path, replica_spec: ReplicaSpec | None) -> Handle:
         """Start the job in a folder that this worker has taken over."""
-        return start_job(job, lambda: LocalRuntime(self._cores), folder=folder, taken=True, member=member)
+        return start_job(
+            job, lambda: LocalRuntime(self._cores), folder=folder, taken=True, replica_spec=replica_spec
+        )
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:], engine_of=LocalEngine))
+    exit_worker(main(sys.argv[1:], engine_of=LocalEngine))

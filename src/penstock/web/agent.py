@@ -15,14 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from penstock.bundles.blobs import BlobError, BlobFolder, BlobMissingError, BlobNameError, BlobSizeError
+from penstock.bundles.blobs import BlobError, BlobMissingError, BlobNameError, BlobSizeError, BlobStore
 from penstock.bundles.limits import MOST_PACKED, megabytes
 from penstock.errors import PenstockError
 from penstock.graph.names import name_fault
 from penstock.log_lines import CursorError, read_lines
 from penstock.snapshots.store import SnapshotStore
 from penstock.user_output import without_secrets
-from penstock.web.agent_guard import Guard
+from penstock.web.agent_guard import SupervisorGuard
 from penstock.web.agent_snapshots import STATUS as SNAPSHOT_STATUS
 from penstock.web.agent_snapshots import SnapshotRoutes
 
@@ -41,8 +41,8 @@ _STATUS: dict[type[Exception], int] = {
 }
 
 
-def make_agent(
-    blobs: BlobFolder,
+def make_supervisor_api(
+    blobs: BlobStore,
     log_files: Callable[[], list[Path]],
     token: str,
     node: str,
@@ -93,7 +93,7 @@ def make_agent(
             Route("/logs", get_logs, methods=["GET"]),
             *(SnapshotRoutes(snapshots).routes() if snapshots is not None else []),
         ],
-        middleware=[Middleware(Guard, token=token, hosts=tuple(hosts), public=("/livez",))],
+        middleware=[Middleware(SupervisorGuard, token=token, hosts=tuple(hosts), public=("/livez",))],
         exception_handlers={
             HTTPException: _refused,
             PenstockError: _failed,

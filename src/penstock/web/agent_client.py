@@ -21,11 +21,11 @@ _MOST_LOGS = 64 << 20
 _MOST_WORDS = 2_000
 
 
-class AgentError(PenstockError):
+class SupervisorError(PenstockError):
     """A supervisor does not answer, or not as it should."""
 
 
-class AgentClient:
+class SupervisorClient:
     """Talks to the agents of all nodes; ``token`` is the node token. It may be used from any thread.
 
     It is a :class:`penstock.bundles.storing.Blobs`. Most supervisors never use it, so it loads the
@@ -54,20 +54,21 @@ class AgentClient:
         )
 
     def put(self, url: str, sha256: str, data: bytes) -> None:
-        """Have the supervisor at a URL keep a blob. Raises AgentError."""
+        """Have the supervisor at a URL keep a blob. Raises SupervisorError."""
         self._ask("PUT", url, f"/blobs/{sha256}", most=_MOST_LOGS, content=data)
 
     def get(self, url: str, sha256: str) -> bytes:
-        """Fetch a blob; one that is too large or is another is refused. Raises AgentError."""
+        """Fetch a blob; one that is too large or is another is refused. Raises SupervisorError."""
         data = self._ask("GET", url, f"/blobs/{sha256}", most=MOST_PACKED)
         if sha256_of(data) != sha256:
-            raise AgentError(f"{url} sent something else as blob {sha256}")
+            raise SupervisorError(f"{url} sent something else as blob {sha256}")
         return data
 
     def logs(
         self, url: str, job: str, cursor: str = "", limit: int = 200
     ) -> tuple[list[dict[str, Any]], str]:
-        """Return the next lines of a job from one node, and the cursor behind them. Raises AgentError."""
+        """Return the next lines of a job from one node, and the cursor behind them. Raises
+        SupervisorError."""
         asked = {"job": job, "cursor": cursor, "limit": str(limit)}
         data = self._ask("GET", url, "/logs", most=_MOST_LOGS, params=asked)
         try:
@@ -76,7 +77,7 @@ class AgentClient:
         except (ValueError, RecursionError, TypeError, KeyError):
             lines, behind = None, None
         if not isinstance(lines, list) or not isinstance(behind, str):
-            raise AgentError(f"{url} answered something that is no log")
+            raise SupervisorError(f"{url} answered something that is no log")
         return [line for line in lines if isinstance(line, dict)], behind
 
     def _ask(self, method: str, url: str, path: str, *, most: int, **more: Any) -> bytes:
@@ -85,10 +86,10 @@ class AgentClient:
             for piece in answer.iter_bytes():
                 body += piece
                 if len(body) > most:
-                    raise AgentError(f"{url} answered more than {most} bytes")
+                    raise SupervisorError(f"{url} answered more than {most} bytes")
             if answer.is_success:
                 return bytes(body)
-        raise AgentError(f"{url} answered {answer.status_code}: {_error_in(bytes(body))}")
+        raise SupervisorError(f"{url} answered {answer.status_code}: {_error_in(bytes(body))}")
 
     @contextmanager
     def _answer(self, method: str, url: str, **more: Any) -> Iterator[httpx.Response]:
@@ -99,13 +100,13 @@ class AgentClient:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             what = str(error) or type(error).__name__
-            raise AgentError(f"{url.partition('?')[0]} does not answer: {what}") from error
+            raise SupervisorError(f"{url.partition('?')[0]} does not answer: {what}") from error
 
     def close(self) -> None:
         if "_http" in self.__dict__:
             self._http.close()
 
-    def __enter__(self) -> AgentClient:
+    def __enter__(self) -> SupervisorClient:
         return self
 
     def __exit__(

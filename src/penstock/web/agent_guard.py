@@ -16,7 +16,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _log = get_logger("penstock.web.agent")
 
 
-class Guard:
+class SupervisorGuard:
     """Lets in what has one of ``hosts`` as Host, no Origin, and the token.
 
     The Host is looked at because a page in a browser can give its own name our address; whoever is refused

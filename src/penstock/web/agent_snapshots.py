@@ -18,9 +18,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from penstock.snapshots import errors
-from penstock.snapshots.deflating import deflated, inflated
+from penstock.snapshots.deflating import compress_json, decompress_json
 from penstock.snapshots.framing import MOST_BODY, MOST_OBJECTS, SMALL, frame
-from penstock.snapshots.manifest import Manifest, ManifestError, Piece, SnapshotError, is_sha256
+from penstock.snapshots.manifest import Manifest, ManifestError, SnapshotError, SnapshotFile, is_sha256
 from penstock.snapshots.objects import MOST_OBJECT
 from penstock.snapshots.store import SnapshotStore
 
@@ -67,13 +67,13 @@ class SnapshotRoutes:
 
     async def missing(self, request: Request) -> Response:
         """Say which of some objects are to be sent, and how much of each is here."""
-        content = await _question(request)
+        content = await _read_json_body(request)
         sizes = content.get("objects")
         if not isinstance(sizes, dict) or not all(map(is_sha256, sizes)):
             raise HTTPException(400, "'objects' has the size of each object, by its SHA-256")
         if not all(type(size) is int and size >= 0 for size in sizes.values()):
             raise HTTPException(400, "the size of an object is a whole number")
-        pieces = [Piece("", sha256, size) for sha256, size in sizes.items()]
+        pieces = [SnapshotFile("", sha256, size) for sha256, size in sizes.items()]
         lacking = await run_in_threadpool(self._store.missing, _job(request), pieces)
         return JSONResponse({"missing": lacking})
 
@@ -138,7 +138,7 @@ class SnapshotRoutes:
 
     async def get_many(self, request: Request) -> Response:
         """Give several small objects. What is not here, or not small, is left out."""
-        names = (await _question(request)).get("objects")
+        names = (await _read_json_body(request)).get("objects")
         if not isinstance(names, list) or not all(map(is_sha256, names)) or len(names) > MOST_OBJECTS:
             raise HTTPException(400, f"'objects' has the SHA-256 of {MOST_OBJECTS} objects at most")
         return StreamingResponse(self._frames(_job(request), names), media_type="application/octet-stream")
@@ -162,7 +162,7 @@ class SnapshotRoutes:
 
     async def commit(self, request: Request) -> Response:
         """Make a snapshot count."""
-        text = (await _question(request)).get("manifest")
+        text = (await _read_json_body(request)).get("manifest")
         if not isinstance(text, str):
             raise HTTPException(400, "'manifest' is the text of a manifest")
         number = await run_in_threadpool(self._commit, _job(request), text)
@@ -177,7 +177,7 @@ class SnapshotRoutes:
             _job(request), before=_number(request, "before"), limit=_number(request, "limit")
         )
         texts = [manifest.to_json().decode() for manifest in listed.manifests]
-        body = deflated({"manifests": texts, "damaged": listed.damaged})
+        body = compress_json({"manifests": texts, "damaged": listed.damaged})
         return Response(body, media_type="application/json", headers={"Content-Encoding": "deflate"})
 
     def forget(self, request: Request) -> Response:
@@ -237,7 +237,7 @@ async def _blocks(request: Request) -> AsyncIterator[bytes]:
         yield bytes(gathered)
 
 
-async def _question(request: Request) -> dict[str, Any]:
+async def _read_json_body(request: Request) -> dict[str, Any]:
     """Read a body of JSON, which may be packed."""
     _length(request, MOST_PACKED)
     body = bytearray()
@@ -256,7 +256,7 @@ async def _question(request: Request) -> dict[str, Any]:
 
 
 def _parsed(body: bytes, packed: bool) -> Any:
-    return json.loads(inflated(body, MOST_JSON) if packed else body)
+    return json.loads(decompress_json(body, MOST_JSON) if packed else body)
 
 
 def _contents(file: BinaryIO) -> Iterator[bytes]:

@@ -11,13 +11,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from penstock.coord.store import DisconnectedError
-from penstock.daemons.interface import InvalidError, RefusedError, UnknownError
-from penstock.web.refusals import tell_refusal
+from penstock.daemons.interface import InvalidRequestError, NotFoundError, RefusedError
+from penstock.web.refusals import log_refusal
 
 RETRY_AFTER = "2"
 """Seconds after which an election has most likely ended."""
 
-_LONGEST = 100
+_MAX_FIELD_NAME = 100
 """Characters of a name that somebody has made up."""
 _CODES = {
     400: "bad_request",
@@ -30,7 +30,7 @@ _CODES = {
 }
 
 
-class Answer(JSONResponse):
+class AsciiJSONResponse(JSONResponse):
     """JSON in ASCII: half a surrogate pair, which may be in any log line, then needs no special care."""
 
     def render(self, content: Any) -> bytes:
@@ -38,10 +38,12 @@ class Answer(JSONResponse):
         return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def error_answer(status: int, message: str, code: str = "", **headers: str) -> Answer:
+def error_answer(status: int, message: str, code: str = "", **headers: str) -> AsciiJSONResponse:
     """Make the answer to a request that is not granted; ``Retry_After="2"`` becomes a header."""
     content = {"error": {"code": code or _CODES.get(status, "error"), "message": message}}
-    return Answer(content, status, {name.replace("_", "-"): value for name, value in headers.items()})
+    return AsciiJSONResponse(
+        content, status, {name.replace("_", "-"): value for name, value in headers.items()}
+    )
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -50,39 +52,39 @@ def add_error_handlers(app: FastAPI) -> None:
     NotLeaderError is left out: it goes on to what forwards the request. So is everything unforeseen.
     """
 
-    @app.exception_handler(UnknownError)
-    def _unknown(request: Request, error: UnknownError) -> Answer:
+    @app.exception_handler(NotFoundError)
+    def _unknown(request: Request, error: NotFoundError) -> AsciiJSONResponse:
         return _refuse(request, 404, str(error), "unknown")
 
     @app.exception_handler(RefusedError)
-    def _refused(request: Request, error: RefusedError) -> Answer:
+    def _refused(request: Request, error: RefusedError) -> AsciiJSONResponse:
         return _refuse(request, 409, str(error), "refused")
 
-    @app.exception_handler(InvalidError)
-    def _invalid(request: Request, error: InvalidError) -> Answer:
+    @app.exception_handler(InvalidRequestError)
+    def _invalid(request: Request, error: InvalidRequestError) -> AsciiJSONResponse:
         return _refuse(request, 422, str(error), "invalid")
 
     @app.exception_handler(RequestValidationError)
-    def _malformed(request: Request, error: RequestValidationError) -> Answer:
+    def _malformed(request: Request, error: RequestValidationError) -> AsciiJSONResponse:
         return _refuse(request, 422, "; ".join(_told(fault) for fault in error.errors()), "invalid")
 
     @app.exception_handler(DisconnectedError)
-    def _disconnected(_: Request, error: DisconnectedError) -> Answer:
+    def _disconnected(_: Request, error: DisconnectedError) -> AsciiJSONResponse:
         message = f"the store does not answer; a change may have been made or not: {error}"
         return error_answer(503, message, "disconnected", Retry_After=RETRY_AFTER)
 
     @app.exception_handler(HTTPException)
-    def _http(request: Request, error: HTTPException) -> Answer:
+    def _http(request: Request, error: HTTPException) -> AsciiJSONResponse:
         answer = _refuse(request, error.status_code, str(error.detail))
         answer.headers.update(error.headers or {})
         return answer
 
 
-def _refuse(request: Request, status: int, message: str, code: str = "") -> Answer:
-    tell_refusal(request.scope, status, message)
+def _refuse(request: Request, status: int, message: str, code: str = "") -> AsciiJSONResponse:
+    log_refusal(request.scope, status, message)
     return error_answer(status, message, code)
 
 
 def _told(fault: dict[str, Any]) -> str:
     """Say where a request is wrong and why, without what was given: that may be long, or secret."""
-    return f"{'.'.join(str(part)[:_LONGEST] for part in fault['loc'])}: {fault['msg']}"
+    return f"{'.'.join(str(part)[:_MAX_FIELD_NAME] for part in fault['loc'])}: {fault['msg']}"

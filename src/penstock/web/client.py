@@ -23,7 +23,7 @@ _NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _NOTHING_DONE = frozenset({"no_leader", "leader_unreachable"})
 
 
-class Client:
+class MasterClient:
     """Asks masters; each method is one of :class:`penstock.daemons.interface.MasterService`.
 
     While the masters elect a leader it waits, for ``patience`` seconds at most. A change that may have been
@@ -47,7 +47,7 @@ class Client:
             or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         )
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> MasterClient:
         return self
 
     def __exit__(

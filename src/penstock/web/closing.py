@@ -23,7 +23,7 @@ HEADERS = {
 _log = get_logger(__name__)
 
 
-class Closing:
+class FinalResponseMiddleware:
     """Sees every answer last. A failure is told by a number that is in the log, with all there is to say."""
 
     def __init__(self, app: ASGIApp) -> None:

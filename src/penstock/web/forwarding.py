@@ -17,14 +17,14 @@ LOCAL = frozenset({"/api/v1/openapi.json"})
 FORWARDED = "x-penstock-forwarded"
 """Says that a master has handed a request on already: it goes no further."""
 
-_THERE = ("accept", "authorization", "content-length", "content-type", "x-penstock-signature")
-_BACK = ("allow", "content-length", "content-type", "retry-after", "www-authenticate")
+_REQUEST_HEADERS = ("accept", "authorization", "content-length", "content-type", "x-penstock-signature")
+_RESPONSE_HEADERS = ("allow", "content-length", "content-type", "retry-after", "www-authenticate")
 _TIMEOUT = httpx.Timeout(60.0, connect=2.0)
 
 _log = get_logger(__name__)
 
 
-class Forwarding:
+class LeaderForwarding:
     """Serves requests where this master leads, and hands them on where it does not."""
 
     def __init__(self, app: ASGIApp, *, service: MasterService) -> None:
@@ -52,9 +52,9 @@ class Forwarding:
             except NotLeaderError as error:
                 # It has just ceased to lead, and nothing was done: the request can still go to another.
                 url = error.url
-        await self._hand_on(url, scope, body, send)
+        await self._forward(url, scope, body, send)
 
-    async def _hand_on(self, url: str, scope: Scope, body: _Body, send: Send) -> None:
+    async def _forward(self, url: str, scope: Scope, body: _Body, send: Send) -> None:
         headers = Headers(scope=scope)
         if not url or FORWARDED in headers:
             message = "there is no leader at the moment: try again"
@@ -63,7 +63,7 @@ class Forwarding:
             return
         try:
             response = await self._ask(url, scope, headers, body)
-        except _GoneError:
+        except _ClientGoneError:
             return
         except (
             httpx.ConnectError,
@@ -91,7 +91,7 @@ class Forwarding:
             scope["method"],
             url.rstrip("/") + scope["path"] + (f"?{query}" if query else ""),
             headers={
-                **{name: headers[name] for name in _THERE if name in headers},
+                **{name: headers[name] for name in _REQUEST_HEADERS if name in headers},
                 "accept-encoding": "identity",
                 FORWARDED: "1",
             },
@@ -104,7 +104,7 @@ class Forwarding:
             await self._client.aclose()
 
 
-class _GoneError(Exception):
+class _ClientGoneError(Exception):
     """The client has left while it sent its request."""
 
 
@@ -131,7 +131,7 @@ class _Body:
         while not self._whole:
             message = await self._receive()
             if message["type"] != "http.request":
-                raise _GoneError
+                raise _ClientGoneError
             self._whole = not message.get("more_body", False)
             yield message.get("body", b"")
 
@@ -144,7 +144,7 @@ async def _pass_back(response: httpx.Response, send: Send) -> None:
     try:
         headers = [
             (name.encode(), response.headers[name].encode("latin-1"))
-            for name in _BACK
+            for name in _RESPONSE_HEADERS
             if name in response.headers
         ]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})

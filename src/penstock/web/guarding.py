@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.bundles.limits import MOST_PACKED
 from penstock.web.answers import error_answer
-from penstock.web.refusals import tell_refusal
+from penstock.web.refusals import log_refusal
 
 SAFE = frozenset({"GET", "HEAD"})
 METHODS = SAFE | {"POST", "PUT", "DELETE"}
@@ -56,7 +56,7 @@ class TooLargeError(HTTPException):
         super().__init__(413, f"the body is larger than {limit} bytes")
 
 
-class Guard:
+class MasterGuard:
     """Lets in what has the right method, Host, Origin, token, path and size."""
 
     def __init__(
@@ -74,20 +74,20 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            tell_refusal(scope, 403, "only HTTP is spoken here")
+            log_refusal(scope, 403, "only HTTP is spoken here")
             await send({"type": "websocket.close", "code": 1008})
             return
         limit = self._limits.bundle if scope["path"].startswith(BUNDLES) else self._limits.document
         refusal = self._refusal(scope, Headers(scope=scope), limit)
         if refusal is not None:
-            tell_refusal(scope, refusal.status, refusal.reason)
+            log_refusal(scope, refusal.status, refusal.reason)
             answer = error_answer(refusal.status, refusal.reason, **refusal.headers)
             await answer(scope, receive, send)
             return
         try:
             await self._app(scope, _counting(receive, limit), send)
         except TooLargeError as error:
-            tell_refusal(scope, 413, error.detail)
+            log_refusal(scope, 413, error.detail)
             await error_answer(413, error.detail)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers, limit: int) -> Refusal | None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.documents import NodeInfo
-from penstock.daemons.interface import InvalidError
+from penstock.daemons.interface import InvalidRequestError
 from penstock.log_lines import CursorError, read_lines
-from penstock.web.agent_client import AgentClient, AgentError
+from penstock.web.agent_client import SupervisorClient, SupervisorError
 
 _MASTERS = ""
 """Stands for the masters in a cursor; no node has this name."""
@@ -26,7 +26,7 @@ class ClusterLogs:
     tried again with the next page: its cursor stays where it was.
     """
 
-    def __init__(self, client: AgentClient, own_files: Callable[[], list[Path]]) -> None:
+    def __init__(self, client: SupervisorClient, own_files: Callable[[], list[Path]]) -> None:
         self._client = client
         self._own_files = own_files
 
@@ -37,7 +37,7 @@ class ClusterLogs:
         try:
             lines, cursors[_MASTERS] = read_lines(self._own_files(), cursors.get(_MASTERS, ""), job, share)
         except CursorError as error:
-            raise InvalidError(str(error)) from error
+            raise InvalidRequestError(str(error)) from error
 
         def ask(name: str) -> tuple[list[dict[str, Any]], str]:
             return self._client.logs(places[name], job, cursors.get(name, ""), share)
@@ -46,7 +46,7 @@ class ClusterLogs:
             for name, answer in [(name, pool.submit(ask, name)) for name in places]:
                 try:
                     more, cursors[name] = answer.result()
-                except AgentError:
+                except SupervisorError:
                     continue
                 lines += more
         lines.sort(key=lambda line: str(line["timestamp"]))
@@ -72,5 +72,5 @@ def _decode(cursor: str) -> dict[str, str]:
         if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
             raise ValueError
     except (ValueError, RecursionError):
-        raise InvalidError("this is no cursor of these logs: begin anew without one") from None
+        raise InvalidRequestError("this is no cursor of these logs: begin anew without one") from None
     return found

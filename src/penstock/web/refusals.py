@@ -6,20 +6,20 @@ from starlette.types import Scope
 
 from penstock.logs import get_logger
 
-_LONGEST = 200
+_MAX_LOGGED = 200
 
 _log = get_logger(__name__)
 
 
-def tell_refusal(scope: Scope, status: int, reason: str) -> None:
+def log_refusal(scope: Scope, status: int, reason: str) -> None:
     """Log that a request was refused, and why."""
     raw = scope.get("raw_path") or scope["path"].encode()
     client = scope.get("client")
     _log.warning(
         "request refused",
         status=status,
-        reason=reason[: 5 * _LONGEST],
+        reason=reason[: 5 * _MAX_LOGGED],
         method=scope.get("method", scope["type"]),
-        path=raw.decode("latin-1")[:_LONGEST],
+        path=raw.decode("latin-1")[:_MAX_LOGGED],
         client=client[0] if client else "",
     )

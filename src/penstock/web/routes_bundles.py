@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from penstock.cluster.documents import BundleInfo
 from penstock.daemons.interface import MasterService
-from penstock.web.answers import Answer
+from penstock.web.answers import AsciiJSONResponse
 from penstock.web.schemas import DIGEST
-from penstock.web.views import errors
+from penstock.web.views import error_responses
 
 _BODY = {
     "requestBody": {
@@ -24,12 +24,12 @@ _BODY = {
 
 def bundle_routes(service: MasterService) -> APIRouter:
     """Return the routes."""
-    router = APIRouter(tags=["bundles"], default_response_class=Answer)
+    router = APIRouter(tags=["bundles"], default_response_class=AsciiJSONResponse)
 
     @router.put(
         "/bundles/{sha256}",
         status_code=201,
-        responses={201: {"model": BundleInfo}, **errors(409)},
+        responses={201: {"model": BundleInfo}, **error_responses(409)},
         openapi_extra=_BODY,
     )
     async def put_bundle(
@@ -42,6 +42,6 @@ def bundle_routes(service: MasterService) -> APIRouter:
     ) -> Response:
         """Keep a bundle, so that a submission can name it. To put it once more is no error."""
         data = await request.body()
-        return Answer(await run_in_threadpool(service.put_bundle, sha256, signature, data), 201)
+        return AsciiJSONResponse(await run_in_threadpool(service.put_bundle, sha256, signature, data), 201)
 
     return router

@@ -8,18 +8,18 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse, Response
 
 from penstock.daemons.interface import MasterService
-from penstock.web.answers import RETRY_AFTER, Answer
-from penstock.web.views import Readiness, errors
+from penstock.web.answers import RETRY_AFTER, AsciiJSONResponse
+from penstock.web.views import Readiness, error_responses
 
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    status: told for status, told in errors().items() if status in (400, 403, 413, 421)
+    status: told for status, told in error_responses().items() if status in (400, 403, 413, 421)
 }
 
 
 def health_routes(service: MasterService) -> APIRouter:
     """Return the routes."""
-    router = APIRouter(tags=["health"], responses=_ERRORS, default_response_class=Answer)
+    router = APIRouter(tags=["health"], responses=_ERRORS, default_response_class=AsciiJSONResponse)
 
     @router.head("/livez", include_in_schema=False)
     @router.get("/livez", responses={200: {"content": {"text/plain": {}}}}, response_class=PlainTextResponse)
@@ -33,7 +33,11 @@ def health_routes(service: MasterService) -> APIRouter:
         """Whether this master can serve requests: it is connected and knows a leader."""
         ready, reason = service.ready()
         content = {"ready": ready, "reason": reason}
-        return Answer(content) if ready else Answer(content, 503, {"Retry-After": RETRY_AFTER})
+        return (
+            AsciiJSONResponse(content)
+            if ready
+            else AsciiJSONResponse(content, 503, {"Retry-After": RETRY_AFTER})
+        )
 
     @router.head("/metrics", include_in_schema=False)
     @router.get(

@@ -9,7 +9,7 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from penstock.cluster.documents import Resources
-from penstock.daemons.interface import InvalidError, Submission
+from penstock.daemons.interface import InvalidRequestError, Submission
 from penstock.graph.names import name_fault
 from penstock.parameters import LARGEST, LONGEST_NAME, PATTERN
 
@@ -127,10 +127,11 @@ class SubmissionRequest(_Request):
     standby: Standby | None = Field(default=None, description="With k=0: a replica that is ready and waits.")
 
     def submission(self) -> Submission:
-        """Return it as a master takes it. Raises InvalidError when the structure has no usable name."""
+        """Return it as a master takes it. Raises InvalidRequestError when the structure has no usable
+        name."""
         fault = name_fault(self.structure.get("name"))
         if fault is not None:
-            raise InvalidError(f"structure.name: {fault}")
+            raise InvalidRequestError(f"structure.name: {fault}")
         return Submission(
             entry=self.entry,
             structure=self.structure,
@@ -188,9 +189,9 @@ class ScaleRequest(_Request):
     )
 
     def changes(self) -> dict[str, int]:
-        """Return the resources that change. Raises InvalidError when nothing at all does."""
+        """Return the resources that change. Raises InvalidRequestError when nothing at all does."""
         if all(value is None for value in self.model_dump().values()):
-            raise InvalidError("nothing to change was given: give executors, cores, memory or nodes")
+            raise InvalidRequestError("nothing to change was given: give executors, cores, memory or nodes")
         return self.model_dump(exclude_none=True, exclude={"nodes"})
 
 
@@ -205,10 +206,10 @@ class ReplicateRequest(_Request):
     standby: Standby | None = None
 
     def changes(self) -> dict[str, Any]:
-        """Return what changes. Raises InvalidError when nothing does."""
+        """Return what changes. Raises InvalidRequestError when nothing does."""
         found = self.model_dump(exclude_none=True)
         if not found:
-            raise InvalidError("nothing to change was given: give k, recovery, replication or standby")
+            raise InvalidRequestError("nothing to change was given: give k, recovery, replication or standby")
         return found
 
 

@@ -42,7 +42,7 @@ class _QuietServer(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._told.set)
 
 
-class Served:
+class HttpServer:
     """An application that answers at ``url`` until it is closed."""
 
     def __init__(self, server: _QuietServer, listener: socket.socket, host: str) -> None:
@@ -63,7 +63,7 @@ class Served:
         self._server.leave()
         self._thread.join(_LEAVING + 2)
 
-    def __enter__(self) -> Served:
+    def __enter__(self) -> HttpServer:
         return self
 
     def __exit__(
@@ -72,7 +72,7 @@ class Served:
         self.close()
 
 
-def serve(app: Any, host: str, port: int = 0) -> Served:
+def serve(app: Any, host: str, port: int = 0) -> HttpServer:
     """Answer for an ASGI application; port 0 takes a free one. Raises SettingError if it cannot listen."""
     listener = _listen(host, port)
     config = uvicorn.Config(
@@ -89,7 +89,7 @@ def serve(app: Any, host: str, port: int = 0) -> Served:
         limit_concurrency=200,
         timeout_graceful_shutdown=_LEAVING,
     )
-    return Served(_QuietServer(config), listener, host)
+    return HttpServer(_QuietServer(config), listener, host)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict
 
 from penstock.cluster.documents import (
     Assignment,
+    BackupLocation,
+    BackupStatus,
     Difference,
     Failures,
     JobSpec,
     JobStatus,
-    Kept,
-    Location,
     MasterInfo,
     NodeInfo,
     NodeReport,
@@ -138,8 +138,8 @@ class PlacementView:
     rejected: dict[str, dict[str, str]]
     unplaced: dict[str, str]
     nodes: tuple[dict[str, Any], ...]
-    location: Location | None
-    kept: Kept | None
+    location: BackupLocation | None
+    kept: BackupStatus | None
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class ErrorView(BaseModel):
     error: ErrorDetail
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the answers that any request can get instead of what it asked for, and some more."""
     told = {
         400: "The path, the query or the body cannot be read.",

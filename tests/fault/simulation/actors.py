@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from penstock.coord.memory import MemoryStore
-from penstock.coord.store import DisconnectedError, Node, Operation, Read, Session, Watcher
+from penstock.coord.store import DisconnectedError, Operation, Read, Session, StoredNode, Watcher
 from simulation.world import World
 
 T = TypeVar("T")
@@ -215,13 +215,13 @@ class SimulatedStore:
     def listen(self, listener: Callable[[Session], None]) -> None:
         self._store.listen(listener)
 
-    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+    def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
         return self._do(lambda: self._store.get(path, watch))
 
     def children(self, path: str, watch: Watcher | None = None) -> list[str]:
         return self._do(lambda: self._store.children(path, watch))
 
-    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+    def get_many(self, reads: Sequence[Read]) -> Iterator[StoredNode | None]:
         for path, watch in reads:
             yield self.get(path, watch)
 

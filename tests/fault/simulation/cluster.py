@@ -7,16 +7,16 @@ from dataclasses import replace
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import decode
-from penstock.cluster.documents import Assignment, JobSpec, JobStatus, Kept, MasterInfo
+from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, JobStatus, MasterInfo
 from penstock.cluster.group import is_safe
 from penstock.cluster.members import job_of
 from penstock.cluster.replicas import (
+    has_warm_standby,
     is_replicated,
-    is_warm,
-    member_count,
-    member_specs,
-    nodes_of_others,
+    nodes_of_other_replicas,
     nodes_used,
+    replica_count,
+    replica_specs,
 )
 from penstock.cluster.supervising import slot_role
 from penstock.cluster.view import Rules
@@ -268,7 +268,7 @@ class Cluster:
         able = [one for one in up if not spec.nodes or one in spec.nodes]
         if not able:
             return
-        members = member_specs(spec)
+        members = replica_specs(spec)
         if not assigned <= {member.name for member in members}:
             raise UnsettledError(f"{name} has {assigned}, and wanted is {spec}")
         for member in members:
@@ -309,7 +309,7 @@ class Cluster:
         cores, memory = asked.cores, asked.memory
         if asked.executors:
             cores, memory = cores + asked.executor_cores, memory + asked.executor_memory
-        others = nodes_of_others(spec.name, self.witness.current)
+        others = nodes_of_other_replicas(spec.name, self.witness.current)
         return any(
             self.machines[name].up
             and name not in others
@@ -328,7 +328,7 @@ class Cluster:
     def _node_with_data(self, spec: JobSpec) -> str:
         """Return the node with a job's data; nothing if all nodes share it, or there is none yet."""
         node = self.world.ensemble.tree.get(f"{paths.KEPT}/{spec.name}")
-        return decode(Kept, node.data).origin if node is not None and spec.keep == "node" else ""
+        return decode(BackupStatus, node.data).origin if node is not None and spec.keep == "node" else ""
 
     def _has_no_place(self, member: JobSpec, able: list[str]) -> bool:
         """Whether a replica is where it may not be, or nowhere, because there are too few nodes for all."""
@@ -336,10 +336,10 @@ class Cluster:
         if assignment is not None and assignment.node in able:
             return False
         # Where replicas keep off each other and share their nodes, room alone does not tell who fits.
-        return len(able) < member_count(member) or (self.scarce and is_replicated(member))
+        return len(able) < replica_count(member) or (self.scarce and is_replicated(member))
 
     def _check_safety(self, spec: JobSpec, status: JobStatus, workers: list[Worker]) -> None:
-        if is_warm(spec):
+        if has_warm_standby(spec):
             waiting = [worker.node for worker in workers if worker.phase == "ready"]
             wanted = f"standby ready on {waiting[0]}" if waiting else "no standby"
             if "no node can take it" in status.reason or (self.scarce and not workers):
@@ -361,7 +361,7 @@ class Cluster:
         told = [f"{worker.name} {worker.phase}" for worker in workers]
         node = self.world.ensemble.tree.get(f"{paths.ASSIGNMENTS}/{name}")
         assignment = decode(Assignment, node.data) if node is not None else None
-        phases = ("running", "ready") if is_warm(spec) else ("running",)
+        phases = ("running", "ready") if has_warm_standby(spec) else ("running",)
         is_told = self.scarce and "no node can take it" in status.reason
         if is_told and is_replicated(spec) and status.phase == "RUNNING":
             return  # A successor whose code was given up is tried on until there is room for another one.
@@ -376,7 +376,7 @@ class Cluster:
             return
         if (worker.assignment.bundle, worker.assignment.cores) != (spec.bundle, spec.resources.cores):
             raise UnsettledError(f"{name} runs {worker.assignment}, and {spec} is wanted")
-        wish = spec.driver in able and spec.driver not in nodes_of_others(name, self.witness.current)
+        wish = spec.driver in able and spec.driver not in nodes_of_other_replicas(name, self.witness.current)
         if worker.node not in able or (wish and worker.node != spec.driver):
             raise UnsettledError(f"{name} runs on {worker.node}, not on {spec.driver or able}")
         self._check_executors(spec, assignment, worker)
@@ -384,7 +384,7 @@ class Cluster:
     def _lacks_data(self, name: str) -> bool:
         """Whether the node with a job's data is gone, and so is every copy; then it waits for one of them."""
         node = self.world.ensemble.tree.get(f"{paths.KEPT}/{name}")
-        kept = decode(Kept, node.data) if node is not None else None
+        kept = decode(BackupStatus, node.data) if node is not None else None
         return kept is not None and kept.origin in self._lost and kept.store in ("", *self._lost)
 
     def _check_executors(self, spec: JobSpec, assignment: Assignment, worker: Worker) -> None:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from penstock.cluster.documents import NodeInfo
 from penstock.cluster.failure_policy import FailurePolicy
-from penstock.cluster.supervising import Instance, Patience, Start, is_executor
-from penstock.daemons.machine import Sample
+from penstock.cluster.supervising import ObservedProcess, Start, SupervisionTimeouts, is_executor
+from penstock.daemons.machine import MachineSample
 from penstock.daemons.supervisor import Supervisor, SupervisorSettings
 from simulation.actors import Actor
 from simulation.storage import Storage
 from simulation.worker import Worker
 from simulation.world import InvariantError, World
 
-PATIENCE = Patience(
+PATIENCE = SupervisionTimeouts(
     start=15.0,
     starting=15.0,
     heartbeat=8.0,
@@ -33,7 +33,7 @@ Place = tuple[str, str, int, int]
 class Process:
     """What a folder of an instance would hold. An executor lives as long as its driver, or less."""
 
-    instance: Instance
+    instance: ObservedProcess
     worker: Worker
     """The worker that it is, or that it is an executor of."""
     killed: bool = False
@@ -111,7 +111,7 @@ class Machine:
         # The number of an executor says nothing about the job's folder, and need not be its own.
         if place in self.processes or (before != self.name and not is_executor(start.role)):
             raise InvariantError(f"{place} starts on {self.name}, and did on {before} before")
-        instance = Instance(*place, generation=assignment.generation, alive=True, started=now)
+        instance = ObservedProcess(*place, generation=assignment.generation, alive=True, started=now)
 
         def exited(outcome: str, reason: str) -> None:
             process.instance = replace(process.instance, outcome=outcome, reason=reason, died=self.world.now)
@@ -143,16 +143,16 @@ class MachineInstances:
         self._machine = machine
         self._pause = pause
         """Called where the supervisor may be paused or die between two deeds."""
-        self._dead: dict[Place, Instance] = {}
+        self._dead: dict[Place, ObservedProcess] = {}
         """What is dead does not change any more, but for being counted."""
 
-    def look(self, now: float) -> list[Instance]:
+    def look(self, now: float) -> list[ObservedProcess]:
         processes = self._machine.processes
         found = [self._look_at(place, processes[place], now) for place in sorted(processes)]
         self._prune(found)
         return found
 
-    def _look_at(self, place: Place, process: Process, now: float) -> Instance:
+    def _look_at(self, place: Place, process: Process, now: float) -> ObservedProcess:
         known = self._dead.get(place)
         if known is not None:
             return known
@@ -167,27 +167,27 @@ class MachineInstances:
         self._machine.start(start, now)
         self._pause()
 
-    def ask_to_end(self, instance: Instance, now: float) -> None:
+    def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
         process = self._machine.processes[_place(instance)]
         process.instance = replace(process.instance, asked_to_end=now)
         process.ask_to_end()
 
-    def kill(self, instance: Instance, reason: str = "") -> None:
+    def kill(self, instance: ObservedProcess, reason: str = "") -> None:
         process = self._machine.processes.get(_place(instance))
         if process is not None:
             process.crash("killed by its supervisor")
         self._pause()
 
-    def count(self, instance: Instance) -> None:
+    def count(self, instance: ObservedProcess) -> None:
         process = self._machine.processes[_place(instance)]
         process.instance = replace(process.instance, counted=True)
         self._dead.pop(_place(instance), None)
 
-    def figures(self, instance: Instance) -> tuple[float, int, int]:
+    def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
         return (0.5, 1 << 20, instance.revision)
 
-    def _prune(self, found: list[Instance]) -> None:
-        dead: dict[tuple[str, str], list[Instance]] = {}
+    def _prune(self, found: list[ObservedProcess]) -> None:
+        dead: dict[tuple[str, str], list[ObservedProcess]] = {}
         for instance in found:
             if not instance.alive:
                 dead.setdefault((instance.job, instance.role), []).append(instance)
@@ -197,13 +197,13 @@ class MachineInstances:
                 self._dead.pop(_place(instance), None)
 
 
-def _place(instance: Instance) -> Place:
+def _place(instance: ObservedProcess) -> Place:
     return (instance.job, instance.role, instance.revision, instance.attempt)
 
 
 class _Sampler:
-    def sample(self, now: float) -> Sample:
-        return Sample(0.1, 1, 2, 0.0, 0.0)
+    def sample(self, now: float) -> MachineSample:
+        return MachineSample(0.1, 1, 2, 0.0, 0.0)
 
 
 class SupervisorActor(Actor):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cluster.documents import Assignment, Joined
+from penstock.cluster.documents import Assignment, ReplicaReport
 from penstock.cluster.members import job_of
 from simulation.storage import Claim, JobFolder, Storage
 
@@ -26,9 +26,9 @@ class Place:
         self._key = (job_of(assignment.job), assignment.membership.lineage)
         self._claim = claim
         self._since = -1
-        self.joined = Joined()
+        self.joined = ReplicaReport()
 
-    def come_in(self, folder: JobFolder) -> int:
+    def join_replicas(self, folder: JobFolder) -> int:
         """Go on from what it has, or from a snapshot of another replica; return the next batch."""
         head = self._heads.get(self._key, 0)
         self._since = len(folder.ledger) - 1
@@ -51,4 +51,4 @@ class Place:
     def _stand(self, folder: JobFolder) -> None:
         done = len(folder.ledger)
         head = self._heads[self._key] = max(self._heads.get(self._key, 0), done)
-        self.joined = Joined(batch=done - 1, head=head - 1, since=self._since)
+        self.joined = ReplicaReport(batch=done - 1, head=head - 1, since=self._since)

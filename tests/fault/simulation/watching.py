@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from penstock.cluster.codec import decode
-from penstock.cluster.documents import Assignment, Epoch, JobSpec, JobStatus, Kept
-from penstock.cluster.members import job_of, number_of
-from penstock.cluster.replicas import is_replicated, member_count
+from penstock.cluster.documents import Assignment, BackupStatus, Epoch, JobSpec, JobStatus
+from penstock.cluster.members import job_of, replica_number
+from penstock.cluster.replicas import is_replicated, replica_count
 from penstock.coord import paths
 from penstock.coord.store import Check, Delete, Operation
 from penstock.coord.tree import Change, Tree
@@ -87,7 +87,7 @@ class Witness:
             elif root == paths.NODES:
                 self._node(name, gone=isinstance(operation, Delete))
             elif root == paths.KEPT and not isinstance(operation, Delete):
-                kept = decode(Kept, operation.data)
+                kept = decode(BackupStatus, operation.data)
                 if kept.store:
                     self.promised[name] = kept.batch + 1
             elif root in LEADERS_OWN:
@@ -206,7 +206,9 @@ class Witness:
         """See that a replica is wanted, and that no other ever had its revision."""
         name, job = assignment.job, job_of(assignment.job)
         spec = self.specs[job][-1]
-        if number_of(name) >= member_count(spec) or (assignment.membership is None) == is_replicated(spec):
+        if replica_number(name) >= replica_count(spec) or (assignment.membership is None) == is_replicated(
+            spec
+        ):
             raise InvariantError(
                 f"{name} is assigned as {assignment.membership}, and wanted is {_told(spec)}"
             )

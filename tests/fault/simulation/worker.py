@@ -7,13 +7,20 @@ from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, Result, WorkerInfo
 from penstock.coord.store import Store
-from penstock.daemons.following import Decision, Situation, Step, decide, drains, runs
-from penstock.daemons.worker_link import Link
+from penstock.daemons.following import (
+    WorkerDecision,
+    WorkerSituation,
+    WorkerStep,
+    decide,
+    ends_when_drained,
+    runs,
+)
+from penstock.daemons.worker_link import StoreLink
 from penstock.errors import PenstockError
 from simulation.actors import Actor
 from simulation.replica import Place
 from simulation.storage import Claim, InUseError, Storage, TakenError
-from simulation.worker_data import WorkerData
+from simulation.worker_data import JobHome
 from simulation.world import World
 
 START_SECONDS = (2.0, 6.0)
@@ -28,7 +35,7 @@ FAULTY = "faulty"
 """A bundle whose name begins like this makes every worker die."""
 
 
-class SteppedLink(Link):
+class SteppedLink(StoreLink):
     """A worker's line to the store, without its thread."""
 
     def turn(self, store: Store) -> None:
@@ -85,14 +92,14 @@ class Worker(Actor):
         """Whether it has begun to work on data that is with its node."""
         self._exited = exited
         self._link = SteppedLink(self.connect, assignment, self.info)
-        self._data = WorkerData(world, storage, self._link, assignment, node, self.claim) if kept else None
+        self._data = JobHome(world, storage, self._link, assignment, node, self.claim) if kept else None
         self._place = Place(storage, assignment, self.claim) if assignment.membership else None
         self._line: Store | None = None
         self._ready_at = world.now + world.random.uniform(*START_SECONDS)
         self._since = 0.0
         self._left = BACKLOG
         self._stands_by = False
-        self._leaving: Decision | None = None
+        self._leaving: WorkerDecision | None = None
         self._leave_by = 0.0
         self._result_by = 0.0
         super().__init__(world, f"{assignment.job}-{assignment.revision}-{attempt}@{node}", 1.0)
@@ -133,27 +140,27 @@ class Worker(Actor):
             self.exit("failed", "its code is faulty")
         elif self.assignment.bundle.startswith(POISON):
             self._conclude("refused", "its code is poison")
-            self._leave(Decision(Step.STOP, "its code is poison", "refused"))
+            self._leave(WorkerDecision(WorkerStep.STOP, "its code is poison", "refused"))
         elif self._has_data():
             self._since = self.world.now
             self._enter("ready")
 
     def _has_data(self) -> bool:
         """Whether data that is with its node is here; leave if nobody wants it here any more."""
-        if self._data is None or self._data.there():
+        if self._data is None or self._data.is_restored():
             return True
         decision = decide(self._situation(), self._link.view, self.world.now)
-        if decision.step is Step.STOP:
+        if decision.step is WorkerStep.STOP:
             self._leave(decision)
         return False
 
     def _wait(self) -> None:
         decision = decide(self._situation(), self._link.view, self.world.now)
-        if decision.step is Step.STOP:
+        if decision.step is WorkerStep.STOP:
             self._leave(decision)
-        elif decision.step is Step.TAKE_OVER:
+        elif decision.step is WorkerStep.TAKE_OVER:
             self._take_over(decision.reason)
-        elif decision.step is Step.COME_IN:
+        elif decision.step is WorkerStep.JOIN:
             self._come_in()
 
     def _take_over(self, reason: str) -> None:
@@ -185,7 +192,7 @@ class Worker(Actor):
             return
         self._stands_by = False
         if self._place is not None:
-            self.next_batch = self._place.come_in(self.folder)
+            self.next_batch = self._place.join_replicas(self.folder)
             self.info = replace(self.info, joined=self._place.joined)
         self._enter("running")
 
@@ -206,9 +213,9 @@ class Worker(Actor):
         if self._data is not None:
             self._data.copy(self.folder)
             self._data.forget_others()
-        if drains(self._link.view):
+        if ends_when_drained(self._link.view):
             self._left -= 1
-        if decision.step is Step.STOP:
+        if decision.step is WorkerStep.STOP:
             self._leave(decision)
 
     def _commit(self) -> None:
@@ -220,9 +227,9 @@ class Worker(Actor):
             self.info = replace(self.info, joined=self._place.joined)
             self._link.tell(self.info)
 
-    def _introduced(self, data: WorkerData) -> bool:
+    def _introduced(self, data: JobHome) -> bool:
         """Whether it may begin; it leaves if the data is elsewhere, or nobody wants it here any more."""
-        if self.begun or data.introduced():
+        if self.begun or data.wait_origin_written():
             if not self.begun:
                 self._storage.check_promise(self.folder)
             self._note_begun()
@@ -233,8 +240,8 @@ class Worker(Actor):
             self.exit("superseded", "it is not wanted here any more")
         return self.begun
 
-    def _situation(self) -> Situation:
-        return Situation(
+    def _situation(self) -> WorkerSituation:
+        return WorkerSituation(
             *self.claim,
             self.assignment.generation,
             running=self.phase == "running",
@@ -244,7 +251,7 @@ class Worker(Actor):
             stands_by=self._stands_by,
         )
 
-    def _leave(self, decision: Decision) -> None:
+    def _leave(self, decision: WorkerDecision) -> None:
         self._enter("stopped")
         if decision.final:
             self._conclude(decision.outcome, decision.reason)

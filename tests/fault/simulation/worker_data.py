@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.documents import Assignment, Kept
+from penstock.cluster.documents import Assignment, BackupStatus
 from penstock.cluster.homes import is_forgotten
-from penstock.daemons.keeping import first_word
-from penstock.daemons.restoration import wanted_restore
-from penstock.daemons.worker_link import Link
+from penstock.daemons.keeping import initial_backup_status
+from penstock.daemons.restoration import restore_source_for
+from penstock.daemons.worker_link import StoreLink
 from penstock.errors import PenstockError
 from simulation.storage import Claim, Copy, JobFolder, Storage
 from simulation.world import World
@@ -21,14 +21,14 @@ EVERY = 2.0
 TOLD_SECONDS = 5.0
 
 
-class WorkerData:
+class JobHome:
     """What a worker does about its job's data, without threads."""
 
     def __init__(
         self,
         world: World,
         storage: Storage[Any],
-        link: Link,
+        link: StoreLink,
         assignment: Assignment,
         node: str,
         claim: Claim,
@@ -38,17 +38,17 @@ class WorkerData:
         self._link = link
         self._assignment = assignment
         self._job, self._node, self._claim = assignment.job, node, claim
-        self._kept: Kept | None = None
+        self._kept: BackupStatus | None = None
         self._leaving: set[str] = set()
         self._next = 0.0
         self._told_by = 0.0
 
-    def there(self) -> bool:
+    def is_restored(self) -> bool:
         """Whether the folder is as it must be; restore it if it is not."""
         if not self._link.view.known:
             return False
         has_data = self._storage.of(self._job, self._node).holder > (0, 0)
-        wanted = wanted_restore(self._assignment, self._node, self._link.kept, has_data=has_data)
+        wanted = restore_source_for(self._assignment, self._node, self._link.kept, has_data=has_data)
         if wanted is None:
             return True
         try:
@@ -63,19 +63,19 @@ class WorkerData:
         known = self._link.kept
         if emptied and (known is None or is_forgotten(self._assignment, known)):
             self._storage.promised[self._job] = 0
-        self._kept = first_word(self._assignment, self._node, self._claim[1], known)
+        self._kept = initial_backup_status(self._assignment, self._node, self._claim[1], known)
         if known is not None and known.store and not self._kept.store and self._is_ours(known):
             self._leaving.add(known.store)
             if is_forgotten(self._assignment, known):
                 self._storage.forget(self._job, known.store, self._claim)
-        self._link.keep(self._kept)
+        self._link.set_backup_status(self._kept)
         self._told_by = self._world.now + TOLD_SECONDS
 
-    def introduced(self) -> bool:
+    def wait_origin_written(self) -> bool:
         """Whether the job may begin: everybody can know where its data is, or it was here before."""
         known = self._link.kept
         here = known is not None and known.origin == self._node
-        return self._link.kept_told(0.0) or (here and self._world.now >= self._told_by)
+        return self._link.wait_backup_status(0.0) or (here and self._world.now >= self._told_by)
 
     def not_restored(self) -> None:
         """Have the next attempt restore again."""
@@ -107,15 +107,15 @@ class WorkerData:
             number=copy.number,
             batch=len(copy.ledger) - 1,
         )
-        self._link.keep(self._kept)
+        self._link.set_backup_status(self._kept)
         self._leaving.discard(location.store)
 
     def forget_others(self) -> None:
         """Have stores remove what they need no more, once everybody can know who has the copy."""
-        if self._leaving and self._link.kept_told(0.0):
+        if self._leaving and self._link.wait_backup_status(0.0):
             for store in sorted(self._leaving):
                 self._storage.forget(self._job, store, self._claim)
             self._leaving.clear()
 
-    def _is_ours(self, known: Kept) -> bool:
+    def _is_ours(self, known: BackupStatus) -> bool:
         return (known.revision, known.attempt) <= self._claim

@@ -22,14 +22,14 @@ from typing import Any
 from penstock.cli import main, supervisor, supervisor_process
 from penstock.cluster.documents import NodeInfo
 from penstock.cluster.failure_policy import FailurePolicy
-from penstock.cluster.supervising import Patience
-from penstock.daemons.machine import Machine, Sample
+from penstock.cluster.supervising import SupervisionTimeouts
+from penstock.daemons.machine import MachineSample, MachineSampler
 from penstock.daemons.supervisor import SupervisorSettings
 
-_look = Machine.sample
+_look = MachineSampler.sample
 
 
-def _idle(self: Machine, now: float) -> Sample:
+def _idle(self: MachineSampler, now: float) -> MachineSample:
     return replace(_look(self, now), cpu=0.0, memory_used=0)
 
 
@@ -37,7 +37,7 @@ def _run(lab: dict[str, Any], content: dict[str, Any]) -> None:
     """Go on in this process: another one would know nothing of the lab."""
     given = {name: lab[name] for name in ("heartbeat", "starting") if name in lab}
     policy = {name: lab[name] for name in ("window", "longest_retry") if name in lab}
-    patience = Patience(failures=FailurePolicy(**policy), **given)
+    patience = SupervisionTimeouts(failures=FailurePolicy(**policy), **given)
     settings = SupervisorSettings(patience=patience)
     supervisor_process.run(
         NodeInfo(**content["info"]),
@@ -50,6 +50,6 @@ def _run(lab: dict[str, Any], content: dict[str, Any]) -> None:
 if __name__ == "__main__":
     given = json.loads(sys.argv.pop(1))
     if given["idle"]:
-        Machine.sample = _idle  # type: ignore[method-assign]
-    supervisor._become = lambda content: _run(given, content)
+        MachineSampler.sample = _idle  # type: ignore[method-assign]
+    supervisor._exec_supervisor = lambda content: _run(given, content)
     main.run()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle
 from penstock.engine.job_start import start_job
 from penstock.engine.report import Report
@@ -33,7 +33,7 @@ class Engine:
         folder: str | Path | None = None,
         fresh: bool = False,
         taken: bool = False,
-        member: Member | None = None,
+        replica_spec: ReplicaSpec | None = None,
         on_progress: Callable[[Report], None] | None = None,
     ) -> Handle:
         """Start a job and return a handle of it."""
@@ -46,7 +46,7 @@ class Engine:
                 folder=folder,
                 fresh=fresh,
                 taken=taken,
-                member=member,
+                replica_spec=replica_spec,
                 on_progress=on_progress,
             )
         return start_job(
@@ -55,7 +55,7 @@ class Engine:
             folder=folder,
             fresh=fresh,
             taken=taken,
-            member=member,
+            replica_spec=replica_spec,
             on_progress=on_progress,
         )
 

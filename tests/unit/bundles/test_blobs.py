@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles.blobs import BlobError, BlobFolder, BlobMissingError, BlobNameError, BlobSizeError
+from penstock.bundles.blobs import BlobError, BlobMissingError, BlobNameError, BlobSizeError, BlobStore
 from penstock.bundles.signing import sha256_of
 
 DATA = b"blob" * 1000
@@ -15,7 +15,7 @@ SHA = sha256_of(DATA)
 
 
 def test_a_blob_is_kept_and_given(tmp_path: Path) -> None:
-    blobs = BlobFolder(tmp_path / "blobs")
+    blobs = BlobStore(tmp_path / "blobs")
     blobs.put(SHA, DATA)
     blobs.put(SHA, DATA)
     assert blobs.get(SHA) == DATA
@@ -32,7 +32,7 @@ def test_a_blob_is_kept_and_given(tmp_path: Path) -> None:
     "name", ["", "../x", "a" * 63, "A" * 64, "a" * 64 + "\n", "a" * 65, "%61" * 21 + "a"]
 )
 def test_only_a_sha256_is_a_name(tmp_path: Path, name: str) -> None:
-    blobs = BlobFolder(tmp_path)
+    blobs = BlobStore(tmp_path)
     with pytest.raises(BlobNameError):
         blobs.put(name, DATA)
     with pytest.raises(BlobNameError):
@@ -43,7 +43,7 @@ def test_only_a_sha256_is_a_name(tmp_path: Path, name: str) -> None:
 
 
 def test_what_is_wrong_or_too_large_leaves_nothing(tmp_path: Path) -> None:
-    blobs = BlobFolder(tmp_path, most=len(DATA))
+    blobs = BlobStore(tmp_path, most=len(DATA))
     with pytest.raises(BlobError, match="has the SHA-256"):
         blobs.put(SHA, DATA[:-1])
     with pytest.raises(BlobSizeError), blobs.incoming(SHA) as blob:
@@ -53,7 +53,7 @@ def test_what_is_wrong_or_too_large_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_damaged_blob_is_not_given_and_can_be_put_again(tmp_path: Path) -> None:
-    blobs = BlobFolder(tmp_path)
+    blobs = BlobStore(tmp_path)
     blobs.put(SHA, DATA)
     (tmp_path / SHA).write_bytes(DATA[:-1] + b"?")
     with pytest.raises(BlobError, match="damaged"):
@@ -64,6 +64,6 @@ def test_a_damaged_blob_is_not_given_and_can_be_put_again(tmp_path: Path) -> Non
 
 def test_what_a_crash_left_is_removed_at_the_start(tmp_path: Path) -> None:
     (tmp_path / ".staged-0123").write_bytes(b"half")
-    blobs = BlobFolder(tmp_path)
+    blobs = BlobStore(tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert blobs.names() == []

@@ -11,7 +11,7 @@ import pytest
 from penstock.bundles.manifest import MANIFEST
 from penstock.bundles.packing import pack
 from penstock.bundles.signing import BundleAccessError
-from penstock.bundles.unpacking import folder_fault, unpack, unpack_anew
+from penstock.bundles.unpacking import folder_fault, replace_unpacked, unpack
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_what_a_folder_has_lost_is_seen_and_unpacked_anew(
     assert folder_fault(folder) is None
     damage(folder)
     assert fault in (folder_fault(folder) or "")
-    unpack_anew(bundle, folder)
+    replace_unpacked(bundle, folder)
     assert folder_fault(folder) is None
     assert (folder / "shop" / "orders.py").read_text() == "x = 1\n"
     assert list(folder.parent.iterdir()) == [folder], "nothing is left beside it"
@@ -91,6 +91,6 @@ def test_a_damaged_folder_stays_if_it_cannot_be_unpacked_anew(
 
     monkeypatch.setattr("penstock.bundles.unpacking._created", full)
     with pytest.raises(BundleAccessError, match="No space left"):
-        unpack_anew(bundle, folder)
+        replace_unpacked(bundle, folder)
     assert (folder / "shop" / "orders.py").exists(), "living processes may import from it"
     assert list(folder.parent.iterdir()) == [folder]

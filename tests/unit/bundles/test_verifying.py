@@ -22,21 +22,21 @@ from hypothesis import strategies as st
 
 from penstock.bundles import archive as archives
 from penstock.bundles.archive import DEFLATED, Entry, compressed, read_archive, write_archive
-from penstock.bundles.manifest import MANIFEST, Manifest, PackedFile, decode_manifest, encode_manifest
-from penstock.bundles.names import name_fault
+from penstock.bundles.manifest import MANIFEST, BundleManifest, PackedFile, decode_manifest, encode_manifest
+from penstock.bundles.names import file_name_fault
 from penstock.bundles.signing import BundleError, check_signature, sign
-from penstock.bundles.unpacking import clear_leftovers, unpack
+from penstock.bundles.unpacking import remove_stale_folders, unpack
 from penstock.bundles.verifying import open_bundle, verify
 
 KEY = b"k" * 32
 FILES = {"job.py": b"job = 1\n" * 20, "shop/__init__.py": b"", "shop/data.bin": bytes(range(256))}
 
 
-def manifest_of(files: dict[str, bytes], **changes: Any) -> Manifest:
+def manifest_of(files: dict[str, bytes], **changes: Any) -> BundleManifest:
     described = {
         name: PackedFile(hashlib.sha256(data).hexdigest(), len(data)) for name, data in files.items()
     }
-    return replace(Manifest("job.py", described, (), "3.11", "penstock 0.1.0"), **changes)
+    return replace(BundleManifest("job.py", described, (), "3.11", "penstock 0.1.0"), **changes)
 
 
 def bundle_of(files: dict[str, bytes], manifest: bytes | None = None) -> bytes:
@@ -109,13 +109,13 @@ def test_a_wrong_signature_is_refused_before_anything_else() -> None:
     ],
 )
 def test_names_that_could_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
-    assert name_fault(name) is not None
+    assert file_name_fault(name) is not None
     refused(bundle_of({**FILES, name: b"x"}), "cannot hold", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["x.py", "a/b/c.txt", "naïve/100%.csv", "Ω.py", ".keep", "a..b.py"])
 def test_ordinary_names_are_taken(name: str) -> None:
-    assert name_fault(name) is None
+    assert file_name_fault(name) is None
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_a_crash_while_unpacking_leaves_no_folder(tmp_path: Path, monkeypatch: p
     unpack(GOOD, tmp_path / "code")
     (tmp_path / ".hidden").mkdir()
     assert len(list(tmp_path.iterdir())) == 3
-    clear_leftovers(tmp_path)
+    remove_stale_folders(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "code"]
 
 

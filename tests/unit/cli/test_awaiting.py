@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.cli.awaiting import WaitTimeoutError, await_phase
+from penstock.cli.awaiting import WaitTimeoutError, wait_for_phase
 from penstock.errors import JobFailedError
-from penstock.web.client import Client
+from penstock.web.client import MasterClient
 
 
 def _job(phase: str, since: float, *revisions: int, given_out: int = 0, outcome: str = "") -> dict[str, Any]:
@@ -46,8 +46,8 @@ class _Answers:
 def _awaited(
     *jobs: dict[str, Any], phases: tuple[str, ...] = ("RUNNING", "ENDED"), **more: Any
 ) -> dict[str, Any]:
-    client = cast(Client, _Answers(*jobs))
-    return await_phase(client, "counting", phases, sleep=lambda _: None, **more)
+    client = cast(MasterClient, _Answers(*jobs))
+    return wait_for_phase(client, "counting", phases, sleep=lambda _: None, **more)
 
 
 def test_the_end_of_the_run_before_is_no_end() -> None:

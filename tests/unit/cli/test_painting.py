@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from penstock.cli.output import Output
-from penstock.cli.painting import make_console, make_table, printable, show
+from penstock.cli.painting import escape_unprintable, make_console, make_table, print_view
 from penstock.web.errors import UnreachableError
 
 
@@ -29,7 +29,7 @@ def test_a_picture_survives_an_election_and_ends_with_ctrl_c(capsys: pytest.Capt
             raise KeyboardInterrupt
 
     with pytest.raises(typer.Exit) as raised:
-        show(read, lambda found, now: str(found), Output.JSON, True, sleep=sleep)
+        print_view(read, lambda found, now: str(found), Output.JSON, True, sleep=sleep)
     assert raised.value.exit_code == 0
     printed = capsys.readouterr()
     assert [json.loads(line) for line in printed.out.splitlines()] == [[1], [2]]
@@ -41,7 +41,7 @@ def test_masters_that_were_never_reached_are_not_waited_for() -> None:
         raise UnreachableError("nobody")
 
     with pytest.raises(UnreachableError):
-        show(read, lambda found, now: str(found), Output.TEXT, True)
+        print_view(read, lambda found, now: str(found), Output.TEXT, True)
 
 
 def test_cells_are_neither_markup_nor_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,4 +54,4 @@ def test_cells_are_neither_markup_nor_commands(capsys: pytest.CaptureFixture[str
 
 
 def test_lines_may_keep_their_breaks() -> None:
-    assert printable("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
+    assert escape_unprintable("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"

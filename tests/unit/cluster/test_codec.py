@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import Assignment, ExecutorSlot, Membership, Restore
+from penstock.cluster.documents import Assignment, ExecutorSlot, ReplicaAssignment, RestoreSource
 
 ASSIGNMENT = Assignment(
     "job",
@@ -20,8 +20,8 @@ ASSIGNMENT = Assignment(
     1,
     1,
     executors=(ExecutorSlot(1, "n1", 1, 8), ExecutorSlot(2, "n2", 1, 8)),
-    membership=Membership(0),
-    restore=Restore("n2", "http://n2", 3, 1.0),
+    membership=ReplicaAssignment(0),
+    restore=RestoreSource("n2", "http://n2", 3, 1.0),
 )
 
 

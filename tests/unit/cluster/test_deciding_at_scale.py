@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.cluster.actions import SetStatus
-from penstock.cluster.deciding import JobDeciding
+from penstock.cluster.deciding import JobReconciler
 from penstock.cluster.documents import (
     Assignment,
     Failures,
     JobSpec,
     JobStatus,
-    Joined,
-    Membership,
     NodeInfo,
+    ReplicaAssignment,
+    ReplicaReport,
     Result,
     WorkerInfo,
 )
-from penstock.cluster.members import member_name
+from penstock.cluster.members import replica_name
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.retention import outdated
-from penstock.cluster.supervising import Instance, supervise
-from penstock.cluster.view import Actual, Rules
+from penstock.cluster.retention import retention_actions
+from penstock.cluster.supervising import ObservedProcess, supervise
+from penstock.cluster.view import ClusterState, Rules
 from penstock.schedule.job_placer import JobPlacer
 from support.counting_work import work_of
 
@@ -41,12 +41,22 @@ def _quiet_group_work(jobs: int) -> int:
         job = f"job{number}"
         specs[job] = JobSpec(job, "b", "job.py", k=1, agreed=True)
         for replica in range(2):
-            name, node = member_name(job, replica), f"n{(number + replica) % jobs}"
+            name, node = replica_name(job, replica), f"n{(number + replica) % jobs}"
             assignments[name] = Assignment(
-                name, 1, 1, 1, "b", "job.py", node, 1, 2 << 30, forget=0, membership=Membership(replica)
+                name,
+                1,
+                1,
+                1,
+                "b",
+                "job.py",
+                node,
+                1,
+                2 << 30,
+                forget=0,
+                membership=ReplicaAssignment(replica),
             )
-            workers[name] = (WorkerInfo(name, 1, 1, node, 1, "running", 0.0, joined=Joined(5, 5)),)
-    actual = Actual(nodes=nodes, assignments=assignments, workers=workers)
+            workers[name] = (WorkerInfo(name, 1, 1, node, 1, "running", 0.0, joined=ReplicaReport(5, 5)),)
+    actual = ClusterState(nodes=nodes, assignments=assignments, workers=workers)
     placer = JobPlacer()
     actions = reconcile(specs, actual, 1.0, epoch=1, placer=placer)
     actual = replace(actual, statuses={one.job: one.status for one in actions if isinstance(one, SetStatus)})
@@ -62,7 +72,7 @@ def test_deciding_that_nothing_is_to_be_done_about_replicas() -> None:
 
 def _past_job_work(jobs: int) -> int:
     instances = [
-        Instance(f"job{number}", "driver", 1, attempt, 1, alive=False, started=0.0, died=1.0)
+        ObservedProcess(f"job{number}", "driver", 1, attempt, 1, alive=False, started=0.0, died=1.0)
         for number in range(jobs)
         for attempt in (1, 2, 3)
     ]
@@ -93,11 +103,13 @@ def _ended_job_work(jobs: int) -> int:
         for number in range(jobs)
     }
     workers = {name: (WorkerInfo(name, 1, 1, "n1", 1, "running", 0.0),) for name in running}
-    actual = Actual(assignments=running, workers=workers, statuses=statuses, failures=left, results=results)
-    decider = JobDeciding(actual, 5000.0, 1, Rules())
+    actual = ClusterState(
+        assignments=running, workers=workers, statuses=statuses, failures=left, results=results
+    )
+    decider = JobReconciler(actual, 5000.0, 1, Rules())
 
     def decide() -> None:
-        assert outdated(specs, actual, 1.0) == []
+        assert retention_actions(specs, actual, 1.0) == []
         for name in statuses:
             decider.job(specs[name])
 

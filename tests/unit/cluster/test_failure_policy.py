@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.documents import Failures, Progress, WorkerFailure, WorkerInfo
-from penstock.cluster.failure_policy import FailurePolicy, has_committed, has_run_well, in_a_row, told
-from penstock.cluster.view import Actual
+from penstock.cluster.failure_policy import (
+    FailurePolicy,
+    consecutive_failures,
+    describe_failures,
+    has_committed,
+    has_run_well,
+)
+from penstock.cluster.view import ClusterState
 
 NOW = 10_000.0
 POLICY = FailurePolicy()
@@ -30,7 +36,7 @@ def _failing(times: int, every: float, *, well: bool = False) -> Failures:
 
 
 def test_starts_that_fail_in_a_row_are_tried_after_a_growing_back_off() -> None:
-    delays = [POLICY.retry(in_a_row(_failing(times, 1.0))) for times in range(1, 8)]
+    delays = [POLICY.retry(consecutive_failures(_failing(times, 1.0))) for times in range(1, 8)]
     assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
 
 
@@ -40,7 +46,7 @@ def test_an_outage_of_a_minute_gives_no_job_up(outage: float) -> None:
     known, now = None, 0.0
     while now < outage:
         known = _fail(known, now)
-        now += POLICY.retry(in_a_row(known))
+        now += POLICY.retry(consecutive_failures(known))
     assert known is not None
     assert not POLICY.gives_up(known)
     assert now < outage + POLICY.longest_retry, "it is tried again soon after"
@@ -53,7 +59,7 @@ def test_a_job_is_given_up_after_eight_failures_in_a_row() -> None:
 
 def test_starts_that_hang_count_however_long_they_take() -> None:
     hanging = _failing(8, 500.0)
-    assert (hanging.count, in_a_row(hanging)) == (8, 8)
+    assert (hanging.count, consecutive_failures(hanging)) == (8, 8)
     assert POLICY.moves(_failing(3, 500.0), 1, NOW + 1001)
     assert POLICY.gives_up(hanging)
 
@@ -67,7 +73,7 @@ def test_crashing_every_minute_with_batches_is_told_of_and_never_given_up() -> N
     assert crashing.count == 10, "those of the window"
     assert POLICY.alarms(crashing, crashing.at)
     assert not POLICY.gives_up(crashing)
-    assert POLICY.retry(in_a_row(crashing)) == POLICY.first_retry
+    assert POLICY.retry(consecutive_failures(crashing)) == POLICY.first_retry
 
 
 def test_failures_from_before_a_worker_ran_well_are_forgotten_after_the_window() -> None:
@@ -121,8 +127,8 @@ def test_a_worker_runs_well_when_it_has_committed_a_batch_or_run_for_the_window(
     assert POLICY.ran_well(Progress(), 600.0)
     assert POLICY.ran_well(Progress(batches=2), 0.0)
     starting = WorkerInfo("job", 1, 1, "n1", 1, "starting", NOW)
-    assert Actual().up_for(starting, NOW + 9000) == 0.0
-    assert Actual().up_for(replace(starting, phase="ready"), NOW + 9) == 9.0
+    assert ClusterState().up_for(starting, NOW + 9000) == 0.0
+    assert ClusterState().up_for(replace(starting, phase="ready"), NOW + 9) == 9.0
     assert not has_committed(Progress(batches=1)), "it may be one that was committed before"
     assert has_committed(Progress(batches=1, records_in=1))
     assert has_committed(Progress(batches=2))
@@ -130,7 +136,7 @@ def test_a_worker_runs_well_when_it_has_committed_a_batch_or_run_for_the_window(
 
 def test_documents_of_older_versions_are_understood() -> None:
     old = Failures("job", 1, 4, "it died", "n1", NOW)
-    assert in_a_row(old) == 4
+    assert consecutive_failures(old) == 4
     assert POLICY.moves(old, 1, NOW)
     assert not has_run_well(old)
     assert _fail(old, NOW + 1).count == 5
@@ -142,7 +148,7 @@ def test_a_worker_that_is_never_given_up_does_not_fill_the_store() -> None:
 
 
 def test_what_people_are_told() -> None:
-    assert told(_failing(1, 1.0)) == "its worker has failed once, last on n1: it died"
+    assert describe_failures(_failing(1, 1.0)) == "its worker has failed once, last on n1: it died"
 
 
 def test_the_page_has_the_numbers_of_the_policy() -> None:

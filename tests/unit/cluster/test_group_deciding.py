@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.cluster.actions import Action, Assign, Clear, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -17,25 +17,25 @@ from penstock.cluster.documents import (
     Failures,
     JobSpec,
     JobStatus,
-    Joined,
-    Membership,
     NodeInfo,
     Progress,
+    ReplicaAssignment,
+    ReplicaReport,
     Resources,
     Result,
     WorkerInfo,
 )
-from penstock.cluster.members import number_of
+from penstock.cluster.members import replica_number
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import Actual
+from penstock.cluster.view import ClusterState
 from penstock.schedule.job_placer import JobPlacer
 
 T = TypeVar("T")
 
 NOW = 1000.0
 GIB = 1 << 30
-IN_STEP = Joined(batch=9, head=10)
-BEHIND = Joined(batch=30, head=100, since=0)
+IN_STEP = ReplicaReport(batch=9, head=10)
+BEHIND = ReplicaReport(batch=30, head=100, since=0)
 
 
 def _nodes(*names: str, racks: str = "") -> dict[str, NodeInfo]:
@@ -66,7 +66,7 @@ def _assignment(
         node,
         spec.resources.cores,
         spec.resources.memory,
-        membership=Membership(number_of(name), runs=runs),
+        membership=ReplicaAssignment(replica_number(name), runs=runs),
     )
     return replace(made, **changes)
 
@@ -75,7 +75,7 @@ def _worker(
     name: str,
     node: str,
     revision: int,
-    joined: Joined | None = IN_STEP,
+    joined: ReplicaReport | None = IN_STEP,
     phase: str = "running",
     attempt: int = 1,
 ) -> WorkerInfo:
@@ -85,9 +85,9 @@ def _worker(
 SAFE = JobStatus("RUNNING", "replica 0: running on n1; replica 1: running on n2", NOW - 100, 2, "k-safe")
 
 
-def _actual(**changes: Any) -> Actual:
+def _actual(**changes: Any) -> ClusterState:
     """Two replicas that run."""
-    running = Actual(
+    running = ClusterState(
         nodes=NODES,
         assignments={"job": _assignment("job", "n1", 1), "job~1": _assignment("job~1", "n2", 2)},
         workers={"job": (_worker("job", "n1", 1),), "job~1": (_worker("job~1", "n2", 2),)},
@@ -96,13 +96,13 @@ def _actual(**changes: Any) -> Actual:
     return replace(running, **changes)
 
 
-def _with_workers(**changes: Any) -> Actual:
+def _with_workers(**changes: Any) -> ClusterState:
     """The workers of some replicas are others; names of replicas have no place in Python."""
     named = {name.replace("_", "~"): workers for name, workers in changes.items()}
     return _actual(workers={**_actual().workers, **named})
 
 
-def _decide(spec: JobSpec | None, actual: Actual, now: float = NOW) -> list[Action]:
+def _decide(spec: JobSpec | None, actual: ClusterState, now: float = NOW) -> list[Action]:
     desired = {spec.name: spec} if spec else {}
     return reconcile(desired, actual, now, epoch=7, placer=JobPlacer())
 
@@ -116,7 +116,7 @@ def _only(kind: type[T], actions: list[Action]) -> T:
     return found
 
 
-def _after(actual: Actual, actions: list[Action]) -> Actual:
+def _after(actual: ClusterState, actions: list[Action]) -> ClusterState:
     """Return what is the case when a leader has done what it decided."""
     assignments, statuses = dict(actual.assignments), dict(actual.statuses)
     alarms = dict(actual.alarms)
@@ -142,7 +142,7 @@ def test_what_is_as_wanted_is_left_alone() -> None:
 
 
 def test_a_new_job_gets_all_its_replicas_at_once_with_revisions_of_their_own() -> None:
-    actions = _decide(_spec(k=2), Actual(nodes=NODES))
+    actions = _decide(_spec(k=2), ClusterState(nodes=NODES))
     assigned = {action.job: action.assignment for action in _all(Assign, actions)}
     assert sorted(assigned) == ["job", "job~1", "job~2"]
     assert sorted(one.revision for one in assigned.values()) == [1, 2, 3]
@@ -159,18 +159,18 @@ def test_a_new_job_gets_all_its_replicas_at_once_with_revisions_of_their_own() -
 )
 def test_membership_is_what_is_wanted(spec: JobSpec, lineage: int) -> None:
     spec = replace(spec, recovery="next-window", replication="standby")
-    made = _all(Assign, _decide(spec, Actual(nodes=NODES)))[1].assignment
-    assert made.membership == Membership(1, lineage, "next-window", "standby", runs=True)
+    made = _all(Assign, _decide(spec, ClusterState(nodes=NODES)))[1].assignment
+    assert made.membership == ReplicaAssignment(1, lineage, "next-window", "standby", runs=True)
 
 
 def test_a_job_without_replicas_has_no_members() -> None:
     plain = JobSpec("job", "a" * 64, "job.py")
-    assigned = _only(Assign, _decide(plain, Actual(nodes=NODES))).assignment
+    assigned = _only(Assign, _decide(plain, ClusterState(nodes=NODES))).assignment
     assert (assigned.job, assigned.membership) == ("job", None)
 
 
 def test_too_few_nodes_leave_a_replica_out_and_say_why() -> None:
-    actions = _decide(_spec(), Actual(nodes=_nodes("n1")))
+    actions = _decide(_spec(), ClusterState(nodes=_nodes("n1")))
     assert [action.job for action in _all(Assign, actions)] == ["job"]
     reason = _only(SetStatus, actions).status.reason
     assert (
@@ -181,7 +181,7 @@ def test_too_few_nodes_leave_a_replica_out_and_say_why() -> None:
 
 def test_a_job_that_gets_replicas_has_a_new_worker_first_and_one_with_replicas_has_not() -> None:
     alone = replace(_assignment("job", "n1", 1), membership=None)
-    actual = Actual(
+    actual = ClusterState(
         nodes=NODES,
         assignments={"job": alone},
         workers={"job": (_worker("job", "n1", 1, None),)},
@@ -283,10 +283,10 @@ def test_executors_make_room_for_a_replica_that_has_no_node() -> None:
         ((IN_STEP, IN_STEP, replace(IN_STEP, whole=False)), "recovering (100% caught up)"),
     ],
 )
-def test_safety(joined: tuple[Joined | None, ...], safety: str) -> None:
+def test_safety(joined: tuple[ReplicaReport | None, ...], safety: str) -> None:
     names = ["job", "job~1", "job~2"]
     nodes = dict(zip(names, NODES, strict=True))
-    actual = Actual(
+    actual = ClusterState(
         nodes=NODES,
         assignments={name: _assignment(name, node, 1) for name, node in nodes.items()},
         workers={
@@ -301,7 +301,7 @@ def test_a_replica_that_catches_up_has_the_status_written_now_and_then() -> None
     written = []
     actual = _actual()
     for batch in range(97):
-        joined = Joined(batch=batch, head=100, since=0)
+        joined = ReplicaReport(batch=batch, head=100, since=0)
         seen = replace(actual, workers={**actual.workers, "job~1": (_worker("job~1", "n2", 2, joined),)})
         actions = _decide(_spec(), seen)
         written += _all(SetStatus, actions)
@@ -312,7 +312,7 @@ def test_a_replica_that_catches_up_has_the_status_written_now_and_then() -> None
 def test_replicas_in_one_rack_are_told_of() -> None:
     nodes = _nodes("n1", "n2", "n3", racks="aab")
     other = _assignment("other", "n3", 1, cores=4, membership=None)
-    actual = Actual(nodes=nodes, assignments={"other": other})
+    actual = ClusterState(nodes=nodes, assignments={"other": other})
     desired = {"job": _spec(), "other": JobSpec("other", "a" * 64, "job.py", resources=Resources(4, GIB))}
     actions = reconcile(desired, actual, NOW, epoch=1, placer=JobPlacer())
     [status] = [one.status for one in _all(SetStatus, actions) if one.job == "job"]
@@ -356,7 +356,7 @@ def test_a_killed_job_has_ended_when_no_worker_of_any_replica_is_left() -> None:
 NEW_CODE = {"bundle": "b" * 64, "generation": 2, "before": Code("a" * 64, "job.py", {}, 1)}
 
 
-def _updated(spec: JobSpec, **changes: Any) -> Actual:
+def _updated(spec: JobSpec, **changes: Any) -> ClusterState:
     """Both replicas have new code assigned, and their old workers still run."""
     assignments = {
         "job": _assignment("job", "n1", 3, spec),
@@ -373,7 +373,7 @@ def test_an_update_is_given_up_when_no_replica_can_run_it() -> None:
     spec = _spec(**NEW_CODE)
     both = {"job": _refused("job", 3), "job~1": _refused("job~1", 4)}
     actions = _decide(spec, _updated(spec, results=both))
-    back = _only(Respec, actions).spec
+    back = _only(UpdateSpec, actions).spec
     assert (back.bundle, back.before, back.after, back.name) == ("a" * 64, None, 4, "job")
     assert _only(Raise, actions).alarm.kind == "update-refused"
 
@@ -382,13 +382,13 @@ def test_an_update_is_not_given_up_while_another_replica_may_come_to_run_it() ->
     spec = _spec(**NEW_CODE)
     one = {"job~1": _refused("job~1", 4)}
     actions = _decide(spec, _updated(spec, results=one))
-    assert _all(Respec, actions) == []
+    assert _all(UpdateSpec, actions) == []
     begun = _worker("job", "n1", 3)
     runs = {"job": (begun,), "job~1": (_worker("job~1", "n2", 2),)}
-    assert _all(Respec, _decide(spec, _updated(spec, results=one, workers=runs))) == [], "no batch yet"
+    assert _all(UpdateSpec, _decide(spec, _updated(spec, results=one, workers=runs))) == [], "no batch yet"
     runs["job"] = (replace(begun, progress=Progress(batches=1, records_in=9)),)
     actions = _decide(spec, _updated(spec, results=one, workers=runs))
-    assert _only(Respec, actions).spec.before is None, "one runs it: from now on it is no update"
+    assert _only(UpdateSpec, actions).spec.before is None, "one runs it: from now on it is no update"
     assert _only(Raise, actions).alarm.kind == "replica-failing"
     assert "it lacks numpy" in _only(Raise, actions).alarm.reason
 
@@ -455,16 +455,16 @@ def test_a_replica_without_a_node_is_no_hope_and_one_that_finds_another_is(
 def test_new_code_of_which_all_replicas_die_goes_back_while_the_old_runs() -> None:
     spec = _spec(**NEW_CODE)
     failures = {"job": _died("job", 3, "n1"), "job~1": _died("job~1", 4, "n2")}
-    assert _only(Respec, _decide(spec, _updated(spec, failures=failures))).spec.bundle == "a" * 64
+    assert _only(UpdateSpec, _decide(spec, _updated(spec, failures=failures))).spec.bundle == "a" * 64
 
 
 def test_new_code_of_which_all_replicas_die_on_their_first_record_goes_back_too() -> None:
     spec = _spec(**NEW_CODE)
     failures = {"job": _died("job", 3, "n1", 4), "job~1": _died("job~1", 4, "n2", 4)}
     stopped = _updated(spec, failures=failures, workers={})
-    assert _only(Respec, _decide(spec, stopped)).spec.bundle == "a" * 64
+    assert _only(UpdateSpec, _decide(spec, stopped)).spec.bundle == "a" * 64
     fewer = {"job": _died("job", 3, "n1", 4), "job~1": _died("job~1", 4, "n2", 3)}
-    assert _all(Respec, _decide(spec, replace(stopped, failures=fewer))) == []
+    assert _all(UpdateSpec, _decide(spec, replace(stopped, failures=fewer))) == []
 
 
 def test_a_replicated_job_that_has_failed_is_tried_again_after_a_while() -> None:
@@ -473,7 +473,7 @@ def test_a_replicated_job_that_has_failed_is_tried_again_after_a_while() -> None
     failed = _after(dead, _decide(_spec(), dead))
     assert _decide(_spec(), failed, NOW + 599) == []
     actions = _decide(_spec(), failed, NOW + 600)
-    assert _only(Respec, actions).spec.after == failed.statuses["job"].revision
+    assert _only(UpdateSpec, actions).spec.after == failed.statuses["job"].revision
     assert _only(SetStatus, actions).status.phase == "PENDING"
 
 
@@ -496,7 +496,7 @@ def test_less_safe_than_before_is_an_alarm_after_a_while_until_it_is_safe_again(
 
 
 def test_a_job_that_was_never_safe_or_gets_another_replica_is_no_alarm() -> None:
-    starting = Actual(nodes=NODES)
+    starting = ClusterState(nodes=NODES)
     starting = _after(starting, _decide(_spec(), starting))
     assert _all(Raise, _decide(_spec(), starting, NOW + 60)) == []
     more = _after(_actual(), _decide(_spec(k=2), _actual()))
@@ -512,12 +512,12 @@ def test_alarms_of_a_job_end_with_it() -> None:
     drained = _actual(results={"job": Result("job", 1, "drained", "", NOW)}, alarms=alarms)
     cleared = [one.id for one in _all(Clear, _decide(_spec(), drained))]
     assert cleared == ["degraded.job", "replica-failing.job"]
-    none = [one.id for one in _all(Clear, _decide(None, Actual(nodes=NODES, alarms=alarms)))]
+    none = [one.id for one in _all(Clear, _decide(None, ClusterState(nodes=NODES, alarms=alarms)))]
     assert none == ["degraded.job", "replica-failing.job"]
 
 
 def test_replicas_that_differ_are_told_of_once_with_the_newest_evidence() -> None:
-    def differing(at: float, batch: int) -> Actual:
+    def differing(at: float, batch: int) -> ClusterState:
         found = Difference(batch, "count", "job", "digests differ", at)
         return _with_workers(job_1=(_worker("job~1", "n2", 2, replace(IN_STEP, differed=found)),))
 
@@ -540,11 +540,11 @@ def test_replicas_that_differ_are_told_of_once_with_the_newest_evidence() -> Non
 WARM = {"k": 0, "standby": "warm"}
 
 
-def _warm(runner: str = "job", phase: str = "ready", **changes: Any) -> Actual:
+def _warm(runner: str = "job", phase: str = "ready", **changes: Any) -> ClusterState:
     """One replica runs and the other one is ready."""
     nodes = {"job": "n1", "job~1": "n2"}
     spec = _spec(**WARM)
-    actual = Actual(
+    actual = ClusterState(
         nodes=NODES,
         assignments={
             name: _assignment(name, node, number, spec, runs=name == runner)
@@ -560,7 +560,7 @@ def _warm(runner: str = "job", phase: str = "ready", **changes: Any) -> Actual:
 
 
 def test_a_warm_standby_waits() -> None:
-    actions = _decide(_spec(**WARM), Actual(nodes=NODES))
+    actions = _decide(_spec(**WARM), ClusterState(nodes=NODES))
     made = {one.job: one.assignment for one in _all(Assign, actions)}
     assert [one.membership and one.membership.runs for one in made.values()] == [True, False]
     assert _only(SetStatus, actions).status.safety == "no standby"
@@ -649,7 +649,7 @@ def test_a_wish_for_a_node_where_the_worker_keeps_dying_is_given_up_for_the_job(
     spec = _spec(driver="n1", **NEW_CODE)
     dying = _updated(spec, failures={"job": _died("job", 3, "n1", 3)})
     actions = _decide(spec, dying)
-    respec = _only(Respec, actions).spec
+    respec = _only(UpdateSpec, actions).spec
     assert (respec.name, respec.driver) == ("job", "")
     assert respec.before == spec.before, "its new code does not run yet"
     assert (_only(Assign, actions).job, _only(Assign, actions).assignment.node) == ("job", "n3")

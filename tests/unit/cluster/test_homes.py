@@ -8,32 +8,32 @@ from typing import Any
 from penstock.cluster.actions import Assign, SetStatus, Unassign
 from penstock.cluster.documents import (
     Assignment,
+    BackupLocation,
+    BackupStatus,
     Failures,
     JobSpec,
     JobStatus,
-    Kept,
-    Location,
     NodeInfo,
     Resources,
-    Restore,
+    RestoreSource,
     WorkerInfo,
 )
-from penstock.cluster.homes import Home, home_of
+from penstock.cluster.homes import DataAffinity, affinity_of
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import Actual
+from penstock.cluster.view import ClusterState
 from penstock.schedule.job_placer import JobPlacer
 
 NOW = 100.0
 GIB = 1 << 30
 SPEC = JobSpec("job", "b", "job.py", resources=Resources(1, GIB), keep="node")
 ASSIGNED = Assignment("job", 1, 3, 1, "b", "job.py", "n1", 1, GIB, keep="node")
-KEPT = Kept("job", "n1", 3, 1, "n3", "http://n3", number=9, batch=40)
-RESTORE = Restore("n3", "http://n3", 3)
+KEPT = BackupStatus("job", "n1", 3, 1, "n3", "http://n3", number=9, batch=40)
+RESTORE = RestoreSource("n3", "http://n3", 3)
 
 
-def _actual(*nodes: str, **changes: Any) -> Actual:
+def _actual(*nodes: str, **changes: Any) -> ClusterState:
     infos = {name: NodeInfo(name, "", 4, 8 * GIB, url=f"http://{name}") for name in nodes}
-    given = Actual(
+    given = ClusterState(
         nodes=infos,
         assignments={"job": ASSIGNED},
         statuses={"job": JobStatus("RUNNING", "", 0.0, 3)},
@@ -43,13 +43,13 @@ def _actual(*nodes: str, **changes: Any) -> Actual:
     return replace(given, **changes)
 
 
-def _assigned(actual: Actual, spec: JobSpec = SPEC) -> Assignment | None:
+def _assigned(actual: ClusterState, spec: JobSpec = SPEC) -> Assignment | None:
     actions = reconcile({"job": spec}, actual, NOW, epoch=1, placer=JobPlacer())
     return next((action.assignment for action in actions if isinstance(action, Assign)), None)
 
 
 def test_it_stays_with_its_data_while_that_node_is_there() -> None:
-    assert home_of(SPEC, ASSIGNED, _actual("n1", "n2", "n3")).only == "n1"
+    assert affinity_of(SPEC, ASSIGNED, _actual("n1", "n2", "n3")).only == "n1"
     moved = replace(SPEC, restarts=1, driver="n2")
     found = _assigned(_actual("n1", "n2", "n3"), moved)
     assert found is not None
@@ -57,7 +57,7 @@ def test_it_stays_with_its_data_while_that_node_is_there() -> None:
 
 
 def test_it_goes_where_it_was_decided_beforehand_and_takes_the_copy_along() -> None:
-    location = Location("job", "n3", "http://n3", "n2", rate=5e6)
+    location = BackupLocation("job", "n3", "http://n3", "n2", rate=5e6)
     found = _assigned(_actual("n2", "n3", locations={"job": location}))
     assert found is not None
     assert (found.node, found.restore) == ("n2", replace(RESTORE, rate=5e6)), "and at the rate set aside"
@@ -65,7 +65,7 @@ def test_it_goes_where_it_was_decided_beforehand_and_takes_the_copy_along() -> N
 
 
 def test_it_goes_elsewhere_when_that_node_cannot_take_it() -> None:
-    location = Location("job", "n3", "http://n3", "n2")
+    location = BackupLocation("job", "n3", "http://n3", "n2")
     full = Assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
     actual = _actual("n2", "n3", locations={"job": location}, assignments={"job": ASSIGNED, "full": full})
     found = _assigned(actual)
@@ -89,7 +89,7 @@ def test_it_waits_rather_than_begin_without_its_data() -> None:
 def test_what_is_being_restored_is_not_given_up_for_another_change() -> None:
     restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
     actual = _actual("n2", "n3", assignments={"job": restoring})
-    assert home_of(SPEC, restoring, actual) == Home(only="n2", restore=RESTORE)
+    assert affinity_of(SPEC, restoring, actual) == DataAffinity(only="n2", restore=RESTORE)
     found = _assigned(actual, replace(SPEC, restarts=1))
     assert found is not None
     assert (found.node, found.restore) == ("n2", RESTORE)
@@ -103,7 +103,7 @@ def test_what_is_being_restored_is_not_given_up_for_another_change() -> None:
 def test_a_node_that_comes_back_before_anybody_began_elsewhere_has_the_data_still() -> None:
     restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
     back = _actual("n1", "n3", assignments={"job": restoring}, absent_since={"n2": 0.0})
-    assert home_of(SPEC, restoring, back) == Home(only="n1")
+    assert affinity_of(SPEC, restoring, back) == DataAffinity(only="n1")
     found = _assigned(back)
     assert found is not None
     assert (found.node, found.restore) == ("n1", None)
@@ -159,30 +159,30 @@ def test_a_job_whose_copy_is_lost_waits_for_room_where_its_data_is_back() -> Non
 def test_a_job_that_is_restored_elsewhere_does_not_go_back_when_its_node_does() -> None:
     restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
     actual = _actual("n1", "n2", "n3", assignments={"job": restoring})
-    assert home_of(SPEC, restoring, actual) == Home(only="n2", restore=RESTORE)
+    assert affinity_of(SPEC, restoring, actual) == DataAffinity(only="n2", restore=RESTORE)
 
 
 def test_a_job_that_may_not_use_the_node_with_its_data_waits() -> None:
     elsewhere = replace(SPEC, nodes=("n2", "n3"))
     actual = _actual("n1", "n2", "n3")
     assert _assigned(actual, elsewhere) is None
-    assert "allow that node" in home_of(elsewhere, ASSIGNED, actual).waits
+    assert "allow that node" in affinity_of(elsewhere, ASSIGNED, actual).waits
 
 
 def test_what_is_to_be_forgotten_holds_nobody() -> None:
     forgetting = replace(SPEC, fresh=True, forget=3)
-    assert home_of(forgetting, None, _actual("n2", "n3")) == Home()
+    assert affinity_of(forgetting, None, _actual("n2", "n3")) == DataAffinity()
 
 
 def test_jobs_whose_data_is_everywhere_go_anywhere() -> None:
-    assert home_of(replace(SPEC, keep="shared"), ASSIGNED, _actual("n1", "n2")) == Home()
+    assert affinity_of(replace(SPEC, keep="shared"), ASSIGNED, _actual("n1", "n2")) == DataAffinity()
 
 
 def test_a_job_goes_back_to_its_data_when_the_copy_that_it_restores_is_gone() -> None:
     """It would wait for the copy for ever, though the node with the data itself is there again."""
     restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
     back = _actual("n1", "n2", assignments={"job": restoring})
-    assert home_of(SPEC, restoring, back) == Home(only="n1")
+    assert affinity_of(SPEC, restoring, back) == DataAffinity(only="n1")
     found = _assigned(back)
     assert found is not None
     assert (found.node, found.restore, found.revision) == ("n1", None, 5)

@@ -10,15 +10,15 @@ from steady_cluster import GIB, SteadyCluster
 
 from penstock.cluster.documents import (
     Assignment,
+    BackupStatus,
     ExecutorSlot,
     JobSpec,
-    Kept,
     NodeInfo,
     Resources,
-    Restore,
+    RestoreSource,
     WorkerInfo,
 )
-from penstock.cluster.view import Actual
+from penstock.cluster.view import ClusterState
 
 LIVES = 120
 EVENTS = 12
@@ -29,7 +29,7 @@ def _cluster(nodes: dict[str, tuple[int, int]], *specs: JobSpec) -> SteadyCluste
     cluster = SteadyCluster(0)
     infos = {name: NodeInfo(name, "", cores, memory * GIB) for name, (cores, memory) in nodes.items()}
     cluster.all_nodes = infos
-    cluster.actual = Actual(nodes=infos)
+    cluster.actual = ClusterState(nodes=infos)
     for spec in specs:
         cluster.specs[spec.name] = spec
         cluster.settle()
@@ -148,9 +148,9 @@ def test_jobs_on_full_nodes_change_places_when_both_were_moved() -> None:
 def test_a_late_report_of_where_data_is_sends_a_job_there_once() -> None:
     """It was restored elsewhere from an older copy: what went on meanwhile is newer."""
     cluster = _cluster({"n1": (2, 4), "n2": (2, 4), "n3": (2, 4)}, _spec("job", keep="node"))
-    restored = replace(_assigned(cluster, "job"), node="n2", revision=5, restore=Restore("n3", "", 2))
+    restored = replace(_assigned(cluster, "job"), node="n2", revision=5, restore=RestoreSource("n3", "", 2))
     cluster.actual = replace(cluster.actual, assignments={"job": restored}, workers={})
-    cluster.actual = replace(cluster.actual, kept={"job": Kept("job", "n1", 4, 1, "n3")})
+    cluster.actual = replace(cluster.actual, kept={"job": BackupStatus("job", "n1", 4, 1, "n3")})
     cluster.settle()
     found = _assigned(cluster, "job")
     assert (found.node, found.restore, found.revision) == ("n1", None, 6)

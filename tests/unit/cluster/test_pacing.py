@@ -10,11 +10,11 @@ from steady_cluster import GIB, SteadyCluster
 
 from penstock.cluster.actions import Assign
 from penstock.cluster.alarms import alarm_id
-from penstock.cluster.documents import Assignment, JobSpec, Kept, NodeInfo, Resources
+from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, NodeInfo, Resources
 from penstock.cluster.pacing import ASSIGNED_TOO_OFTEN
-from penstock.cluster.placing import Placed, Placer, Request
+from penstock.cluster.placing import PlacementRequest, PlacementResult, Placer
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import Actual, Rules
+from penstock.cluster.view import ClusterState, Rules
 from penstock.schedule.job_placer import JobPlacer
 
 NODES = {name: NodeInfo(name, "", 4, 8 * GIB) for name in ("n1", "n2")}
@@ -25,20 +25,24 @@ RULES = Rules(free_repeats=3, first_wait=1.0, longest_wait=8.0, calm_after=100.0
 class Contradicting:
     """A placer that never puts a job where it is wanted: what it decides is wrong in the next step."""
 
-    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
-        return {request.spec.name: Placed("n1") for request in requests}
+    def place(
+        self, requests: Sequence[PlacementRequest], actual: ClusterState
+    ) -> Mapping[str, PlacementResult]:
+        return {request.spec.name: PlacementResult("n1") for request in requests}
 
 
 class NoRoom:
     """A placer that has no node for anything."""
 
-    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
-        return {request.spec.name: Placed(told="no node can take it") for request in requests}
+    def place(
+        self, requests: Sequence[PlacementRequest], actual: ClusterState
+    ) -> Mapping[str, PlacementResult]:
+        return {request.spec.name: PlacementResult(told="no node can take it") for request in requests}
 
 
 def _cluster() -> SteadyCluster:
     cluster = SteadyCluster(0, RULES)
-    cluster.actual = Actual(nodes=NODES)
+    cluster.actual = ClusterState(nodes=NODES)
     cluster.specs["job"] = SPEC
     return cluster
 
@@ -119,9 +123,11 @@ def test_executors_that_are_placed_again_and_again_are_held_up_too() -> None:
     class Wandering:
         """Puts the executor on the other node each time."""
 
-        def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+        def place(
+            self, requests: Sequence[PlacementRequest], actual: ClusterState
+        ) -> Mapping[str, PlacementResult]:
             [slot] = actual.assignments["job"].executors
-            return {request.spec.name: Placed(None, {1: flip[slot.node]}) for request in requests}
+            return {request.spec.name: PlacementResult(None, {1: flip[slot.node]}) for request in requests}
 
     flip = {"n1": "n2", "n2": "n1"}
     cluster = _cluster()
@@ -153,7 +159,7 @@ def test_assignments_that_are_taken_back_in_between_are_counted_on() -> None:
     """A contradiction that goes through no assignment at all must not get past the brake, either."""
     cluster = _cluster()
     cluster.specs["job"] = replace(SPEC, keep="node", driver="")
-    kept = Kept("job", "n2", 1 << 20, 1, "", "")
+    kept = BackupStatus("job", "n2", 1 << 20, 1, "", "")
     made: list[Assignment] = []
     for number in range(400):
         cluster.now += 0.1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.cluster.documents import Joined, NodeReport, Progress, WorkerFigures, WorkerInfo
+from penstock.cluster.documents import NodeReport, Progress, ReplicaReport, WorkerFigures, WorkerInfo
 from penstock.cluster.progress import ReportedProgress, same_but_progress
 
 WORKER = WorkerInfo("count", 3, 1, "n1", 7, "running", 0.0, progress=Progress(batches=5, at=50.0))
 
 
-def _report(progress: Progress | None, joined: Joined | None = None, job: str = "count") -> NodeReport:
+def _report(progress: Progress | None, joined: ReplicaReport | None = None, job: str = "count") -> NodeReport:
     figures = WorkerFigures(job, "driver", 3, 1, 7, "LIVE|running", 0.5, 1, 0.0, 0, progress, joined)
     return NodeReport(60.0, 0.5, 1, 2, 0.0, 0.0, (figures,))
 
@@ -52,16 +52,16 @@ def test_what_was_reported_of_workers_that_are_gone_is_cleared_away() -> None:
 
 
 def test_how_a_replica_stands_is_its_own_word() -> None:
-    catching_up = replace(WORKER, joined=Joined(batch=10, head=100, since=0))
-    further = Joined(batch=40, head=110, since=0)
+    catching_up = replace(WORKER, joined=ReplicaReport(batch=10, head=100, since=0))
+    further = ReplicaReport(batch=40, head=110, since=0)
     newer = Progress(batches=9, at=59.0)
     assert _shown(catching_up, _report(newer, further)).joined == further
-    was_in_step = Joined(batch=99, head=100)
+    was_in_step = ReplicaReport(batch=99, head=100)
     assert _shown(catching_up, _report(newer, was_in_step)).joined == catching_up.joined
 
 
 def test_a_replica_that_falls_behind_or_comes_in_step_is_not_the_same() -> None:
-    behind = replace(WORKER, joined=Joined(batch=10, head=100))
-    assert same_but_progress(behind, replace(WORKER, joined=Joined(batch=20, head=100)))
-    assert not same_but_progress(behind, replace(WORKER, joined=Joined(batch=99, head=100)))
+    behind = replace(WORKER, joined=ReplicaReport(batch=10, head=100))
+    assert same_but_progress(behind, replace(WORKER, joined=ReplicaReport(batch=20, head=100)))
+    assert not same_but_progress(behind, replace(WORKER, joined=ReplicaReport(batch=99, head=100)))
     assert not same_but_progress(None, behind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from penstock.cluster.actions import Action, Assign, Clear, Raise, Respec, SetStatus, Unassign
+from penstock.cluster.actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -24,7 +24,7 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import Actual, Rules
+from penstock.cluster.view import ClusterState, Rules
 from penstock.schedule.job_placer import JobPlacer
 
 T = TypeVar("T")
@@ -68,8 +68,8 @@ def _status(phase: str = "RUNNING", revision: int = 1, reason: str = "running on
     return JobStatus(phase, reason, NOW - 100, revision)
 
 
-def _actual(**changes: Any) -> Actual:
-    running = Actual(
+def _actual(**changes: Any) -> ClusterState:
+    running = ClusterState(
         nodes=NODES,
         assignments={"job": _assignment()},
         workers={"job": (_worker(),)},
@@ -78,7 +78,7 @@ def _actual(**changes: Any) -> Actual:
     return replace(running, **changes)
 
 
-def _decide(spec: JobSpec | None, actual: Actual, **rules: Any) -> list[Action]:
+def _decide(spec: JobSpec | None, actual: ClusterState, **rules: Any) -> list[Action]:
     desired = {spec.name: spec} if spec else {}
     return reconcile(desired, actual, NOW, epoch=7, placer=JobPlacer(), rules=Rules(**rules))
 
@@ -101,7 +101,7 @@ def test_a_job_that_cannot_be_tried_elsewhere_is_adjusted_where_it_is() -> None:
 
 def test_a_new_job_goes_to_the_node_with_the_most_room() -> None:
     nodes = {"n1": _node("n1", 2), "n2": _node("n2", 8), "n3": _node("n3", 4)}
-    actions = _decide(_spec(), Actual(nodes=nodes))
+    actions = _decide(_spec(), ClusterState(nodes=nodes))
     assigned = _only(Assign, actions).assignment
     assert (assigned.node, assigned.revision, assigned.epoch) == ("n2", 1, 7)
     assert _only(SetStatus, actions).status == JobStatus("STARTING", "it was submitted: on n2", NOW, 1)
@@ -110,7 +110,7 @@ def test_a_new_job_goes_to_the_node_with_the_most_room() -> None:
 def test_a_job_that_fits_nowhere_waits_and_says_why_for_each_node() -> None:
     nodes = {"n1": _node("n1", 1), "n2": _node("n2", 8), "n3": _node("n3", labels={"disk": "ssd"})}
     spec = _spec(nodes=("n1", "n3"), labels={"disk": "ssd"}, resources=Resources(cores=9))
-    status = _only(SetStatus, _decide(spec, Actual(nodes=nodes))).status
+    status = _only(SetStatus, _decide(spec, ClusterState(nodes=nodes))).status
     assert status.phase == "PENDING"
     assert "it lacks the label disk=ssd (n1)" in status.reason
     assert "the task is for n1, n3 only (n2)" in status.reason
@@ -119,7 +119,7 @@ def test_a_job_that_fits_nowhere_waits_and_says_why_for_each_node() -> None:
 
 def test_jobs_share_the_room_in_the_order_of_their_names() -> None:
     jobs = {name: replace(_spec(), name=name) for name in ("b", "a", "c")}
-    actions = reconcile(jobs, Actual(nodes={"n1": _node("n1", 4)}), NOW, epoch=1, placer=JobPlacer())
+    actions = reconcile(jobs, ClusterState(nodes={"n1": _node("n1", 4)}), NOW, epoch=1, placer=JobPlacer())
     assert [action.assignment.job for action in actions if isinstance(action, Assign)] == ["a", "b"]
 
 
@@ -154,7 +154,7 @@ def test_a_job_that_ended_stays_ended_whoever_leads() -> None:
     actions = _decide(_spec(until="drained"), _actual(results={"job": result}, workers={}))
     assert _only(Unassign, actions).job == "job"
     assert _only(SetStatus, actions).status.phase == "ENDED"
-    over = Actual(
+    over = ClusterState(
         nodes=NODES, results={"job": result}, statuses={"job": _status("ENDED", 1, "drained: all was read")}
     )
     assert _decide(_spec(until="drained"), over) == []
@@ -164,7 +164,7 @@ def test_a_job_that_ended_stays_ended_whoever_leads() -> None:
 
 def test_the_result_of_an_earlier_life_is_history() -> None:
     result = Result("job", 3, "stopped", "it was killed", NOW)
-    actual = Actual(nodes=NODES, results={"job": result}, statuses={"job": _status("PENDING", 3)})
+    actual = ClusterState(nodes=NODES, results={"job": result}, statuses={"job": _status("PENDING", 3)})
     assert _only(Assign, _decide(_spec(after=3), actual)).assignment.revision == 4
 
 
@@ -210,7 +210,7 @@ def test_a_refused_update_falls_back_to_the_code_before() -> None:
     result = Result("job", 2, "refused", "the state would be lost", NOW)
     actual = _actual(assignments={"job": _assignment(spec, revision=2)}, results={"job": result})
     actions = _decide(spec, actual)
-    back = _only(Respec, actions).spec
+    back = _only(UpdateSpec, actions).spec
     assert (back.bundle, back.generation, back.before, back.after) == ("a" * 64, 1, None, 2)
     assert _only(Raise, actions).alarm.kind == "update-refused"
     again = _only(Assign, _decide(back, actual)).assignment
@@ -221,16 +221,16 @@ def test_when_the_new_code_runs_there_is_nothing_to_fall_back_to_any_more() -> N
     spec = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
     begun = _worker(2)
     running = _actual(assignments={"job": _assignment(spec, revision=2)}, workers={"job": (begun,)})
-    assert not [action for action in _decide(spec, running) if isinstance(action, Respec)], "no batch yet"
+    assert not [action for action in _decide(spec, running) if isinstance(action, UpdateSpec)], "no batch yet"
     for well in (
         replace(begun, progress=Progress(batches=1, records_in=3)),
         replace(begun, progress=Progress(batches=2)),
         replace(begun, since=NOW - 600),
     ):
         proven = replace(running, workers={"job": (well,)})
-        assert _only(Respec, _decide(spec, proven)).spec == replace(spec, before=None)
+        assert _only(UpdateSpec, _decide(spec, proven)).spec == replace(spec, before=None)
     starting = replace(running, workers={"job": (_worker(1), _worker(2, phase="ready"))})
-    assert not [action for action in _decide(spec, starting) if isinstance(action, Respec)]
+    assert not [action for action in _decide(spec, starting) if isinstance(action, UpdateSpec)]
 
 
 def test_a_job_refused_at_first_has_failed() -> None:
@@ -311,14 +311,14 @@ def test_a_job_that_has_failed_is_tried_again_after_a_while_and_later_each_time(
     alarm = _only(Raise, _decide(_spec(), replace(failed, failures={}))).alarm
     failed = replace(failed, alarms={alarm.id: alarm})
     actions = _decide(_spec(), failed)
-    spec, status = _only(Respec, actions).spec, _only(SetStatus, actions).status
+    spec, status = _only(UpdateSpec, actions).spec, _only(SetStatus, actions).status
     assert (spec.after, status.phase, status.chances) == (1, "PENDING", 1)
     assert not [action for action in actions if isinstance(action, Clear)], "it has not run well yet"
     for since, chances in ((NOW - 599, 0), (NOW - 1199, 1), (NOW - 3599, 9)):
         waiting = {"job": replace(_status("FAILED"), since=since, chances=chances)}
         assert _decide(_spec(), replace(failed, statuses=waiting)) == []
     set_back = {"job": replace(_status("FAILED"), since=NOW + 3600)}
-    assert [a for a in _decide(_spec(), replace(failed, statuses=set_back)) if isinstance(a, Respec)]
+    assert [a for a in _decide(_spec(), replace(failed, statuses=set_back)) if isinstance(a, UpdateSpec)]
 
 
 def test_a_job_that_was_refused_is_not_tried_again() -> None:
@@ -329,7 +329,7 @@ def test_a_job_that_was_refused_is_not_tried_again() -> None:
         results={"job": Result("job", 1, "refused", "no such column", NOW)},
         statuses={"job": replace(_status("FAILED"), since=NOW - 9000)},
     )
-    assert not [action for action in _decide(_spec(), failed) if isinstance(action, Respec)]
+    assert not [action for action in _decide(_spec(), failed) if isinstance(action, UpdateSpec)]
 
 
 def test_the_alarm_of_a_job_that_is_tried_again_ends_when_it_has_run_well() -> None:
@@ -388,7 +388,7 @@ def test_an_update_that_fails_on_its_first_record_falls_back_though_the_old_work
         assignments={"job": _assignment(spec, revision=2)}, workers={}, failures={"job": failures}
     )
     actions = _decide(spec, actual)
-    back = _only(Respec, actions).spec
+    back = _only(UpdateSpec, actions).spec
     assert (back.generation, back.after, back.before) == (1, 2, None)
     assert _only(Raise, actions).alarm.kind == "update-refused"
 
@@ -400,7 +400,7 @@ def test_code_that_had_run_well_before_it_failed_is_not_taken_back() -> None:
     actual = _actual(
         assignments={"job": _assignment(spec, revision=2)}, workers={}, failures={"job": failures}
     )
-    back = [action.spec.generation for action in _decide(spec, actual) if isinstance(action, Respec)]
+    back = [action.spec.generation for action in _decide(spec, actual) if isinstance(action, UpdateSpec)]
     assert 1 not in back
 
 
@@ -408,7 +408,7 @@ def test_an_update_whose_worker_keeps_dying_falls_back_while_the_old_one_runs() 
     spec = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
     failures = Failures("job", 2, 5, "it died", "n1", NOW)
     actual = _actual(assignments={"job": _assignment(spec, revision=2)}, failures={"job": failures})
-    assert _only(Respec, _decide(spec, actual)).spec.generation == 1
+    assert _only(UpdateSpec, _decide(spec, actual)).spec.generation == 1
 
 
 def test_a_moved_job_gets_a_new_revision_there() -> None:
@@ -420,7 +420,7 @@ def test_a_moved_job_gets_a_new_revision_there() -> None:
 def test_executors_go_where_the_fewest_are_and_change_without_a_new_revision() -> None:
     resources = Resources(cores=1, memory=GIB, executors=2, executor_cores=1)
     spec = _spec(resources=resources)
-    placed = _only(Assign, _decide(spec, Actual(nodes=NODES))).assignment
+    placed = _only(Assign, _decide(spec, ClusterState(nodes=NODES))).assignment
     assert sorted(slot.node for slot in placed.executors) == ["n2", "n3"]
     running = _actual(assignments={"job": placed}, workers={"job": (_worker(1, placed.node),)})
     more = replace(spec, resources=replace(resources, executors=3))
@@ -435,7 +435,7 @@ def test_executors_go_where_the_fewest_are_and_change_without_a_new_revision() -
 def test_executors_of_a_lost_node_move_if_there_is_room() -> None:
     resources = Resources(cores=1, memory=GIB, executors=2, executor_cores=2)
     spec = _spec(resources=resources)
-    placed = _only(Assign, _decide(spec, Actual(nodes=NODES))).assignment
+    placed = _only(Assign, _decide(spec, ClusterState(nodes=NODES))).assignment
     lost = next(slot for slot in placed.executors if slot.node != placed.node)
     nodes = {name: node for name, node in NODES.items() if name != lost.node}
     actual = _actual(
@@ -456,7 +456,7 @@ def test_executors_of_a_lost_node_move_if_there_is_room() -> None:
 def test_whichever_worker_comes_first_begins_from_scratch() -> None:
     spec = _spec(fresh=True, forget=4, after=4)
     status = {"job": _status("PENDING", 4)}
-    first = _only(Assign, _decide(spec, Actual(nodes=NODES, statuses=status))).assignment
+    first = _only(Assign, _decide(spec, ClusterState(nodes=NODES, statuses=status))).assignment
     assert (first.revision, first.fresh, first.forget) == (5, True, 4)
     two = {name: NODES[name] for name in ("n2", "n3")}
     lost = _actual(nodes=two, assignments={"job": first}, workers={}, absent_since={"n1": NOW - 9})
@@ -469,8 +469,8 @@ def test_what_nobody_wants_is_unassigned() -> None:
 
 
 def test_the_same_snapshot_gives_the_same_decision() -> None:
-    actual = Actual(nodes=dict(reversed(NODES.items())))
-    assert _decide(_spec(), actual) == _decide(_spec(), Actual(nodes=NODES))
+    actual = ClusterState(nodes=dict(reversed(NODES.items())))
+    assert _decide(_spec(), actual) == _decide(_spec(), ClusterState(nodes=NODES))
 
 
 def test_a_job_that_is_over_stays_so_whatever_its_last_worker_leaves() -> None:
@@ -496,7 +496,7 @@ def test_a_job_is_not_moved_back_to_the_node_on_which_it_keeps_dying() -> None:
     failures = Failures("job", 1, 3, "no space left", "n1", NOW)
     actions = _decide(_spec(driver="n1"), _actual(failures={"job": failures}))
     moved = _only(Assign, actions).assignment
-    spec = _only(Respec, actions).spec
+    spec = _only(UpdateSpec, actions).spec
     assert moved.node != "n1"
     after = _actual(
         failures={"job": failures},
@@ -515,7 +515,7 @@ def test_what_became_of_the_code_before_is_no_reason_to_give_up_an_update() -> N
     for actual in (_actual(results={"job": refused}), _actual(failures={"job": failures})):
         actions = _decide(spec, actual)
         assert _only(Assign, actions).assignment.bundle == "b" * 64
-        assert not [action for action in actions if isinstance(action, Respec)]
+        assert not [action for action in actions if isinstance(action, UpdateSpec)]
 
 
 def test_code_that_has_the_number_of_refused_code_is_other_code() -> None:
@@ -536,7 +536,7 @@ def test_other_parameters_are_a_new_worker_and_a_refusal_goes_back_to_those_befo
     assert assign.assignment.revision == 2
     refused = Result("job", 2, "refused", "job.py, line 3: ValueError", NOW)
     actual = _actual(assignments={"job": assign.assignment}, results={"job": refused})
-    [back] = [one for one in _decide(spec, actual) if isinstance(one, Respec)]
+    [back] = [one for one in _decide(spec, actual) if isinstance(one, UpdateSpec)]
     assert (back.spec.params, back.spec.env, back.spec.generation) == ({"since": "2025"}, {"MODE": "a"}, 1)
     again = _spec(generation=2, params={"since": "2027"}, before=before)
     [assign] = [
@@ -560,7 +560,7 @@ def test_a_second_refused_update_is_told_again_and_a_good_one_takes_it_back() ->
         )
         actions = _decide(bad, actual)
         told = _only(Raise, actions)
-        assert actions.index(told) < actions.index(_only(Respec, actions)), "told before it is forgotten"
+        assert actions.index(told) < actions.index(_only(UpdateSpec, actions)), "told before it is forgotten"
         return told.alarm
 
     first = refused(2)
@@ -601,8 +601,8 @@ def test_a_job_that_fails_while_it_is_drained_is_tried_again_as_it_says() -> Non
         statuses={"job": replace(_status("FAILED"), since=NOW - 600)},
     )
     draining = _spec(wanted="ended", drain=True)
-    assert _only(Respec, _decide(draining, failed)).spec.after == 1
-    killed = [a for a in _decide(replace(draining, drain=False), failed) if isinstance(a, Respec)]
+    assert _only(UpdateSpec, _decide(draining, failed)).spec.after == 1
+    killed = [a for a in _decide(replace(draining, drain=False), failed) if isinstance(a, UpdateSpec)]
     assert killed == []
 
 
@@ -612,7 +612,7 @@ def test_an_update_of_parameters_that_works_out_clears_the_alarm_of_one_that_was
     result = {"job": Result("job", 1, "refused", "n is no number", NOW)}
     assignments = {"job": _assignment(refused, params={"n": "x"})}
     actions = _decide(refused, _actual(assignments=assignments, workers={}, results=result))
-    alarm, back = _only(Raise, actions).alarm, _only(Respec, actions).spec
+    alarm, back = _only(Raise, actions).alarm, _only(UpdateSpec, actions).spec
     alarms = {alarm.id: alarm}
     assert [a for a in _decide(back, _actual(alarms=alarms)) if isinstance(a, Clear)] == []
     well = replace(back, generation=2, params={"n": "1"})
@@ -626,7 +626,7 @@ def test_a_worker_has_run_well_by_the_clock_of_the_leader_and_not_by_its_own() -
     actual = _actual(assignments={"job": _assignment(updated)}, workers={"job": (young,)})
     assert _decide(updated, replace(actual, up_since={("job", 1, 1): NOW - 599})) == []
     proven = _decide(updated, replace(actual, up_since={("job", 1, 1): NOW - 600}))
-    assert _only(Respec, proven).spec.before is None
+    assert _only(UpdateSpec, proven).spec.before is None
 
 
 def test_people_are_told_of_old_code_that_keeps_failing_while_new_code_has_no_node() -> None:

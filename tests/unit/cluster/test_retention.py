@@ -18,8 +18,8 @@ from penstock.cluster.documents import (
     Tombstone,
     WorkerInfo,
 )
-from penstock.cluster.retention import Retention, outdated
-from penstock.cluster.view import Actual
+from penstock.cluster.retention import Retention, retention_actions
+from penstock.cluster.view import ClusterState
 
 DAY = 86400.0
 NOW = 100 * DAY
@@ -35,7 +35,7 @@ def _decide(
     """Decide about jobs, given the phase of each and for how many days it has it."""
     statuses = {name: JobStatus(phase, "", NOW - days * DAY, 3) for name, (phase, days) in jobs.items()}
     desired = {name: _spec(name) for name in jobs} | changes.pop("desired", {})
-    return outdated(desired, replace(Actual(statuses=statuses), **changes), NOW, rules)
+    return retention_actions(desired, replace(ClusterState(statuses=statuses), **changes), NOW, rules)
 
 
 def _forgotten(actions: list[Action]) -> list[str]:

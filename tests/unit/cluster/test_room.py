@@ -17,8 +17,8 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.room import lacking, lacking_since, room_alarms
-from penstock.cluster.view import Actual, Rules
+from penstock.cluster.room import lacking, shortage_alarms, shortage_since
+from penstock.cluster.view import ClusterState, Rules
 from penstock.schedule.job_placer import JobPlacer
 
 NOW = 10_000.0
@@ -27,9 +27,9 @@ NODES = {"n1": NodeInfo("n1", "", 4, 8 << 30)}
 JOB = JobSpec("job", "a" * 64, "job.py")
 
 
-def _actual(phase: str, **changes: Any) -> Actual:
+def _actual(phase: str, **changes: Any) -> ClusterState:
     status = JobStatus(phase, "no node can take it: n1: 8 cores asked for", NOW - 1000, 1)
-    return replace(Actual(nodes=NODES, statuses={"job": status}), **changes)
+    return replace(ClusterState(nodes=NODES, statuses={"job": status}), **changes)
 
 
 def _assigned(name: str = "job", node: str = "n1", slots: int = 0) -> Assignment:
@@ -37,8 +37,8 @@ def _assigned(name: str = "job", node: str = "n1", slots: int = 0) -> Assignment
     return Assignment(name, 1, 1, 1, JOB.bundle, JOB.entry, node, 1, 1, executors)
 
 
-def _alarms(spec: JobSpec, actual: Actual, seconds: float) -> list[Action]:
-    return room_alarms({"job": spec}, replace(actual, lacking_since={"job": NOW - seconds}), NOW, RULES)
+def _alarms(spec: JobSpec, actual: ClusterState, seconds: float) -> list[Action]:
+    return shortage_alarms({"job": spec}, replace(actual, shortage_since={"job": NOW - seconds}), NOW, RULES)
 
 
 def test_a_job_that_stays_pending_raises_an_alarm_with_the_reason() -> None:
@@ -54,7 +54,7 @@ def test_a_job_that_stays_pending_raises_an_alarm_with_the_reason() -> None:
 
 def test_a_leader_decides_it_together_with_all_else() -> None:
     large = replace(JOB, resources=Resources(cores=8))
-    known = replace(_actual("PENDING"), lacking_since={"job": NOW - 300})
+    known = replace(_actual("PENDING"), shortage_since={"job": NOW - 300})
     actions = reconcile({"job": large}, known, NOW, epoch=1, placer=JobPlacer(), rules=RULES)
     assert [action.alarm.kind for action in actions if isinstance(action, Raise)] == ["no-room"]
 
@@ -84,16 +84,16 @@ def test_the_alarm_goes_when_all_have_a_node_or_the_job_is_over() -> None:
     runs = _actual("RUNNING", assignments={"job": _assigned()}, alarms=known)
     assert _alarms(JOB, runs, 0.0) == cleared
     assert _alarms(JOB, _actual("ENDED", alarms=known), 0.0) == cleared
-    assert room_alarms({}, Actual(alarms=known), NOW, RULES) == cleared
+    assert shortage_alarms({}, ClusterState(alarms=known), NOW, RULES) == cleared
     assert _alarms(JOB, _actual("PENDING", alarms=known), 0.0) == [], "another leader has not counted yet"
 
 
 def test_it_is_counted_from_when_a_job_began_to_wait() -> None:
     pending = _actual("PENDING")
-    assert lacking_since({}, {"job": JOB}, pending, NOW) == {"job": NOW - 1000}
-    assert lacking_since({"job": NOW - 50}, {"job": JOB}, pending, NOW) == {"job": NOW - 50}
+    assert shortage_since({}, {"job": JOB}, pending, NOW) == {"job": NOW - 1000}
+    assert shortage_since({"job": NOW - 50}, {"job": JOB}, pending, NOW) == {"job": NOW - 50}
     wide = replace(JOB, resources=Resources(executors=1))
-    assert lacking_since({}, {"job": wide}, _actual("RUNNING", assignments={"job": _assigned()}), NOW) == {
+    assert shortage_since({}, {"job": wide}, _actual("RUNNING", assignments={"job": _assigned()}), NOW) == {
         "job": NOW
     }
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, Membership, WorkerInfo
+from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, ReplicaAssignment, WorkerInfo
 from penstock.cluster.supervising import (
-    AskToEnd,
-    CountFailure,
-    Instance,
     Kill,
-    Patience,
+    ObservedProcess,
+    RecordFailure,
+    RequestStop,
     Start,
-    Step,
+    SupervisionTimeouts,
+    SupervisorStep,
     state_of,
     supervise,
 )
@@ -26,8 +26,8 @@ def _assignment(**changes: Any) -> Assignment:
     return replace(made, **changes)
 
 
-def _instance(**changes: Any) -> Instance:
-    made = Instance(
+def _instance(**changes: Any) -> ObservedProcess:
+    made = ObservedProcess(
         "job", "driver", 3, 1, 1, alive=True, started=NOW - 50, heartbeat=NOW - 1, phase="running"
     )
     return replace(made, **changes)
@@ -35,12 +35,12 @@ def _instance(**changes: Any) -> Instance:
 
 def _decide(
     assignment: Assignment | None,
-    *instances: Instance,
+    *instances: ObservedProcess,
     node: str = "n1",
     failures: Failures | None = None,
     workers: tuple[WorkerInfo, ...] = (),
     now: float = NOW,
-) -> list[Step]:
+) -> list[SupervisorStep]:
     return supervise(
         node,
         {"job": assignment} if assignment else {},
@@ -85,7 +85,7 @@ def test_a_worker_that_was_moved_away_leaves_by_itself() -> None:
 
 def test_a_worker_of_a_killed_job_is_asked_to_end_and_later_killed() -> None:
     [ask] = _decide(None, _instance())
-    assert isinstance(ask, AskToEnd)
+    assert isinstance(ask, RequestStop)
     assert _decide(None, _instance(asked_to_end=NOW - 10)) == []
     [kill] = _decide(None, _instance(asked_to_end=NOW - 91))
     assert isinstance(kill, Kill)
@@ -94,7 +94,7 @@ def test_a_worker_of_a_killed_job_is_asked_to_end_and_later_killed() -> None:
 def test_a_dead_worker_is_counted_and_then_started_again_with_more_and_more_delay() -> None:
     dead = _instance(alive=False, died=NOW, reason="it was killed by SIGKILL")
     [count] = _decide(_assignment(), dead, failures=_failures(1))
-    assert isinstance(count, CountFailure)
+    assert isinstance(count, RecordFailure)
     assert (count.failures.count, count.failures.reason) == (2, "it was killed by SIGKILL")
     counted = replace(dead, counted=True)
     assert _decide(_assignment(), counted, failures=_failures(2), now=NOW + 0.9) == []
@@ -106,17 +106,17 @@ def test_a_dead_worker_is_counted_and_then_started_again_with_more_and_more_dela
 def test_failures_follow_a_worker_to_its_next_node() -> None:
     dead = _instance(alive=False, died=NOW)
     [count] = _decide(_assignment(), dead, failures=_failures(3, revision=2))
-    assert isinstance(count, CountFailure)
+    assert isinstance(count, RecordFailure)
     assert count.failures.count == 4
 
 
 def test_failures_follow_a_worker_through_all_its_revisions_until_somebody_clears_them() -> None:
     dead = _instance(revision=9, alive=False, died=NOW)
     [count] = _decide(_assignment(revision=9, after=4), dead, failures=_failures(3, revision=5))
-    assert isinstance(count, CountFailure)
+    assert isinstance(count, RecordFailure)
     assert count.failures.count == 4
     [count] = _decide(_assignment(revision=9, after=8), dead, failures=_failures(5, revision=8))
-    assert isinstance(count, CountFailure)
+    assert isinstance(count, RecordFailure)
     assert count.failures.count == 1
 
 
@@ -141,7 +141,7 @@ def test_a_worker_that_left_as_it_was_told_is_not_started_again() -> None:
 
 def test_a_worker_whose_last_word_nobody_has_heard_is_started_to_say_it_again() -> None:
     for outcome in ("drained", "refused"):
-        left = _instance(alive=False, died=NOW - Patience().leave - 1, outcome=outcome)
+        left = _instance(alive=False, died=NOW - SupervisionTimeouts().leave - 1, outcome=outcome)
         [start] = _decide(_assignment(), left)
         assert isinstance(start, Start)
         assert start.attempt == 2
@@ -150,7 +150,7 @@ def test_a_worker_whose_last_word_nobody_has_heard_is_started_to_say_it_again() 
 def test_a_worker_that_a_signal_stopped_has_failed_and_is_started_again_after_the_back_off() -> None:
     stopped = _instance(alive=False, died=NOW, outcome="stopped", reason="asked to by a signal")
     [count] = _decide(_assignment(), stopped, failures=_failures(1))
-    assert isinstance(count, CountFailure)
+    assert isinstance(count, RecordFailure)
     assert (count.failures.count, count.failures.reason) == (
         2,
         "it was stopped by a signal that its supervisor did not send",
@@ -198,7 +198,7 @@ def test_the_patience_with_a_start_grows_from_try_to_try() -> None:
 def test_a_worker_that_hung_in_its_start_after_a_heartbeat_is_counted() -> None:
     hung = _instance(alive=False, started=NOW - 125, heartbeat=NOW - 121, phase="starting", died=NOW)
     [count] = _decide(_assignment(), replace(hung, reason="hung: no sign of life"), failures=_failures(4))
-    assert isinstance(count, CountFailure)
+    assert isinstance(count, RecordFailure)
     assert (count.failures.count, count.failures.reason) == (5, "hung: no sign of life")
     assert not count.failures.recent[-1].well
 
@@ -206,7 +206,7 @@ def test_a_worker_that_hung_in_its_start_after_a_heartbeat_is_counted() -> None:
 def test_failures_are_dated_by_the_time_of_day_and_nothing_else_is() -> None:
     dead = _instance(alive=False, died=NOW)
     [count] = supervise("n1", {"job": _assignment()}, {}, {}, [dead], NOW, wall=1.7e9)
-    assert isinstance(count, CountFailure)
+    assert isinstance(count, RecordFailure)
     assert count.failures.at == 1.7e9
     for wall in (1.7e9 - 3600, 1.7e9 + 40):
         steps = supervise("n1", {"job": _assignment()}, {}, {}, [_instance()], NOW, wall=wall)
@@ -234,7 +234,7 @@ def _driver(revision: int = 3, attempt: int = 1, app: str = "app-1") -> WorkerIn
     return WorkerInfo("job", revision, attempt, "n2", 1, "ready", NOW, "spark://driver", app)
 
 
-def _executor(**changes: Any) -> Instance:
+def _executor(**changes: Any) -> ObservedProcess:
     made = _instance(role="executor-1", app_id="app-1", heartbeat=0.0)
     return replace(made, **changes)
 
@@ -267,7 +267,7 @@ def test_a_dead_executor_is_replaced_with_delay() -> None:
 def test_executors_that_are_not_wanted_are_drained() -> None:
     fewer = _assignment(node="n2", executors=SLOTS[1:])
     [ask] = _decide(fewer, _executor(), workers=(_driver(),))
-    assert isinstance(ask, AskToEnd)
+    assert isinstance(ask, RequestStop)
     assert _decide(fewer, _executor(asked_to_end=NOW - 59), workers=(_driver(),)) == []
     [kill] = _decide(fewer, _executor(asked_to_end=NOW - 61), workers=(_driver(),))
     assert isinstance(kill, Kill)
@@ -277,7 +277,7 @@ def test_an_executor_of_another_size_makes_way_for_one_of_the_size_that_is_wante
     larger = _assignment(node="n2", executors=(replace(SLOTS[0], memory=2 << 30),))
     small = _executor(size=(1, 1 << 30))
     [ask] = _decide(larger, small, workers=(_driver(),))
-    assert isinstance(ask, AskToEnd)
+    assert isinstance(ask, RequestStop)
     gone = replace(small, alive=False, died=NOW - 1)
     [start] = _decide(larger, gone, workers=(_driver(),))
     assert isinstance(start, Start)
@@ -313,7 +313,7 @@ def test_an_executor_that_ran_for_a_while_begins_to_count_anew() -> None:
 def test_a_replica_that_keeps_dying_is_not_given_up() -> None:
     dead = _instance(alive=False, died=NOW - 40, counted=True)
     assert _decide(_assignment(), dead, failures=_failures(9)) == []
-    replica = _assignment(membership=Membership(1))
+    replica = _assignment(membership=ReplicaAssignment(1))
     [start] = _decide(replica, dead, failures=_failures(9))
     assert isinstance(start, Start)
     assert _decide(replica, replace(dead, died=NOW - 20), failures=_failures(9)) == [], "it is not due yet"

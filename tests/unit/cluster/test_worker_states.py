@@ -15,11 +15,11 @@ from penstock.cluster.worker_states import (
     STEADY,
     VOID_RUNNING,
     VOID_WAITING,
-    Action,
     Event,
     P,
     Q,
     State,
+    WorkerAction,
     action_in,
     after_action,
     after_death,
@@ -69,8 +69,8 @@ def test_events_wait_outside_of_steady_states(state: State) -> None:
 
 @pytest.mark.parametrize("state", STEADY, ids=str)
 def test_steady_states_stay_until_something_happens(state: State) -> None:
-    assert action_in(state) is Action.KEEP
-    assert after_action(state, Action.KEEP) == state
+    assert action_in(state) is WorkerAction.KEEP
+    assert after_action(state, WorkerAction.KEEP) == state
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_histories(events: list[Event | None], expected: State) -> None:
 
 
 def test_an_action_that_does_not_belong_to_a_state_is_refused() -> None:
-    for state, action in itertools.product(ALL, Action):
+    for state, action in itertools.product(ALL, WorkerAction):
         if (state, action) not in ACTIONS:
             with pytest.raises(KeyError):
                 after_action(state, action)

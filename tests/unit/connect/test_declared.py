@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.arrays import arrow_type
-from penstock.connect.declared import arrow_schema, read_schema, seconds_of, typed, write_schema
+from penstock.connect.declared import arrow_schema, convert_value, read_schema, seconds_of, write_schema
 from penstock.errors import SettingError
 from penstock.graph.ddl import read_type
 from penstock.graph.schema import Schema
@@ -43,7 +43,7 @@ from penstock.graph.schema import Schema
     ],
 )
 def test_values_that_fit(value: Any, kind: str, expected: Any) -> None:
-    found = typed(value, read_type(kind))
+    found = convert_value(value, read_type(kind))
     assert found == expected
     assert type(found) is type(expected)
 
@@ -72,7 +72,7 @@ def test_values_that_fit(value: Any, kind: str, expected: Any) -> None:
 )
 def test_values_that_do_not(value: Any, kind: str) -> None:
     with pytest.raises(ValueError, match="is not a "):
-        typed(value, read_type(kind))
+        convert_value(value, read_type(kind))
 
 
 @pytest.mark.parametrize("value", [True, float("nan"), float("inf"), "inf", "", "x", [], 10**400])

@@ -17,7 +17,7 @@ import pytest
 
 from penstock.columns import Columns
 from penstock.connect.file_source import FileSource
-from penstock.connect.found import FoundFile, FoundFiles
+from penstock.connect.found import FileIndex, IndexedFile
 from penstock.errors import FolderError, SettingError
 from penstock.graph.ends import Rejected
 from penstock.record import Record
@@ -85,10 +85,10 @@ def test_readers_in_other_processes_count_the_files_alike(tmp_path: Path) -> Non
 
 def test_many_who_look_at_the_same_time_write_each_name_once(tmp_path: Path) -> None:
     names = [f"{n:03d}" for n in range(200)]
-    seen: list[list[FoundFile]] = []
+    seen: list[list[IndexedFile]] = []
 
     def look() -> None:
-        found = FoundFiles(tmp_path, "*")
+        found = FileIndex(tmp_path, "*")
         while len(found.look()) < len(names):
             pass
         seen.append(found.look())
@@ -107,7 +107,7 @@ def test_many_who_look_at_the_same_time_write_each_name_once(tmp_path: Path) -> 
 
 def test_a_file_is_found_though_the_folder_was_listed_a_moment_before(tmp_path: Path) -> None:
     now = [1000.0]
-    found = FoundFiles(tmp_path, "*", clock=lambda: now[0])
+    found = FileIndex(tmp_path, "*", clock=lambda: now[0])
     os.utime(tmp_path, (500, 500))
     found.look()  # makes the index, which changes the folder
     os.utime(tmp_path, (500, 500))

@@ -18,7 +18,7 @@ from penstock.connect.file_sink import FileSink
 from penstock.connect.foreach_batch import ForeachBatchSink
 from penstock.connect.http import HttpSink
 from penstock.connect.log_ends import LogSink
-from penstock.connect.staged_files import Marks
+from penstock.connect.staged_files import DeliveryMarks
 from penstock.errors import FolderError, LogError
 from penstock.graph.ends import Receipt, Sink, WriteContext
 from penstock.record import Record
@@ -177,7 +177,7 @@ def test_marks_of_one_folder_are_listed_once(tmp_path: Path, monkeypatch: pytest
         return iter(rglob(folder, pattern))
 
     monkeypatch.setattr(Path, "rglob", noted)
-    marks = Marks()
+    marks = DeliveryMarks()
     for batch in range(100):
         marks.make(tmp_path / f"{batch}.done")
     assert listed == [tmp_path]

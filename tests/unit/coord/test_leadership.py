@@ -9,7 +9,7 @@ import pytest
 from penstock.coord.leadership import Leadership
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.paths import EPOCH, LEADER
-from penstock.coord.store import ConflictError, Create, Node, StoreError, Watcher
+from penstock.coord.store import ConflictError, Create, StoredNode, StoreError, Watcher
 from penstock.errors import PenstockError
 
 
@@ -84,7 +84,7 @@ class PausedStore(MemoryStore):
         super().__init__(ensemble)
         self._meanwhile: Callable[[], None] | None = meanwhile
 
-    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+    def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
         found = super().get(path, watch)
         if path == EPOCH and self._meanwhile is not None:
             meanwhile, self._meanwhile = self._meanwhile, None

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from store_support import Calls
 
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.mirror import Mirror
+from penstock.coord.mirror import StoreMirror
 from penstock.coord.names import below
-from penstock.coord.store import DisconnectedError, Node, Read, Store, StoreError, Watcher
+from penstock.coord.store import DisconnectedError, Read, Store, StoredNode, StoreError, Watcher
 
 
 class CountingStore(MemoryStore):
@@ -28,7 +28,7 @@ class CountingStore(MemoryStore):
             raise DisconnectedError("told to fail")
         self.reads.append(what)
 
-    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+    def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
         self._count(f"get {path}")
         return super().get(path, watch)
 
@@ -37,7 +37,9 @@ class CountingStore(MemoryStore):
         return super().children(path, watch)
 
 
-def _tree(get: Callable[[str], Node | None], names: Callable[[str], list[str]], root: str) -> dict[str, Node]:
+def _tree(
+    get: Callable[[str], StoredNode | None], names: Callable[[str], list[str]], root: str
+) -> dict[str, StoredNode]:
     node = get(root)
     found = {} if node is None else {root: node}
     for name in names(root):
@@ -45,11 +47,11 @@ def _tree(get: Callable[[str], Node | None], names: Callable[[str], list[str]], 
     return found
 
 
-def _mirrored(mirror: Mirror, roots: Sequence[str]) -> dict[str, Node]:
+def _mirrored(mirror: StoreMirror, roots: Sequence[str]) -> dict[str, StoredNode]:
     return {path: node for root in roots for path, node in _tree(mirror.get, mirror.children, root).items()}
 
 
-def _stored(store: Store, roots: Sequence[str]) -> dict[str, Node]:
+def _stored(store: Store, roots: Sequence[str]) -> dict[str, StoredNode]:
     return {path: node for root in roots for path, node in _tree(store.get, store.children, root).items()}
 
 
@@ -59,7 +61,7 @@ def test_one_change_among_a_thousand_nodes_costs_one_read() -> None:
     for number in range(1000):
         other.create(f"/nodes/{number:04d}", b"", ephemeral=number % 2 == 0)
     wake = Calls()
-    mirror = Mirror(store, ["/nodes"], wake)
+    mirror = StoreMirror(store, ["/nodes"], wake)
     mirror.refresh()
     assert len(mirror.children("/nodes")) == 1000
     # An ephemeral node has nothing below it, so nobody needs to ask.
@@ -88,7 +90,7 @@ def test_a_subtree_that_is_gone_costs_one_read() -> None:
     ensemble = MemoryEnsemble()
     other, store = MemoryStore(ensemble), CountingStore(ensemble)
     other.create("/workers/a/1-1")
-    mirror = Mirror(store, ["/workers"], Calls())
+    mirror = StoreMirror(store, ["/workers"], Calls())
     mirror.refresh()
     for gone in (["/workers/a/1-1", "/workers/a"], ["/workers"]):
         store.reads.clear()
@@ -104,7 +106,7 @@ def test_it_keeps_the_old_copy_and_stays_dirty_while_the_servers_are_away() -> N
     other, store = MemoryStore(ensemble), CountingStore(ensemble)
     for name in "abc":
         other.create(f"/jobs/{name}", b"old")
-    mirror = Mirror(store, ["/jobs"], Calls())
+    mirror = StoreMirror(store, ["/jobs"], Calls())
     mirror.refresh()
     before = _mirrored(mirror, ["/jobs"])
     store.disconnect()
@@ -126,7 +128,7 @@ def test_a_refresh_that_breaks_off_goes_on_where_it_was() -> None:
     other, store = MemoryStore(ensemble), CountingStore(ensemble)
     for name in "abc":
         other.create(f"/jobs/{name}", b"")
-    mirror = Mirror(store, ["/jobs"], Calls())
+    mirror = StoreMirror(store, ["/jobs"], Calls())
     for limit in range(8):
         store.fail_after = limit
         with pytest.raises(DisconnectedError):
@@ -147,18 +149,18 @@ def test_a_change_right_after_a_read_is_not_missed() -> None:
 
         changed = False
 
-        def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+        def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
             node = super().get(path, watch)
             if path == "/jobs/a" and not self.changed:
                 self.changed = True
                 other.set("/jobs/a", b"new")
             return node
 
-    mirror = Mirror(Meanwhile(ensemble), ["/jobs"], Calls())
+    mirror = StoreMirror(Meanwhile(ensemble), ["/jobs"], Calls())
     mirror.refresh()
     assert mirror.dirty
     mirror.refresh()
-    assert mirror.get("/jobs/a") == Node(b"new", 1)
+    assert mirror.get("/jobs/a") == StoredNode(b"new", 1)
 
 
 def test_news_of_what_is_gone_or_was_read_since_wake_nobody() -> None:
@@ -167,7 +169,7 @@ def test_news_of_what_is_gone_or_was_read_since_wake_nobody() -> None:
     other, store = MemoryStore(ensemble), CountingStore(ensemble, news.append)
     other.create("/jobs/a", b"old", ephemeral=True)
     wake = Calls()
-    mirror = Mirror(store, ["/jobs"], wake)
+    mirror = StoreMirror(store, ["/jobs"], wake)
     mirror.refresh()
     other.delete("/jobs/a")
     of_the_node, of_its_parent = news
@@ -177,7 +179,7 @@ def test_news_of_what_is_gone_or_was_read_since_wake_nobody() -> None:
     other.create("/jobs/a", b"new", ephemeral=True)
     news[2]()
     mirror.refresh()
-    assert mirror.get("/jobs/a") == Node(b"new", 0, other.session_id)
+    assert mirror.get("/jobs/a") == StoredNode(b"new", 0, other.session_id)
     woken = wake.count
     of_the_node()
     assert not mirror.dirty
@@ -192,11 +194,11 @@ def test_news_of_what_is_gone_or_was_read_since_wake_nobody() -> None:
 def test_a_root_below_another_is_followed_when_it_comes_back() -> None:
     ensemble = MemoryEnsemble()
     other, store = MemoryStore(ensemble), MemoryStore(ensemble)
-    mirror = Mirror(store, ["/jobs", "/jobs/a"], Calls())
+    mirror = StoreMirror(store, ["/jobs", "/jobs/a"], Calls())
     for data in (b"1", b"2"):
         other.create("/jobs/a", data)
         mirror.refresh()
-        assert mirror.get("/jobs/a") == Node(data, 0)
+        assert mirror.get("/jobs/a") == StoredNode(data, 0)
         other.delete("/jobs/a")
         mirror.refresh()
         assert mirror.get("/jobs/a") is None
@@ -209,7 +211,7 @@ class BatchingStore(CountingStore):
         super().__init__(ensemble)
         self.batches: list[int] = []
 
-    def get_many(self, reads: Sequence[Read]) -> Iterator[Node | None]:
+    def get_many(self, reads: Sequence[Read]) -> Iterator[StoredNode | None]:
         self.batches.append(len(reads))
         return super().get_many(reads)
 
@@ -223,7 +225,7 @@ def test_a_cold_mirror_asks_for_many_nodes_at_once() -> None:
     other, store = MemoryStore(ensemble), BatchingStore(ensemble)
     for number in range(2000):
         other.create(f"/jobs/{number:04d}", b"")
-    Mirror(store, ["/jobs"], Calls(), depths={"/jobs": 1}).refresh()
+    StoreMirror(store, ["/jobs"], Calls(), depths={"/jobs": 1}).refresh()
     assert sum(store.batches) == len(store.reads) == 2 + 2000
     assert len(store.batches) == 2 + 4, "requests for 500 nodes are sent together"
 
@@ -233,11 +235,11 @@ def test_names_below_the_last_level_are_not_asked_for() -> None:
     other, store = MemoryStore(ensemble), CountingStore(ensemble)
     other.create("/workers/a/1-1")
     other.create("/epoch")
-    mirror = Mirror(store, ["/workers", "/epoch"], Calls(), depths={"/workers": 2, "/epoch": 0})
+    mirror = StoreMirror(store, ["/workers", "/epoch"], Calls(), depths={"/workers": 2, "/epoch": 0})
     mirror.refresh()
     asked = [read for read in store.reads if read.startswith("children")]
     assert asked == ["children /workers", "children /workers/a"]
-    assert mirror.get("/workers/a/1-1") == Node(b"", 0)
+    assert mirror.get("/workers/a/1-1") == StoredNode(b"", 0)
 
 
 def test_a_quiet_root_wakes_nobody_and_is_read_with_the_rest() -> None:
@@ -245,13 +247,13 @@ def test_a_quiet_root_wakes_nobody_and_is_read_with_the_rest() -> None:
     other, store, wake = MemoryStore(ensemble), MemoryStore(ensemble), Calls()
     other.create("/reports/n1", b"1")
     other.create("/reporters")
-    mirror = Mirror(store, ["/reports", "/reporters"], wake, quiet=["/reports"])
+    mirror = StoreMirror(store, ["/reports", "/reporters"], wake, quiet=["/reports"])
     mirror.refresh()
     other.set("/reports/n1", b"2")
     other.create("/reports/n2")
     assert wake.count == 0
     mirror.refresh()
-    assert (mirror.get("/reports/n1"), mirror.children("/reports")) == (Node(b"2", 1), ["n1", "n2"])
+    assert (mirror.get("/reports/n1"), mirror.children("/reports")) == (StoredNode(b"2", 1), ["n1", "n2"])
     other.set("/reporters", b"new")
     assert wake.count == 1
 
@@ -261,7 +263,7 @@ def test_other_roots_can_be_followed_later() -> None:
     other, store, wake = MemoryStore(ensemble), CountingStore(ensemble), Calls()
     for path in ("/workers/a/1-1", "/workers/b/1-1", "/jobs/a"):
         other.create(path)
-    mirror = Mirror(store, ["/workers/a", "/jobs/a"], wake)
+    mirror = StoreMirror(store, ["/workers/a", "/jobs/a"], wake)
     mirror.refresh()
     assert (mirror.children("/workers"), mirror.children("/workers/a")) == (["a"], ["1-1"])
     store.reads.clear()
@@ -283,7 +285,7 @@ def test_other_roots_can_be_followed_later() -> None:
     mirror.refresh()
     mirror.follow(["/workers/a", "/jobs/a"])
     mirror.refresh()
-    assert mirror.get("/workers/a/1-1") == Node(b"new", 1)
+    assert mirror.get("/workers/a/1-1") == StoredNode(b"new", 1)
 
 
 def test_who_subscribes_is_told_of_each_path_that_has_changed() -> None:
@@ -291,7 +293,7 @@ def test_who_subscribes_is_told_of_each_path_that_has_changed() -> None:
     other, store = MemoryStore(ensemble), MemoryStore(ensemble)
     other.create("/jobs/a")
     other.create("/jobs/b")
-    mirror = Mirror(store, ["/jobs"], Calls())
+    mirror = StoreMirror(store, ["/jobs"], Calls())
     mirror.refresh()
     changes = mirror.subscribe()
     assert changes.take() == {"/jobs", "/jobs/a", "/jobs/b"}
@@ -327,7 +329,7 @@ class _World:
         self.writer = MemoryStore(self.ensemble)
         self.store = CountingStore(self.ensemble, self.news.append)
         self.wake = Calls()
-        self.mirror = Mirror(self.store, self.roots, self.wake)
+        self.mirror = StoreMirror(self.store, self.roots, self.wake)
 
     def step(self, action: str, path: str) -> None:
         try:

@@ -18,8 +18,8 @@ from penstock.cluster.documents import BundleInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Check, ConflictError, Operation
-from penstock.daemons.code import KeptBundles, UnpackedBundles
-from penstock.daemons.interface import InvalidError, RefusedError
+from penstock.daemons.code import BundleCache, BundleIntake
+from penstock.daemons.interface import InvalidRequestError, RefusedError
 from penstock.daemons.start_errors import FailedStartError, RefusedStartError
 
 KEY = bytes(32)
@@ -43,7 +43,7 @@ class Lab:
         self.clock = Clock()
         self.bundles = BundleStore(self.store, KEY)
         self.guard: list[Operation] = []
-        self.kept = KeptBundles(self.bundles, lambda: self.guard, self.clock)
+        self.kept = BundleIntake(self.bundles, lambda: self.guard, self.clock)
 
     def pack(self, text: str, requirements: str = "") -> bytes:
         file = self.folder / "job.py"
@@ -66,15 +66,15 @@ def lab(tmp_path: Path) -> Lab:
 def test_a_bundle_goes_in_and_comes_out_on_a_node(lab: Lab) -> None:
     sha256 = lab.put("x = 1\n")
     assert lab.kept.has(sha256)
-    folder = UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+    folder = BundleCache(lab.bundles, lab.folder / "unpacked")(sha256)
     assert (folder / "job.py").read_text() == "x = 1\n"
 
 
 def test_what_was_damaged_or_signed_by_another_is_not_taken_in(lab: Lab) -> None:
     data = lab.pack("x = 1\n")
-    with pytest.raises(InvalidError, match="damaged"):
+    with pytest.raises(InvalidRequestError, match="damaged"):
         lab.kept.put("0" * 64, sign(data, KEY), data)
-    with pytest.raises(InvalidError):
+    with pytest.raises(InvalidRequestError):
         lab.kept.put(sha256_of(data), sign(data, b"another key"), data)
     assert lab.bundles.names() == []
 
@@ -95,21 +95,21 @@ def test_a_bundle_that_was_changed_in_the_store_is_refused_before_it_is_unpacked
     assert node is not None
     lab.store.set(chunk, node.data[:-1] + bytes([node.data[-1] ^ 1]))
     with pytest.raises(RefusedStartError, match="damaged"):
-        UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+        BundleCache(lab.bundles, lab.folder / "unpacked")(sha256)
     assert list((lab.folder / "unpacked").iterdir()) == []
 
 
 def test_a_node_that_lacks_what_a_job_requires_says_so(lab: Lab) -> None:
     sha256 = lab.put("x = 1\n", "no-such-package>=2\npytest>=1\n")
     with pytest.raises(FailedStartError, match=r"no-such-package>=2 \(not installed"):
-        UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+        BundleCache(lab.bundles, lab.folder / "unpacked")(sha256)
 
 
 def test_a_full_disk_is_the_nodes_trouble_and_not_the_bundles(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sha256 = lab.put("x = 1\n")
-    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    unpacked = BundleCache(lab.bundles, lab.folder / "unpacked")
 
     def full(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -124,7 +124,7 @@ def test_a_full_disk_is_the_nodes_trouble_and_not_the_bundles(
 def test_a_bundle_that_nobody_gives_now_may_be_given_later(lab: Lab) -> None:
     info = BundleInfo("c" * 64, 1, "", holders=("n1", "n2"))
     lab.store.create(f"{paths.BUNDLES}/{info.sha256}", encode(info))
-    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    unpacked = BundleCache(lab.bundles, lab.folder / "unpacked")
     with pytest.raises(FailedStartError, match="n1: it is not up; n2: it is not up"):
         unpacked(info.sha256)
     with pytest.raises(FailedStartError, match="the cluster has no bundle"):
@@ -135,12 +135,12 @@ def test_a_bundle_whose_signature_is_wrong_is_refused_on_every_node(lab: Lab) ->
     sha256 = lab.put("x = 1\n")
     other = BundleStore(lab.store, b"another key")
     with pytest.raises(RefusedStartError, match="signature"):
-        UnpackedBundles(other, lab.folder / "unpacked")(sha256)
+        BundleCache(other, lab.folder / "unpacked")(sha256)
 
 
 def test_an_unpacked_bundle_that_was_changed_is_the_nodes_trouble(lab: Lab) -> None:
     sha256 = lab.put("x = 1\n")
-    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    unpacked = BundleCache(lab.bundles, lab.folder / "unpacked")
     folder = unpacked(sha256)
     (folder / "job.py").write_text("x = 2\n")
     with pytest.raises(BundleAccessError, match="it was changed"):
@@ -152,7 +152,7 @@ def test_an_unpacked_bundle_that_has_lost_a_file_is_unpacked_anew_at_the_next_st
     lab: Lab, lost: str
 ) -> None:
     sha256 = lab.put("x = 1\n")
-    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    unpacked = BundleCache(lab.bundles, lab.folder / "unpacked")
     folder = unpacked(sha256)
     (folder / lost).unlink()
     with logged_events() as events:
@@ -166,18 +166,18 @@ def test_an_unpacked_bundle_that_has_lost_a_file_is_unpacked_anew_at_the_next_st
 
 def test_a_bundle_that_was_cut_short_is_unpacked_anew_when_it_can_be_fetched(lab: Lab) -> None:
     sha256 = lab.put("x = 1\n")
-    folder = UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+    folder = BundleCache(lab.bundles, lab.folder / "unpacked")(sha256)
     (folder / "job.py").write_text("")
     nobody = BundleStore(MemoryStore(MemoryEnsemble()), KEY)
     with pytest.raises(FailedStartError, match="the cluster has no bundle"):
-        UnpackedBundles(nobody, lab.folder / "unpacked")(sha256)
-    UnpackedBundles(lab.bundles, lab.folder / "unpacked")(sha256)
+        BundleCache(nobody, lab.folder / "unpacked")(sha256)
+    BundleCache(lab.bundles, lab.folder / "unpacked")(sha256)
     assert (folder / "job.py").read_text() == "x = 1\n"
 
 
 def test_old_bundles_are_cleared_away_but_none_that_runs(lab: Lab) -> None:
     digests = [lab.put(f"x = {number}\n") for number in range(6)]
-    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked", lambda: digests[:1], kept=2)
+    unpacked = BundleCache(lab.bundles, lab.folder / "unpacked", lambda: digests[:1], kept=2)
     for digest in digests:
         unpacked(digest)
     left = {path.name for path in (lab.folder / "unpacked").iterdir()}
@@ -199,14 +199,14 @@ def test_what_a_crash_left_half_unpacked_is_cleared_away_at_the_start(lab: Lab) 
     unpacked = lab.folder / "unpacked"
     left = unpacked / f".{sha256}.{'0' * 16}"
     left.mkdir(parents=True)
-    folder = UnpackedBundles(lab.bundles, unpacked)(sha256)
+    folder = BundleCache(lab.bundles, unpacked)(sha256)
     assert list(unpacked.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("name", ["/tmp", "../elsewhere", "job.py", "", "A" * 64])
 def test_a_bundle_is_named_by_its_digest_and_by_no_path(lab: Lab, name: str) -> None:
     (lab.folder / "elsewhere").mkdir()
-    unpacked = UnpackedBundles(lab.bundles, lab.folder / "unpacked")
+    unpacked = BundleCache(lab.bundles, lab.folder / "unpacked")
     with pytest.raises(RefusedStartError, match="named by their SHA-256"):
         unpacked(name)
     with pytest.raises(RefusedStartError, match="named by their SHA-256"):
@@ -227,5 +227,5 @@ def test_the_leader_refuses_an_entry_that_is_no_file_of_the_bundle(lab: Lab, ent
     sha256 = lab.put("x = 1\n")
     lab.kept.check_entry(sha256, "job.py")
     lab.kept.check_entry(sha256, "job.py:words")
-    with pytest.raises(InvalidError, match=reason):
+    with pytest.raises(InvalidRequestError, match=reason):
         lab.kept.check_entry(sha256, entry)

@@ -10,13 +10,20 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.cluster.documents import Assignment, Membership
+from penstock.cluster.documents import Assignment, ReplicaAssignment
 from penstock.daemons import coming_in
-from penstock.daemons.coming_in import ComingIn, Group, Stray, group_of, note_stray, read_stray
-from penstock.engine.agreement.folder import Agreement, Charter, Commit, Plan
-from penstock.engine.blueprint import Blueprint, draw
-from penstock.engine.ledger import Entry, Ledger
-from penstock.engine.takeover import Claim, current, take_over
+from penstock.daemons.coming_in import (
+    Divergence,
+    ReplicaFolders,
+    ReplicaJoin,
+    read_divergence,
+    replica_folders_of,
+    write_divergence,
+)
+from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan
+from penstock.engine.blueprint import Blueprint, make_blueprint
+from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.takeover import Claim, current_claim, take_over
 from penstock.errors import JobFailedError
 
 LINEAGE = 3
@@ -31,29 +38,29 @@ class World:
 
     def __init__(self, storage: Path) -> None:
         self.storage = storage
-        self.agreement = Agreement(storage / "agreements" / "job" / str(LINEAGE))
+        self.agreement = AgreementFolder(storage / "agreements" / "job" / str(LINEAGE))
 
     def has(self, name: str, last: int, *, revision: int = LINEAGE + 1) -> Path:
         """Have a replica that has come so far."""
         base = self.storage / "cluster-jobs" / name
         folder = take_over(base, Claim(revision, 1)) if not base.exists() else base / _held(base)
         if last >= 0:
-            Ledger(folder / "ledger").commit(Entry(last, {"batch": last + 1, "sources": {}}))
+            Ledger(folder / "ledger").commit(LedgerEntry(last, {"batch": last + 1, "sources": {}}))
         return folder
 
     def agree(self, begin: int, head: int, floor: int = 0) -> None:
         """Have the replicas agree on some batches."""
-        self.agreement.found(Charter(begin, {}))
+        self.agreement.create(Charter(begin, {}))
         for batch in range(begin, head + 1):
             self.agreement.propose(Plan(batch, {"batch": batch + 1}, "job", 0.0))
         if floor > begin:
             self.agreement.commit(Commit(floor - 1, "id", "job", 1, {"batch": floor}))
             self.agreement.forget(floor)
 
-    def way_in(self, name: str, *, blank: bool = False, stateless: bool = False) -> ComingIn:
+    def way_in(self, name: str, *, blank: bool = False, stateless: bool = False) -> ReplicaJoin:
         """Have a replica come in that has its folder."""
-        group = Group(self.storage, name, LINEAGE)
-        return ComingIn(group, self.drawn(name, stateless=stateless), blank=blank)
+        group = ReplicaFolders(self.storage, name, LINEAGE)
+        return ReplicaJoin(group, self.drawn(name, stateless=stateless), blank=blank)
 
     def drawn(self, name: str, *, stateless: bool = False) -> Blueprint:
         """Draw the job for a replica."""
@@ -62,7 +69,7 @@ class World:
         job.source("in", ps.MemorySource(["a"])) >> task >> job.sink("out", ps.MemorySink())
         base = self.storage / "cluster-jobs" / name
         place = base / _held(base) if base.exists() else self.has(name, -1)
-        blueprint = draw(job, folder=place, buckets=1, sides={})
+        blueprint = make_blueprint(job, folder=place, buckets=1, sides={})
         blueprint.folders.create()
         return blueprint
 
@@ -73,7 +80,7 @@ class World:
 
 
 def _held(base: Path) -> str:
-    claim = current(base)
+    claim = current_claim(base)
     assert claim is not None
     return claim.name
 
@@ -85,7 +92,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    soon = {"FOUND_AFTER": 0.2, "TRUST_AFTER": 0.2, "GIVE_UP_AFTER": 0.4, "_LOOK": 0.002}
+    soon = {"CREATE_AFTER": 0.2, "TRUST_AFTER": 0.2, "GIVE_UP_AFTER": 0.4, "_LOOK": 0.002}
     for name, seconds in soon.items():
         monkeypatch.setattr(coming_in, name, seconds)
 
@@ -122,7 +129,7 @@ def test_others_wait_for_the_first_also_if_that_has_run_alone(world: World, last
 def test_who_founds_removes_what_was_agreed_on_before_the_job_started_from_scratch(world: World) -> None:
     lineages = world.storage / "agreements" / "job"
     for lineage in (0, LINEAGE - 1, LINEAGE + 1):
-        Agreement(lineages / str(lineage)).found(Charter(0, {}))
+        AgreementFolder(lineages / str(lineage)).create(Charter(0, {}))
     world.way_in("job").go(_look)
     assert sorted(path.name for path in lineages.iterdir()) == [str(LINEAGE), str(LINEAGE + 1)]
 
@@ -130,7 +137,7 @@ def test_who_founds_removes_what_was_agreed_on_before_the_job_started_from_scrat
 def test_another_founds_when_the_first_has_never_begun(world: World) -> None:
     began = time.monotonic()
     world.way_in("job~2").go(_look)
-    assert time.monotonic() - began >= coming_in.FOUND_AFTER
+    assert time.monotonic() - began >= coming_in.CREATE_AFTER
     assert world.agreement.charter() is not None
 
 
@@ -222,15 +229,15 @@ class TestStray:
         world.agree(0, 9)
         world.has("job", 6)
         world.has("job~2", 8)
-        note_stray(world.has("job~1", 5), Stray(6, "job"))
+        write_divergence(world.has("job~1", 5), Divergence(6, "job"))
         world.way_in("job~1").go(_look)
         assert world.last("job~1") == 6
-        assert read_stray(world.has("job~1", -1)) is None
+        assert read_divergence(world.has("job~1", -1)) is None
 
     def test_it_waits_until_that_one_has_noted_its_batch(self, world: World) -> None:
         world.agree(0, 9)
         world.has("job", 5)
-        note_stray(world.has("job~1", 5), Stray(6, "job"))
+        write_divergence(world.has("job~1", 5), Divergence(6, "job"))
         looks = iter(range(10_000))
 
         def look() -> None:
@@ -245,17 +252,17 @@ class TestStray:
         world.agree(0, 9)
         world.has("job", 5)
         folder = world.has("job~1", 5)
-        note_stray(folder, Stray(6, "job"))
+        write_divergence(folder, Divergence(6, "job"))
         way_in = world.way_in("job~1")
         way_in.go(_look)
-        assert (world.last("job~1"), way_in.tolerates) == (5, 6)
-        assert read_stray(folder) is None
+        assert (world.last("job~1"), way_in.may_differ_until) == (5, 6)
+        assert read_divergence(folder) is None
 
     def test_it_rebuilds_again_after_a_crash_in_the_middle(self, world: World) -> None:
         world.agree(0, 9)
         world.has("job", 8)
         folder = world.has("job~1", 8)
-        note_stray(folder, Stray(6, "job"))
+        write_divergence(folder, Divergence(6, "job"))
 
         class CrashError(Exception):
             pass
@@ -267,23 +274,23 @@ class TestStray:
             patch.setattr(coming_in, "copy_snapshot", crash)
             with pytest.raises(CrashError):
                 world.way_in("job~1").go(_look)
-        assert read_stray(folder) == Stray(6, "job")
+        assert read_divergence(folder) == Divergence(6, "job")
         world.way_in("job~1").go(_look)
-        assert read_stray(folder) is None
+        assert read_divergence(folder) is None
         assert world.last("job~1") == 8
 
     def test_others_do_not_copy_it(self, world: World) -> None:
         world.agree(60, 90)
-        note_stray(world.has("job", 89), Stray(80, "job~2"))
+        write_divergence(world.has("job", 89), Divergence(80, "job~2"))
         world.has("job~2", 85)
         world.way_in("job~1").go(_look)
         assert world.last("job~1") == 85
 
     def test_a_damaged_note_is_a_note(self, world: World) -> None:
         folder = world.has("job~1", 3)
-        note_stray(folder, Stray(1, "job"))
+        write_divergence(folder, Divergence(1, "job"))
         (folder / "strayed").write_text("{")
-        assert read_stray(folder) == Stray(0, "")
+        assert read_divergence(folder) == Divergence(0, "")
 
 
 def test_a_blank_replica_takes_no_state(world: World) -> None:
@@ -315,14 +322,14 @@ def test_a_replica_without_state_goes_on_after_the_last_commit(
     world.way_in("job~1", stateless=stateless).go(_look)
     entry = Ledger(folder / "ledger").latest()
     receipts: dict[str, list[object]] = {"out": ["receipt"]} if stateless else {}
-    assert entry == Entry(last, {"batch": last + 1, "sources": {}}, receipts)
+    assert entry == LedgerEntry(last, {"batch": last + 1, "sources": {}}, receipts)
 
 
 def test_where_a_group_agrees() -> None:
     plain = Assignment("job", 1, 7, 1, "b", "job.py", "n1", 1, 1)
     storage = Path("/shared")
-    assert group_of(storage, plain).agreement == storage / "agreements/job/0"
+    assert replica_folders_of(storage, plain).agreement == storage / "agreements/job/0"
     fresh = replace(plain, fresh=True, forget=5)
-    assert group_of(storage, fresh).agreement == storage / "agreements/job/5"
-    member = replace(plain, job="job~2", membership=Membership(2, lineage=5))
-    assert group_of(storage, member).agreement == storage / "agreements/job/5"
+    assert replica_folders_of(storage, fresh).agreement == storage / "agreements/job/5"
+    member = replace(plain, job="job~2", membership=ReplicaAssignment(2, lineage=5))
+    assert replica_folders_of(storage, member).agreement == storage / "agreements/job/5"

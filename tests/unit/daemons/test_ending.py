@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from penstock.daemons.ending import Ended, end_cluster, keeper_folder, living
-from penstock.daemons.layout import Layout, Wishes, plan
+from penstock.daemons.ending import EndedProcess, end_cluster, keeper_folder, running_folders
+from penstock.daemons.layout import Layout, LayoutOptions, plan
 from penstock.daemons.processes_memory import FakeProcesses
 
 CLUSTER = Path("/home/user/.penstock/cluster")
@@ -23,7 +23,7 @@ class Scene:
         self.hurry = False
         self.machine = FakeProcesses()
         self.layout: Layout = plan(
-            Wishes(nodes=1, masters=1, zookeepers=1), CLUSTER, CLUSTER, lambda *_: ["java"]
+            LayoutOptions(nodes=1, masters=1, zookeepers=1), CLUSTER, CLUSTER, lambda *_: ["java"]
         )
         self.folders = [Path(daemon.folder) for daemon in self.layout.daemons] + [DRIVER, EXECUTOR, OTHER]
         self.order: list[str] = []
@@ -33,7 +33,7 @@ class Scene:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def end(self, layout: Layout | None) -> list[Ended]:
+    def end(self, layout: Layout | None) -> list[EndedProcess]:
         return end_cluster(
             layout,
             CLUSTER,
@@ -54,7 +54,7 @@ def test_everything_of_the_cluster_ends_in_order_and_nothing_else() -> None:
         "zookeeper-1",
     ]
     assert not any(ended.killed for ended in done)
-    assert living(scene.layout, CLUSTER, scene.machine) == []
+    assert running_folders(scene.layout, CLUSTER, scene.machine) == []
     assert scene.machine.alive(OTHER)
     assert scene.order[0] == "ending supervisors and masters: node-1, master-1"
     assert scene.end(scene.layout) == []
@@ -74,7 +74,7 @@ def test_who_is_in_a_hurry_waits_for_nobody() -> None:
     scene.machine.hang(DRIVER)
     scene.hurry = True
     scene.end(scene.layout)
-    assert living(scene.layout, CLUSTER, scene.machine) == []
+    assert running_folders(scene.layout, CLUSTER, scene.machine) == []
     assert scene.now == 0.0
 
 
@@ -82,14 +82,14 @@ def test_what_a_dead_worker_has_left_is_killed_too() -> None:
     scene = Scene()
     scene.machine.processes[DRIVER].relatives = 1
     scene.machine.end(DRIVER, -9)
-    assert Ended(DRIVER.name, killed=True) in scene.end(scene.layout)
+    assert EndedProcess(DRIVER.name, killed=True) in scene.end(scene.layout)
     assert scene.machine.figures(DRIVER) == (0.0, 0)
 
 
 def test_without_the_file_all_are_found_by_their_marks() -> None:
     scene = Scene()
     scene.end(None)
-    assert living(None, CLUSTER, scene.machine) == []
+    assert running_folders(None, CLUSTER, scene.machine) == []
     assert scene.machine.alive(OTHER)
 
 

@@ -22,7 +22,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.retention import Retention
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.interface import RefusedError, Submission, UnknownError
+from penstock.daemons.interface import NotFoundError, RefusedError, Submission
 from penstock.daemons.master import Master, MasterSettings
 from penstock.daemons.service import ClusterService
 
@@ -100,7 +100,7 @@ def test_a_job_that_is_forgotten_leaves_nothing_but_a_tombstone() -> None:
     assert _mentions(cluster, "job") == [f"{paths.TOMBSTONES}/job"]
     stone = cluster.read(Tombstone, f"{paths.TOMBSTONES}/job")
     assert (stone.revision, stone.data) == (1, False)
-    with pytest.raises(UnknownError):
+    with pytest.raises(NotFoundError):
         cluster.service.job("job")
 
 

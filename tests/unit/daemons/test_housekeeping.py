@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles.blobs import BlobFolder
+from penstock.bundles.blobs import BlobStore
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import Tombstone
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.housekeeping import LEFT, UNUSED_BLOB, Housekeeping
-from penstock.daemons.instances import FolderInstances, Node
+from penstock.daemons.housekeeping import UNKNOWN_JOB_SECONDS, UNUSED_BLOB, JobCleanup
+from penstock.daemons.instances import FolderInstances, NodeSettings
 from penstock.daemons.processes_memory import FakeProcesses
 from penstock.keyring import Keyring
-from penstock.snapshots.manifest import Manifest, Piece
+from penstock.snapshots.manifest import Manifest, SnapshotFile
 from penstock.snapshots.store import SnapshotStore
 
 
@@ -30,12 +30,12 @@ class _Node:
         self.store = MemoryStore(MemoryEnsemble())
         self.folder, self.storage = root / "node", root / "storage"
         self.folder.mkdir()
-        node = Node("n1", "", self.folder, self.storage, root, "", "/")
+        node = NodeSettings("n1", "", self.folder, self.storage, root, "", "/")
         self.processes = FakeProcesses()
         self.instances = FolderInstances(node, self.processes, Keyring(b"k" * 32), lambda _: root)
-        self.blobs = BlobFolder(self.folder / "blobs")
+        self.blobs = BlobStore(self.folder / "blobs")
         self.snapshots = SnapshotStore(self.folder / "snapshots", reserve=0)
-        self.keeping = Housekeeping(
+        self.keeping = JobCleanup(
             self.store,
             self.folder,
             self.storage,
@@ -60,7 +60,9 @@ class _Node:
     def snapshot(self, job: str, revision: int) -> None:
         name = hashlib.sha256(b"entry").hexdigest()
         self.snapshots.append(job, name, 0, io.BytesIO(b"entry"), 5)
-        self.snapshots.commit(job, Manifest(job, 0, revision, 1, 1, 1.0, (Piece("ledger/1", name, 5),)))
+        self.snapshots.commit(
+            job, Manifest(job, 0, revision, 1, 1, 1.0, (SnapshotFile("ledger/1", name, 5),))
+        )
 
 
 @pytest.fixture
@@ -87,9 +89,9 @@ def test_folders_that_no_tombstone_tells_of_go_after_a_week_without_their_job(no
     for job in ("known", "unknown"):
         os.utime(node.instance(job, 1), (500.0, 500.0))
     node.store.create(f"{paths.JOBS}/known", b"")
-    node.keeping.step(500.0 + LEFT - 1)
+    node.keeping.step(500.0 + UNKNOWN_JOB_SECONDS - 1)
     assert len(node.left()) == 2
-    node.keeping.step(500.0 + LEFT + 1)
+    node.keeping.step(500.0 + UNKNOWN_JOB_SECONDS + 1)
     assert node.left() == ["known-driver-000001-0001"]
 
 

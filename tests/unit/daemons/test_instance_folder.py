@@ -10,24 +10,26 @@ import pytest
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, WorkerInfo
 from penstock.daemons.instance import (
-    Exit,
-    Instance,
+    WorkerConfig,
+    WorkerExit,
     read_exit,
     read_heartbeat,
-    read_instance,
+    read_worker_config,
     write_exit,
     write_heartbeat,
-    write_instance,
+    write_worker_config,
 )
 from penstock.errors import SettingError
 
 ASSIGNMENT = Assignment("job", 1, 2, 3, "b", "job.py", "n1", 1, 1, (ExecutorSlot(1, "n2", 1, 5),))
-INSTANCE = Instance("job", "n1", "127.0.0.1", 2, 4, "h:1", "/r", "/keys", "/storage", "/bundle", ASSIGNMENT)
+INSTANCE = WorkerConfig(
+    "job", "n1", "127.0.0.1", 2, 4, "h:1", "/r", "/keys", "/storage", "/bundle", ASSIGNMENT
+)
 
 
 def test_an_instance_reads_back_as_it_was_and_is_its_owners_alone(tmp_path: Path) -> None:
-    write_instance(tmp_path, INSTANCE)
-    assert read_instance(tmp_path) == INSTANCE
+    write_worker_config(tmp_path, INSTANCE)
+    assert read_worker_config(tmp_path) == INSTANCE
     assert (tmp_path / "instance.json").stat().st_mode & 0o777 == 0o600
 
 
@@ -36,7 +38,7 @@ def test_what_says_not_what_to_run_is_named(tmp_path: Path, text: str | None) ->
     if text is not None:
         (tmp_path / "instance.json").write_text(text)
     with pytest.raises(SettingError, match=r"instance\.json does not say what to run"):
-        read_instance(tmp_path)
+        read_worker_config(tmp_path)
 
 
 def test_a_heartbeat_says_how_a_worker_does_and_when(tmp_path: Path) -> None:
@@ -59,5 +61,5 @@ def test_the_first_word_of_an_end_stands(tmp_path: Path) -> None:
     assert read_exit(tmp_path) is None
     write_exit(tmp_path, "failed", "it broke")
     write_exit(tmp_path, "stopped", "asked to")
-    assert read_exit(tmp_path) == Exit("failed", "it broke")
+    assert read_exit(tmp_path) == WorkerExit("failed", "it broke")
     assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from logged_events import logged_events
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, Joined, Progress, WorkerInfo
-from penstock.cluster.supervising import Instance, Start
+from penstock.cluster.documents import Assignment, ExecutorSlot, Progress, ReplicaReport, WorkerInfo
+from penstock.cluster.supervising import ObservedProcess, Start
 from penstock.daemons.instance import write_heartbeat
-from penstock.daemons.instances import FolderInstances, Node
+from penstock.daemons.instances import FolderInstances, NodeSettings
 from penstock.daemons.output_limits import read_output_limits
 from penstock.daemons.processes import ProcessError
 from penstock.daemons.processes_memory import FakeProcesses
@@ -40,7 +40,9 @@ class Lab:
         self.instances = self.supervisor()
 
     def supervisor(self) -> FolderInstances:
-        node = Node("n1", "127.0.0.2", self.folder, self.folder / "storage", self.folder, "zk:1", "/penstock")
+        node = NodeSettings(
+            "n1", "127.0.0.2", self.folder, self.folder / "storage", self.folder, "zk:1", "/penstock"
+        )
         return FolderInstances(
             node,
             self.processes,
@@ -49,11 +51,11 @@ class Lab:
             wall=lambda: self.wall,
         )
 
-    def start(self, attempt: int = 1, revision: int = 3, now: float = 100.0) -> Instance:
+    def start(self, attempt: int = 1, revision: int = 3, now: float = 100.0) -> ObservedProcess:
         self.instances.start(Start(_assignment(revision=revision), "driver", attempt, "why"), now)
         return self.one(attempt, revision, now)
 
-    def one(self, attempt: int = 1, revision: int = 3, now: float = 100.0) -> Instance:
+    def one(self, attempt: int = 1, revision: int = 3, now: float = 100.0) -> ObservedProcess:
         found = self.instances.look(now)
         return next(one for one in found if (one.revision, one.attempt) == (revision, attempt))
 
@@ -247,7 +249,7 @@ def test_a_folder_that_cannot_be_read_is_left_alone_and_logged_once(lab: Lab, co
         assert lab.instances.bundles() == {BUNDLE}
         lab.processes.end(lab.place(1))
         lab.instances.forget({"job": 9})
-        lab.instances.forget_left(set(), 2e9)
+        lab.instances.forget_unknown(set(), 2e9)
     assert lab.instances.folders() == [lab.place(2)]
     assert lab.processes.alive(lab.place(2))
     [event] = events
@@ -313,7 +315,7 @@ def test_code_that_is_not_to_be_trusted_starts_nothing(tmp_path: Path) -> None:
     def refuse(sha256: str) -> Path:
         raise RefusedStartError(f"bundle {sha256[:3]}: damaged")
 
-    node = Node("n1", "127.0.0.2", tmp_path, tmp_path, tmp_path, "zk:1", "/penstock")
+    node = NodeSettings("n1", "127.0.0.2", tmp_path, tmp_path, tmp_path, "zk:1", "/penstock")
     instances = FolderInstances(node, FakeProcesses(), RING, refuse)
     with pytest.raises(RefusedStartError):
         instances.start(Start(_assignment(), "driver", 1, "why"), 0.0)
@@ -409,7 +411,7 @@ def test_a_job_whose_name_leads_out_of_its_folder_is_not_started(lab: Lab, job: 
 
 def test_the_progress_of_a_worker_is_in_its_heartbeat(lab: Lab) -> None:
     assert lab.start().progress == Progress()
-    progress, joined = Progress(batches=7, at=99.0), Joined(6, 7)
+    progress, joined = Progress(batches=7, at=99.0), ReplicaReport(6, 7)
     info = WorkerInfo("job", 3, 1, "n1", 7, "running", 90.0, progress=progress, joined=joined)
     write_heartbeat(lab.place(), info)
     found = lab.one()

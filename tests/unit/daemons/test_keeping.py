@@ -12,18 +12,18 @@ from typing import BinaryIO
 import pytest
 
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import Assignment, Kept, Location, Restore, WorkerInfo
+from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, RestoreSource, WorkerInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.instance import Instance
-from penstock.daemons.keeping import Keeping, clients, first_word
-from penstock.daemons.worker_link import Link
-from penstock.engine.ledger import Entry, Ledger
+from penstock.daemons.instance import WorkerConfig
+from penstock.daemons.keeping import SnapshotUploader, initial_backup_status, snapshot_clients
+from penstock.daemons.worker_link import StoreLink
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.engine.takeover import Claim, take_over
 from penstock.errors import PenstockError
 from penstock.snapshots.client import Sent
 from penstock.snapshots.errors import TransferError
-from penstock.snapshots.manifest import Manifest, Piece
+from penstock.snapshots.manifest import Manifest, SnapshotFile
 from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1, keep="node")
@@ -40,7 +40,10 @@ class FakeStore:
         self.asked = 0
 
     def send(
-        self, manifest: Manifest, open_piece: Callable[[Piece], BinaryIO], stop: threading.Event | None = None
+        self,
+        manifest: Manifest,
+        open_piece: Callable[[SnapshotFile], BinaryIO],
+        stop: threading.Event | None = None,
     ) -> Sent:
         assert stop is not None
         self.asked += 1
@@ -73,36 +76,38 @@ class World:
         self.ensemble = MemoryEnsemble()
         self.store = MemoryStore(self.ensemble)
         self.nodes = {"n2": FakeStore(), "n3": FakeStore()}
-        self.started: list[tuple[Keeping, Link]] = []
+        self.started: list[tuple[SnapshotUploader, StoreLink]] = []
         self.place = take_over(self.home / "cluster-jobs" / "job", Claim(2, 1))
         self.batch = -1
 
     def commit(self) -> None:
         self.batch += 1
-        assert Ledger(self.place / "ledger").commit(Entry(self.batch, {"batch": self.batch + 1}))
+        assert Ledger(self.place / "ledger").commit(LedgerEntry(self.batch, {"batch": self.batch + 1}))
 
     def locate(self, node: str) -> None:
-        location = Location("job", node, f"http://{node}", "n3")
+        location = BackupLocation("job", node, f"http://{node}", "n3")
         path = f"{paths.LOCATIONS}/job"
         if self.store.get(path) is None:
             self.store.create(path, encode(location))
         else:
             self.store.set(path, encode(location))
 
-    def begin(self, assignment: Assignment = ASSIGNMENT) -> Keeping:
-        instance = Instance("job", "n1", "h", 2, 1, "", "", "", str(self.home), "", assignment)
+    def begin(self, assignment: Assignment = ASSIGNMENT) -> SnapshotUploader:
+        instance = WorkerConfig("job", "n1", "h", 2, 1, "", "", "", str(self.home), "", assignment)
         info = WorkerInfo("job", 2, 1, "n1", 7, "running", 0.0)
-        link = Link(lambda: MemoryStore(self.ensemble), assignment, info)
+        link = StoreLink(lambda: MemoryStore(self.ensemble), assignment, info)
         link.start()
-        keeping = Keeping(instance, link, lambda url: self.nodes[url.removeprefix("http://")], every=0.01)
+        keeping = SnapshotUploader(
+            instance, link, lambda url: self.nodes[url.removeprefix("http://")], every=0.01
+        )
         self.started.append((keeping, link))
         keeping.start()
         return keeping
 
     @property
-    def kept(self) -> Kept | None:
+    def kept(self) -> BackupStatus | None:
         node = self.store.get(f"{paths.KEPT}/job")
-        return decode(Kept, node.data) if node is not None else None
+        return decode(BackupStatus, node.data) if node is not None else None
 
     def end(self) -> None:
         for keeping, link in self.started:
@@ -120,7 +125,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_a_worker_says_at_once_where_the_data_is_and_waits_for_a_place(world: World) -> None:
     world.commit()
     world.begin()
-    eventually("nobody keeps a copy", lambda: world.kept == Kept("job", "n1", 2, 1))
+    eventually("nobody keeps a copy", lambda: world.kept == BackupStatus("job", "n1", 2, 1))
     world.locate("n2")
     eventually("somebody keeps a copy", lambda: world.kept is not None and world.kept.store)
     kept = world.kept
@@ -169,7 +174,9 @@ def test_a_store_that_is_away_is_tried_again_and_another_place_used_when_there_i
     world.locate("n2")
     world.begin()
     eventually("the node is asked again", lambda: world.nodes["n2"].asked >= 2)
-    eventually("nobody keeps a copy", lambda: world.kept == Kept("job", "n1", 2, 1))  # Nobody has a copy.
+    eventually(
+        "nobody keeps a copy", lambda: world.kept == BackupStatus("job", "n1", 2, 1)
+    )  # Nobody has a copy.
     world.locate("n3")
     eventually("n3 keeps the copy", lambda: world.kept is not None and world.kept.store == "n3")
     world.nodes["n2"].trouble = None
@@ -210,7 +217,7 @@ def test_who_ends_without_a_last_snapshot_says_so(world: World) -> None:
 
 
 def test_a_job_from_scratch_removes_the_copy_of_what_was_forgotten_first(world: World) -> None:
-    world.store.create(f"{paths.KEPT}/job", encode(Kept("job", "n1", 1, 3, "n2", "http://n2", 9, 40)))
+    world.store.create(f"{paths.KEPT}/job", encode(BackupStatus("job", "n1", 1, 3, "n2", "http://n2", 9, 40)))
     world.commit()
     world.locate("n2")
     world.begin(replace(ASSIGNMENT, fresh=True))
@@ -219,20 +226,20 @@ def test_a_job_from_scratch_removes_the_copy_of_what_was_forgotten_first(world: 
 
 
 def test_a_later_workers_word_stands(world: World) -> None:
-    later = Kept("job", "n4", 3, 1, "n5", "http://n5", 70, 400)
+    later = BackupStatus("job", "n4", 3, 1, "n5", "http://n5", 70, 400)
     world.store.create(f"{paths.KEPT}/job", encode(later))
     world.commit()
     world.locate("n2")
     world.begin()
     _, link = world.started[-1]
     eventually("the worker is outdated", lambda: link.outdated)
-    assert not link.kept_told(10.0), "it is not what counts"
+    assert not link.wait_backup_status(10.0), "it is not what counts"
     assert world.kept == later
     assert "forgotten" not in [*world.nodes["n2"].events, *world.nodes["n3"].events]
 
 
 def test_a_worker_of_yesterday_has_no_copy_of_its_successor_removed(world: World) -> None:
-    later = Kept("job", "n4", 3, 1, "n3", "http://n3", 70, 400)
+    later = BackupStatus("job", "n4", 3, 1, "n3", "http://n3", 70, 400)
     world.store.create(f"{paths.KEPT}/job", encode(later))
     world.commit()
     world.locate("n2")
@@ -244,19 +251,19 @@ def test_a_worker_of_yesterday_has_no_copy_of_its_successor_removed(world: World
 
 
 def test_a_copy_is_carried_over_by_who_has_the_same_data() -> None:
-    known = Kept("job", "n1", 1, 4, "n2", "http://n2", 9, 40, 1000)
-    same = first_word(ASSIGNMENT, "n1", 1, known)
+    known = BackupStatus("job", "n1", 1, 4, "n2", "http://n2", 9, 40, 1000)
+    same = initial_backup_status(ASSIGNMENT, "n1", 1, known)
     assert (same.origin, same.revision, same.attempt, same.store, same.number) == ("n1", 2, 1, "n2", 9)
-    restored = replace(ASSIGNMENT, node="n3", restore=Restore("n2", "http://n2", 1))
-    moved = first_word(restored, "n3", 1, known)
+    restored = replace(ASSIGNMENT, node="n3", restore=RestoreSource("n2", "http://n2", 1))
+    moved = initial_backup_status(restored, "n3", 1, known)
     assert (moved.origin, moved.store, moved.batch) == ("n3", "n2", 40)
-    assert first_word(replace(ASSIGNMENT, node="n3"), "n3", 1, known).store == ""
-    assert first_word(replace(ASSIGNMENT, fresh=True), "n1", 1, known).store == ""
-    assert first_word(replace(ASSIGNMENT, fresh=True, forget=0), "n1", 2, known).store == "n2"
+    assert initial_backup_status(replace(ASSIGNMENT, node="n3"), "n3", 1, known).store == ""
+    assert initial_backup_status(replace(ASSIGNMENT, fresh=True), "n1", 1, known).store == ""
+    assert initial_backup_status(replace(ASSIGNMENT, fresh=True, forget=0), "n1", 2, known).store == "n2"
 
 
 def test_a_rate_that_is_none_is_told_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    assert clients("t", {"PENSTOCK_SNAPSHOT_RATE": "quick"})("http://n2:1") is not None
+    assert snapshot_clients("t", {"PENSTOCK_SNAPSHOT_RATE": "quick"})("http://n2:1") is not None
     assert "no limit for snapshots" in caplog.text
 
 

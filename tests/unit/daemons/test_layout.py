@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.daemons.layout import Wishes, plan, read_layout, write_layout
+from penstock.daemons.layout import LayoutOptions, plan, read_layout, write_layout
 from penstock.errors import SettingError
 
 CLUSTER, STORAGE = Path("/home/user/.penstock/cluster"), Path("/data")
@@ -19,7 +19,7 @@ def java(number: int, folder: Path) -> Sequence[str]:
 
 
 def test_zookeeper_comes_first_and_everybody_has_a_place_of_its_own() -> None:
-    layout = plan(Wishes(nodes=3, masters=2, zookeepers=3), CLUSTER, STORAGE, java)
+    layout = plan(LayoutOptions(nodes=3, masters=2, zookeepers=3), CLUSTER, STORAGE, java)
     assert [daemon.name for daemon in layout.daemons] == [
         *("zookeeper-1", "zookeeper-2", "zookeeper-3"),
         *("master-1", "master-2"),
@@ -34,7 +34,7 @@ def test_zookeeper_comes_first_and_everybody_has_a_place_of_its_own() -> None:
 
 
 def test_daemons_are_told_all_they_need() -> None:
-    wishes = Wishes(nodes=3, masters=1, cores=4, memory=1024, racks=("left", "right"), port=9000)
+    wishes = LayoutOptions(nodes=3, masters=1, cores=4, memory=1024, racks=("left", "right"), port=9000)
     layout = plan(wishes, CLUSTER, STORAGE, java)
     last = layout.daemons[-1].argv
     options = dict(zip(last[4::2], last[5::2], strict=True))
@@ -54,14 +54,14 @@ def test_daemons_are_told_all_they_need() -> None:
 
 
 def test_masters_are_told_what_to_keep() -> None:
-    layout = plan(Wishes(masters=1, retain_days=0.5, retain_jobs=20), CLUSTER, STORAGE, java)
+    layout = plan(LayoutOptions(masters=1, retain_days=0.5, retain_jobs=20), CLUSTER, STORAGE, java)
     [master] = layout.of("master")
     options = dict(zip(master.argv[4::2], master.argv[5::2], strict=True))
     assert (options["--retain-days"], options["--retain-jobs"]) == ("0.5", "20")
 
 
 def test_an_ensemble_that_runs_already_is_used() -> None:
-    layout = plan(Wishes(connect="zk1:2181,zk2:2181"), CLUSTER, STORAGE, java)
+    layout = plan(LayoutOptions(connect="zk1:2181,zk2:2181"), CLUSTER, STORAGE, java)
     assert layout.of("zookeeper") == ()
     assert layout.connect == "zk1:2181,zk2:2181"
     assert not layout.embedded
@@ -70,23 +70,23 @@ def test_an_ensemble_that_runs_already_is_used() -> None:
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        (Wishes(nodes=0), "1 to 200 nodes"),
-        (Wishes(nodes=201), "1 to 200 nodes"),
-        (Wishes(masters=0), "1 to 20 masters"),
-        (Wishes(zookeepers=2), "1 or 3 ZooKeeper"),
-        (Wishes(port=80), "ports are counted"),
-        (Wishes(port=65500), "ports are counted"),
-        (Wishes(cores=0), "1 core at least"),
+        (LayoutOptions(nodes=0), "1 to 200 nodes"),
+        (LayoutOptions(nodes=201), "1 to 200 nodes"),
+        (LayoutOptions(masters=0), "1 to 20 masters"),
+        (LayoutOptions(zookeepers=2), "1 or 3 ZooKeeper"),
+        (LayoutOptions(port=80), "ports are counted"),
+        (LayoutOptions(port=65500), "ports are counted"),
+        (LayoutOptions(cores=0), "1 core at least"),
     ],
 )
-def test_what_cannot_be_is_refused(wishes: Wishes, words: str) -> None:
+def test_what_cannot_be_is_refused(wishes: LayoutOptions, words: str) -> None:
     with pytest.raises(SettingError, match=words):
         plan(wishes, CLUSTER, STORAGE, java)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert read_layout(tmp_path) is None
-    layout = plan(Wishes(), tmp_path, STORAGE, java, started=12.5)
+    layout = plan(LayoutOptions(), tmp_path, STORAGE, java, started=12.5)
     write_layout(layout, tmp_path)
     assert read_layout(tmp_path) == layout
     assert tmp_path.joinpath("up.json").stat().st_mode & 0o777 == 0o600

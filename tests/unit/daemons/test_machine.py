@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.daemons.machine import Machine, link_speed
+from penstock.daemons.machine import MachineSampler, link_speed
 
 Times = namedtuple("Times", "user system idle iowait guest")
 Bytes = namedtuple("Bytes", "bytes_recv bytes_sent")
@@ -27,7 +27,7 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_rates_are_those_since_the_look_before(counters: dict[str, Any]) -> None:
-    machine = Machine()
+    machine = MachineSampler()
     machine.sample(100.0)
     counters["times"] = Times(2.0, 1.0, 8.0, 1.0, 2.0)
     counters["network"] = {"lo": Bytes(10**9, 10**9), "eth0": Bytes(1000, 10), "eth1": Bytes(500, 5)}
@@ -38,13 +38,13 @@ def test_rates_are_those_since_the_look_before(counters: dict[str, Any]) -> None
 
 def test_nothing_is_claimed_before_time_has_passed(counters: dict[str, Any]) -> None:
     counters["network"] = {"eth0": Bytes(5000, 5000)}
-    found = Machine().sample(1.0)
+    found = MachineSampler().sample(1.0)
     assert (found.cpu, found.network_in, found.network_out) == (0.0, 0.0, 0.0)
 
 
 def test_an_interface_that_goes_is_no_negative_traffic(counters: dict[str, Any]) -> None:
     counters["network"] = {"eth0": Bytes(5000, 5000)}
-    machine = Machine()
+    machine = MachineSampler()
     machine.sample(1.0)
     counters["network"] = {}
     found = machine.sample(2.0)
@@ -62,12 +62,12 @@ def test_a_link_is_as_fast_as_its_interface_says(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_free_for_copies_is_looked_at(tmp_path: Path) -> None:
-    assert Machine(tmp_path).sample(0.0).disk_free > 0
-    assert Machine(tmp_path / "gone").sample(0.0).disk_free == -1
-    assert Machine().sample(0.0).disk_free == -1
+    assert MachineSampler(tmp_path).sample(0.0).disk_free > 0
+    assert MachineSampler(tmp_path / "gone").sample(0.0).disk_free == -1
+    assert MachineSampler().sample(0.0).disk_free == -1
 
 
 def test_a_real_machine_has_memory() -> None:
-    found = Machine().sample(0.0)
+    found = MachineSampler().sample(0.0)
     assert 0 < found.memory_used < found.memory_total
     assert 0.0 <= found.cpu <= 1.0

@@ -14,12 +14,12 @@ from penstock.cluster.documents import (
     Code,
     Epoch,
     JobSpec,
-    Joined,
     MasterInfo,
     NodeInfo,
     NodeJobs,
     NodeReport,
     Progress,
+    ReplicaReport,
     WorkerFigures,
     WorkerInfo,
 )
@@ -111,7 +111,7 @@ class _Lab:
         return found
 
 
-def _report(batches: int, joined: Joined | None = None) -> NodeReport:
+def _report(batches: int, joined: ReplicaReport | None = None) -> NodeReport:
     progress = Progress(batches=batches, at=float(batches))
     figures = WorkerFigures("job", "driver", 1, 1, 7, "LIVE|running", 0.5, 1, 0.0, 0, progress, joined)
     return NodeReport(60.0, 0.5, 1, 2, 0.0, 0.0, (figures,))
@@ -186,9 +186,9 @@ def test_a_list_names_executors_as_well() -> None:
 def test_how_far_a_replica_has_caught_up_is_decided_on_its_nodes_report() -> None:
     cluster = Cluster()
     cluster.job(k=1, agreed=True)
-    cluster.member(0, joined=Joined(100, 100, 0))
-    cluster.member(1, joined=Joined(10, 100, 0))
-    further = Joined(50, 100, 0)
+    cluster.member(0, joined=ReplicaReport(100, 100, 0))
+    cluster.member(1, joined=ReplicaReport(10, 100, 0))
+    further = ReplicaReport(50, 100, 0)
     figures = WorkerFigures("job~1", "driver", 2, 1, 7, "", 0.5, 1, 0.0, 0, Progress(at=9.0), further)
     cluster.put(f"{paths.REPORTS}/n1", NodeReport(60.0, 0.5, 1, 2, 0.0, 0.0, (figures,)))
     [worker] = cluster.documents.actual().workers["job~1"]

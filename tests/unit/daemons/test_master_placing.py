@@ -10,12 +10,12 @@ import pytest
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import Assignment, JobSpec, Kept, Location, MasterInfo, NodeInfo
-from penstock.cluster.placing import Placed, Placer, Request
-from penstock.cluster.view import Actual
+from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, JobSpec, MasterInfo, NodeInfo
+from penstock.cluster.placing import PlacementRequest, PlacementResult, Placer
+from penstock.cluster.view import ClusterState
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.interface import InvalidError, RefusedError, Submission
+from penstock.daemons.interface import InvalidRequestError, RefusedError, Submission
 from penstock.daemons.master import Master
 from penstock.daemons.service import ClusterService
 from penstock.schedule.job_placer import JobPlacer
@@ -50,9 +50,9 @@ class Leader:
         node = self.others.get(f"{paths.ASSIGNMENTS}/{name}")
         return decode(Assignment, node.data) if node is not None else None
 
-    def location(self, name: str) -> tuple[Location, int] | None:
+    def location(self, name: str) -> tuple[BackupLocation, int] | None:
         node = self.others.get(f"{paths.LOCATIONS}/{name}")
-        return (decode(Location, node.data), node.version) if node is not None else None
+        return (decode(BackupLocation, node.data), node.version) if node is not None else None
 
 
 @dataclass
@@ -63,7 +63,9 @@ class _NodeGoes:
     store: MemoryStore
     went: str = ""
 
-    def place(self, requests: Sequence[Request], actual: Actual) -> Mapping[str, Placed]:
+    def place(
+        self, requests: Sequence[PlacementRequest], actual: ClusterState
+    ) -> Mapping[str, PlacementResult]:
         found = self.placer.place(requests, actual)
         if not self.went:
             self.went = next(iter(found.values())).node or ""
@@ -113,7 +115,7 @@ def test_a_job_whose_node_is_lost_runs_where_that_was_decided_and_from_its_copy(
     assert before is not None
     assert location is not None
     store, url = location[0].store, location[0].store_url
-    kept = Kept("job", before.node, before.revision, 1, store, url, number=3, batch=7)
+    kept = BackupStatus("job", before.node, before.revision, 1, store, url, number=3, batch=7)
     leader.others.create(f"{paths.KEPT}/job", encode(kept))
     leader.others.delete(f"{paths.NODES}/{before.node}")
     leader.look(3.0)
@@ -128,15 +130,15 @@ def test_a_job_whose_node_is_lost_runs_where_that_was_decided_and_from_its_copy(
 
 def test_what_cannot_be_with_a_node_is_refused() -> None:
     leader = Leader("n1", "n2")
-    with pytest.raises(InvalidError, match="'shared' or with its 'node'"):
+    with pytest.raises(InvalidRequestError, match="'shared' or with its 'node'"):
         leader.submit("job", keep="everywhere")
-    with pytest.raises(InvalidError, match="there is no strategy 'fastest'"):
+    with pytest.raises(InvalidRequestError, match="there is no strategy 'fastest'"):
         leader.submit("job", strategy="fastest")
     leader.submit("job", keep="node")
     leader.look(2.0)
     with pytest.raises(RefusedError, match="it moves when that node is lost"):
         leader.service.migrate("job", "n2")
-    with pytest.raises(InvalidError, match="it can have no executors"):
+    with pytest.raises(InvalidRequestError, match="it can have no executors"):
         leader.service.scale("job", {"executors": 1}, None)
 
 
@@ -170,7 +172,7 @@ def test_a_job_is_not_submitted_again_without_the_node_that_has_its_data() -> No
     leader.look(2.0)
     assigned = leader.assignment("job")
     assert assigned is not None
-    kept = Kept("job", assigned.node, assigned.revision, 1)
+    kept = BackupStatus("job", assigned.node, assigned.revision, 1)
     leader.others.create(f"{paths.KEPT}/job", encode(kept))
     leader.service.kill("job", drain=False)
     leader.look(3.0)

@@ -10,18 +10,18 @@ from penstock.cluster.codec import decode, encode
 from penstock.cluster.documents import (
     Assignment,
     Epoch,
-    Joined,
     NodeInfo,
     NodeJobs,
     NodeReport,
     Progress,
+    ReplicaReport,
     WorkerInfo,
 )
-from penstock.cluster.supervising import Instance, Start
+from penstock.cluster.supervising import ObservedProcess, Start
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import DisconnectedError, Node, Watcher
-from penstock.daemons.machine import Sample
+from penstock.coord.store import DisconnectedError, StoredNode, Watcher
+from penstock.daemons.machine import MachineSample
 from penstock.daemons.supervisor import Supervisor
 
 LEADER = Epoch(1, "m1", "", 0.0, lists_jobs=True)
@@ -33,7 +33,7 @@ class _CountingStore(MemoryStore):
     reads = 0
     fail_at = ""
 
-    def get(self, path: str, watch: Watcher | None = None) -> Node | None:
+    def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
         self.reads += 1
         if path == self.fail_at:
             raise DisconnectedError("told to fail")
@@ -48,34 +48,34 @@ class _Processes:
     """The processes of a node, as a test says; notes what is done about them."""
 
     def __init__(self) -> None:
-        self.seen: list[Instance] = []
+        self.seen: list[ObservedProcess] = []
         self.done: list[str] = []
 
-    def look(self, now: float) -> list[Instance]:
+    def look(self, now: float) -> list[ObservedProcess]:
         return list(self.seen)
 
     def start(self, start: Start, now: float) -> None:
         self.done.append(f"start {start.assignment.job}")
         self.seen.append(_instance(start.assignment.job, now))
 
-    def ask_to_end(self, instance: Instance, now: float) -> None:
+    def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
         self.done.append(f"end {instance.job}")
 
-    def kill(self, instance: Instance, reason: str = "") -> None:
+    def kill(self, instance: ObservedProcess, reason: str = "") -> None:
         self.done.append(f"kill {instance.job}")
 
-    def count(self, instance: Instance) -> None:
+    def count(self, instance: ObservedProcess) -> None:
         return
 
-    def figures(self, instance: Instance) -> tuple[float, int, int]:
+    def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
         return (0.0, 0, 0)
 
-    def sample(self, now: float) -> Sample:
-        return Sample(0.0, 0, 0, 0.0, 0.0)
+    def sample(self, now: float) -> MachineSample:
+        return MachineSample(0.0, 0, 0, 0.0, 0.0)
 
 
-def _instance(job: str, now: float) -> Instance:
-    return Instance(job, "driver", 1, 1, 1, alive=True, started=now, heartbeat=now, phase="running")
+def _instance(job: str, now: float) -> ObservedProcess:
+    return ObservedProcess(job, "driver", 1, 1, 1, alive=True, started=now, heartbeat=now, phase="running")
 
 
 class _World:
@@ -233,7 +233,7 @@ def test_the_place_of_a_worker_that_has_just_died_is_taken_back() -> None:
 
 def test_a_report_has_the_progress_of_the_workers() -> None:
     world = _World()
-    progress, joined = Progress(batches=9, at=1.0), Joined(8, 9)
+    progress, joined = Progress(batches=9, at=1.0), ReplicaReport(8, 9)
     world.processes.seen = [replace(_instance("mine", 1.0), progress=progress, joined=joined)]
     world.assign("mine", "n1")
     world.supervisor.step(10.0)

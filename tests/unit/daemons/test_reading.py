@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.cluster.codec import encode
 from penstock.cluster.documents import ExecutorSlot
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.mirror import Mirror
+from penstock.coord.mirror import StoreMirror
 from penstock.daemons.reading import Documents
 
 
@@ -13,7 +13,7 @@ def test_what_did_not_change_is_not_decoded_again_and_what_is_gone_is_forgotten(
     store = MemoryStore(MemoryEnsemble())
     store.create("/slots/a", encode(ExecutorSlot(1, "n1", 1, 1)))
     store.create("/slots/b", b"no document")
-    mirror = Mirror(store, ["/slots"], lambda: None)
+    mirror = StoreMirror(store, ["/slots"], lambda: None)
     documents = Documents(mirror)
     mirror.refresh()
     first = documents.all(ExecutorSlot, "/slots")

@@ -16,7 +16,7 @@ from penstock.cluster.documents import Assignment, MasterInfo, NodeInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons import launcher
-from penstock.daemons.keeper import REFUSED
+from penstock.daemons.keeper import EXIT_REFUSED
 from penstock.daemons.master import Master
 from penstock.daemons.registration import is_dead, registration_of
 from penstock.daemons.service import ClusterService
@@ -79,7 +79,7 @@ def test_the_command_ends_with_an_error_that_is_not_tried_again(
 
     with pytest.raises(SystemExit) as ended:
         command()
-    assert ended.value.code == REFUSED
+    assert ended.value.code == EXIT_REFUSED
     assert "another supervisor of node 'n1' runs" in capsys.readouterr().err
     assert _registered(first.store) == "10.0.0.1"
 

@@ -12,26 +12,26 @@ import pytest
 
 import penstock as ps
 from penstock.cluster.codec import decode, encode
-from penstock.cluster.documents import Assignment, Membership, WorkerInfo
+from penstock.cluster.documents import Assignment, ReplicaAssignment, WorkerInfo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.daemons import membership, worker_link, worker_run
-from penstock.daemons.following import Decision
-from penstock.daemons.giving_way import GivingWay
-from penstock.daemons.instance import Instance
+from penstock.daemons.following import WorkerDecision
+from penstock.daemons.giving_way import ProcessPriority
+from penstock.daemons.instance import WorkerConfig
 from penstock.daemons.worker_engine import SparkEngine
-from penstock.daemons.worker_link import Link
+from penstock.daemons.worker_link import StoreLink
 from penstock.daemons.worker_run import Worker
-from penstock.engine.agreement.folder import Agreement, Charter, Plan, Standing
-from penstock.engine.agreement.member import Member
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.agreement.folder import AgreementFolder, Charter, Plan, ReplicaProgress
+from penstock.engine.agreement.member import ReplicaSpec
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.engine.report import Report
 from penstock.engine.takeover import Claim, take_over
-from penstock.errors import JobFailedError, OutdatedError, StrayedError
+from penstock.errors import JobFailedError, ReplicaDivergedError, ReplicaOutdatedError
 from penstock.keyring import open_keyring
 from support.waiting import eventually
 
-ASSIGNMENT = Assignment("job~1", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30, membership=Membership(1))
+ASSIGNMENT = Assignment("job~1", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30, membership=ReplicaAssignment(1))
 PLACE = f"{paths.ASSIGNMENTS}/job~1"
 
 
@@ -56,10 +56,10 @@ class Pretended:
         if self.ends is not None:
             raise self.ends
 
-    def doze(self, seconds: float) -> None:
+    def wait_for_batch(self, seconds: float) -> None:
         time.sleep(min(seconds, 0.005))
 
-    def stop(self, *, let_out: bool = False) -> None:
+    def stop(self, *, drain_loops: bool = False) -> None:
         self.stopped = True
 
 
@@ -71,13 +71,13 @@ class World:
     worker: Worker
     store: MemoryStore
     ends: list[Exception | None] = field(default_factory=list)
-    started: list[tuple[Pretended, Member, int]] = field(default_factory=list)
+    started: list[tuple[Pretended, ReplicaSpec, int]] = field(default_factory=list)
     """Each with the last batch that was in its folder when it started."""
 
-    def start(self, folder: Path, member: Member) -> Pretended:
+    def start(self, folder: Path, replica_spec: ReplicaSpec) -> Pretended:
         """Stand for :meth:`SparkEngine.start`."""
         handle = Pretended(self.ends.pop(0) if self.ends else None)
-        self.started.append((handle, member, Ledger(folder / "ledger").latest_batch()))
+        self.started.append((handle, replica_spec, Ledger(folder / "ledger").latest_batch()))
         return handle
 
     def run(self) -> _Running:
@@ -92,7 +92,7 @@ class World:
 
 class _Running:
     def __init__(self, worker: Worker) -> None:
-        self.decision: Decision | None = None
+        self.decision: WorkerDecision | None = None
         self.error: Exception | None = None
         self._worker = worker
         self._thread = threading.Thread(target=self._run)
@@ -108,7 +108,7 @@ class _Running:
         except Exception as error:
             self.error = error
 
-    def end(self) -> Decision | None:
+    def end(self) -> WorkerDecision | None:
         """Ask the worker to stop, and return why it did."""
         self._worker.ask_to_stop(15, None)
         self._thread.join(10.0)
@@ -124,11 +124,11 @@ class _Running:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     first = take_over(tmp_path / "cluster-jobs" / "job", Claim(1, 1))
-    agreement = Agreement(tmp_path / "agreements" / "job" / "0")
-    agreement.found(Charter(0, {}))
+    agreement = AgreementFolder(tmp_path / "agreements" / "job" / "0")
+    agreement.create(Charter(0, {}))
     for batch in range(10):
         agreement.propose(Plan(batch, {"batch": batch + 1}, "job", 0.0))
-        Ledger(first / "ledger").commit(Entry(batch, {"batch": batch + 1, "sources": {}}))
+        Ledger(first / "ledger").commit(LedgerEntry(batch, {"batch": batch + 1, "sources": {}}))
     world = _world(tmp_path, ASSIGNMENT)
     monkeypatch.setattr(SparkEngine, "start", _started_by(world))
     monkeypatch.setattr(Worker, "_start_engine", lambda *_: None)
@@ -146,7 +146,7 @@ def _world(folder: Path, assignment: Assignment) -> World:
     store.create(PLACE, encode(assignment))
     instance_folder = folder / "instance"
     instance_folder.mkdir(exist_ok=True)
-    instance = Instance("job~1", "n1", "h", 2, 1, "c", "/", "k", str(folder), "b", assignment)
+    instance = WorkerConfig("job~1", "n1", "h", 2, 1, "c", "/", "k", str(folder), "b", assignment)
     ring = open_keyring(folder / "keys", create=True)
     return World(folder, Worker(instance_folder, instance, ring, lambda: MemoryStore(ensemble)), store)
 
@@ -154,14 +154,14 @@ def _world(folder: Path, assignment: Assignment) -> World:
 def _started_by(world: World) -> Callable[..., Pretended]:
     """Return a method that has a world start jobs."""
 
-    def start(engine: SparkEngine, job: ps.Job, folder: Path, member: Member) -> Pretended:
-        return world.start(folder, member)
+    def start(engine: SparkEngine, job: ps.Job, folder: Path, replica_spec: ReplicaSpec) -> Pretended:
+        return world.start(folder, replica_spec)
 
     return start
 
 
-def _stray(batch: int) -> StrayedError:
-    return StrayedError("job", batch, "out", "job", "it differs")
+def _stray(batch: int) -> ReplicaDivergedError:
+    return ReplicaDivergedError("job", batch, "out", "job", "it differs")
 
 
 def test_a_replica_that_strays_begins_again_from_the_other(world: World) -> None:
@@ -188,20 +188,20 @@ def _told(world: World) -> tuple[int, int] | None:
 
 
 def test_nobody_waits_for_a_replica_that_has_left(world: World) -> None:
-    agreement = Agreement(world.folder / "agreements" / "job" / "0")
-    agreement.stand(Standing("job~1", 7, 0.0))
+    agreement = AgreementFolder(world.folder / "agreements" / "job" / "0")
+    agreement.report_progress(ReplicaProgress("job~1", 7, 0.0))
     running = world.run()
     eventually("the job is started", lambda: len(world.started) == 1)
-    assert "job~1" in agreement.standings()
+    assert "job~1" in agreement.replica_progress()
     running.end()
-    assert "job~1" not in agreement.standings()
+    assert "job~1" not in agreement.replica_progress()
 
 
 def test_a_replica_never_says_that_it_runs_without_saying_where(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[WorkerInfo] = []
-    monkeypatch.setattr(Link, "tell", lambda _, info: told.append(info))
+    monkeypatch.setattr(StoreLink, "tell", lambda _, info: told.append(info))
     running = world.run()
     eventually("the worker says that it runs", lambda: any(info.phase == "running" for info in told))
     running.end()
@@ -213,12 +213,12 @@ def test_a_replica_gives_way_to_others_until_it_comes_in(
     world: World, monkeypatch: pytest.MonkeyPatch, running: bool
 ) -> None:
     happened: list[str] = []
-    monkeypatch.setattr(GivingWay, "begin", lambda _: happened.append("gives way"))
+    monkeypatch.setattr(ProcessPriority, "lower", lambda _: happened.append("gives way"))
     monkeypatch.setattr(Worker, "_start_engine", lambda *_: happened.append("starts Spark"))
-    monkeypatch.setattr(GivingWay, "end", lambda _: happened.append("does not"))
+    monkeypatch.setattr(ProcessPriority, "restore", lambda _: happened.append("does not"))
     if running:
-        agreement = Agreement(world.folder / "agreements" / "job" / "0")
-        agreement.stand(Standing("job", 9, time.time()))
+        agreement = AgreementFolder(world.folder / "agreements" / "job" / "0")
+        agreement.report_progress(ReplicaProgress("job", 9, time.time()))
     worker = world.run()
     eventually("the job is started", lambda: world.started)
     worker.end()
@@ -226,7 +226,7 @@ def test_a_replica_gives_way_to_others_until_it_comes_in(
 
 
 def test_a_replica_that_is_far_behind_begins_again_without_an_alarm(world: World) -> None:
-    world.ends = [OutdatedError("batch 3 is history")]
+    world.ends = [ReplicaOutdatedError("batch 3 is history")]
     running = world.run()
     eventually("the job is started again", lambda: len(world.started) == 2)
     running.end()
@@ -255,7 +255,7 @@ def test_other_errors_end_it(world: World) -> None:
 def test_a_replica_that_strays_while_it_is_stopped_leaves_word(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(self: Pretended, *, let_out: bool = False) -> None:
+    def stop(self: Pretended, *, drain_loops: bool = False) -> None:
         raise _stray(9)
 
     monkeypatch.setattr(Pretended, "stop", stop)
@@ -272,7 +272,7 @@ def test_a_replica_that_strays_while_it_is_stopped_leaves_word(
 def test_who_stands_by_is_ready_and_runs_when_it_is_told_to(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting = replace(ASSIGNMENT, membership=Membership(1, runs=False))
+    waiting = replace(ASSIGNMENT, membership=ReplicaAssignment(1, runs=False))
     standby = _world(tmp_path, waiting)
     monkeypatch.setattr(SparkEngine, "start", _started_by(standby))
     running = standby.run()
@@ -285,7 +285,7 @@ def test_who_stands_by_is_ready_and_runs_when_it_is_told_to(
         assert info is not None
         assert info.phase == "ready"
         assert standby.started == []
-        standby.store.set(PLACE, encode(replace(waiting, membership=Membership(1, runs=True))))
+        standby.store.set(PLACE, encode(replace(waiting, membership=ReplicaAssignment(1, runs=True))))
         eventually("the standby starts the job", lambda: standby.started)
         assert [last for _, _, last in standby.started] == [9]
         eventually(
@@ -300,7 +300,7 @@ def test_who_stands_by_is_ready_and_runs_when_it_is_told_to(
 def test_who_stands_by_leaves_when_the_job_is_ended(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standby = _world(tmp_path, replace(ASSIGNMENT, membership=Membership(1, runs=False)))
+    standby = _world(tmp_path, replace(ASSIGNMENT, membership=ReplicaAssignment(1, runs=False)))
     monkeypatch.setattr(SparkEngine, "start", _started_by(standby))
     running = standby.run()
     eventually(
@@ -318,7 +318,7 @@ def test_who_stands_by_leaves_when_the_job_is_ended(
 def test_who_waits_for_the_first_leaves_when_it_is_asked_to(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = _world(tmp_path, replace(ASSIGNMENT, membership=Membership(1, lineage=1)))
+    other = _world(tmp_path, replace(ASSIGNMENT, membership=ReplicaAssignment(1, lineage=1)))
     monkeypatch.setattr(SparkEngine, "start", _started_by(other))
     running = other.run()
     eventually("the replica has a place", lambda: other.worker.place is not None)

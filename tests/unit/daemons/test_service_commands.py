@@ -15,7 +15,7 @@ from penstock.cluster.documents import Alarm, JobSpec, JobStatus, MasterInfo, Wo
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.store import Create, Operation, Put
-from penstock.daemons.interface import InvalidError, RefusedError, Submission, UnknownError
+from penstock.daemons.interface import InvalidRequestError, NotFoundError, RefusedError, Submission
 from penstock.daemons.master import Master
 from penstock.daemons.service import ClusterService
 
@@ -246,7 +246,7 @@ def test_other_parameters_of_the_same_code_are_a_new_generation_with_a_way_back(
         {},
         generation,
     )
-    with pytest.raises(InvalidError, match="has these parameters already"):
+    with pytest.raises(InvalidRequestError, match="has these parameters already"):
         leader.service.set_params("job", {"since": "2026"}, {})
     same = Submission("job.py", {"name": "job", "vertices": []}, params={"since": "2027"})
     assert leader.service.update("job", same, "b" * 64)["generation"] == generation + 2
@@ -261,16 +261,16 @@ def test_other_parameters_of_the_same_code_are_a_new_generation_with_a_way_back(
     ],
 )
 def test_what_cannot_be_a_parameter_is_refused(given: dict[str, object], reason: str) -> None:
-    with pytest.raises(InvalidError, match=reason):
+    with pytest.raises(InvalidRequestError, match=reason):
         _running_with(**given)
     leader = _running_with()
-    with pytest.raises(InvalidError, match=reason):
+    with pytest.raises(InvalidRequestError, match=reason):
         leader.service.set_params("job", given.get("params", {}), given.get("env", {}))  # type: ignore[arg-type]
 
 
 def test_an_entry_that_is_no_file_of_the_bundle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(bundles: AnyBundle, sha256: str, entry: str) -> None:
-        raise InvalidError(f"the entry {entry!r} is not among the files of the bundle")
+        raise InvalidRequestError(f"the entry {entry!r} is not among the files of the bundle")
 
     leader = _Leader()
     leader.service.resubmit("job", fresh=False)
@@ -278,9 +278,9 @@ def test_an_entry_that_is_no_file_of_the_bundle_is_refused(monkeypatch: pytest.M
     before = leader.spec
     monkeypatch.setattr(AnyBundle, "check_entry", refuse)
     elsewhere = Submission("/tmp/job.py", {"name": "job", "vertices": []})
-    with pytest.raises(InvalidError, match="not among the files"):
+    with pytest.raises(InvalidRequestError, match="not among the files"):
         leader.service.update("job", elsewhere, "c" * 64)
-    with pytest.raises(InvalidError, match="not among the files"):
+    with pytest.raises(InvalidRequestError, match="not among the files"):
         leader.service.submit(elsewhere, "c" * 64)
     assert leader.spec == before
 
@@ -291,7 +291,7 @@ def test_executors_are_not_for_a_job_on_a_spark_master_of_the_users_own() -> Non
         Submission("job.py", {"name": "job", "vertices": []}, spark_master="spark://there:7077"), "b" * 64
     )
     leader.look()
-    with pytest.raises(InvalidError, match=r"runs on the Spark master spark://there:7077"):
+    with pytest.raises(InvalidRequestError, match=r"runs on the Spark master spark://there:7077"):
         leader.service.scale("job", {"executors": 2}, None)
     leader.service.scale("job", {"cores": 2}, None)
 
@@ -312,5 +312,5 @@ def test_an_alarm_that_cannot_be_read_can_be_cleared() -> None:
     leader.service.clear("later.job")
     assert leader.store.get(f"{paths.ALARMS}/later.job") is None
     leader.look()
-    with pytest.raises(UnknownError):
+    with pytest.raises(NotFoundError):
         leader.service.clear("later.job")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from replicated_cluster import Cluster, code, joined, submission
 
-from penstock.cluster.documents import Alarm, JobStatus, Joined
+from penstock.cluster.documents import Alarm, JobStatus, ReplicaReport
 from penstock.coord import paths
-from penstock.daemons.interface import InvalidError, RefusedError, UnknownError
+from penstock.daemons.interface import InvalidRequestError, NotFoundError, RefusedError
 
 NEW = "b" * 64
 SOCKET = {"name": "in", "kind": "source", "replicable": False}
@@ -79,7 +79,7 @@ def test_what_contradicts_itself_is_refused(
     structure: dict[str, Any], over: dict[str, Any], reason: str
 ) -> None:
     cluster = Cluster()
-    with pytest.raises(InvalidError, match=reason):
+    with pytest.raises(InvalidRequestError, match=reason):
         cluster.service.submit(submission(structure, **over), NEW)
     assert cluster.documents.jobs() == {}
 
@@ -108,7 +108,7 @@ def test_what_was_agreed_on_goes_on_to_count_until_it_is_forgotten() -> None:
     cluster.service.submit(submission(), NEW)
     assert (cluster.spec().k, cluster.spec().agreed) == (0, True)
     cluster.put(f"{paths.STATUS}/job", JobStatus("ENDED", "", 0.0, 4))
-    with pytest.raises(InvalidError, match="it has had some: start from scratch"):
+    with pytest.raises(InvalidRequestError, match="it has had some: start from scratch"):
         cluster.service.submit(submission(code(guarantee="at-least-once")), NEW)
     cluster.service.submit(submission(code(guarantee="at-least-once"), fresh=True), NEW)
     assert not cluster.spec().agreed
@@ -157,7 +157,7 @@ def test_k_changes_while_the_job_runs() -> None:
     assert _replication(cluster) == (0, "next-window", "active", "", True)
     cluster.service.replicate("job", {"standby": "warm"})
     assert _replication(cluster) == (0, "next-window", "active", "warm", True)
-    with pytest.raises(InvalidError, match="nothing to change"):
+    with pytest.raises(InvalidRequestError, match="nothing to change"):
         cluster.service.replicate("job", {"standby": "warm"})
 
 
@@ -191,7 +191,7 @@ def test_changes_that_cannot_be_are_refused(
 ) -> None:
     cluster = Cluster()
     before = cluster.job(**job)
-    with pytest.raises(InvalidError, match=reason):
+    with pytest.raises(InvalidRequestError, match=reason):
         cluster.service.replicate("job", changes)
     assert cluster.spec() == before
 
@@ -201,7 +201,7 @@ def test_what_does_not_run_cannot_be_replicated() -> None:
     cluster.job(phase="ENDED")
     with pytest.raises(RefusedError, match="submit it again first"):
         cluster.service.replicate("job", {"k": 1})
-    with pytest.raises(UnknownError):
+    with pytest.raises(NotFoundError):
         cluster.service.replicate("job~1", {"k": 1})
 
 
@@ -325,7 +325,7 @@ def test_a_replica_that_shall_be_started_is_assigned_and_one_may_lack_state() ->
     first, second = cluster.service.job("job")["replicas"]
     assert (first["phase"], first["node"], first["whole"]) == ("assigned", "n0", True)
     assert (second["in_step"], second["whole"]) == (False, False)
-    cluster.member(0, phase="starting", joined=Joined())
+    cluster.member(0, phase="starting", joined=ReplicaReport())
     assert cluster.service.job("job")["replicas"][0]["behind"] is None, "nobody knows yet"
 
 
@@ -381,7 +381,7 @@ def test_names_of_replicas_are_nobodys_business() -> None:
     cluster.job(k=1, agreed=True)
     cluster.member(1)
     for ask in (cluster.service.job, lambda name: cluster.service.kill(name, drain=False)):
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             ask("job~1")
-    with pytest.raises(UnknownError):
+    with pytest.raises(NotFoundError):
         cluster.service.submit(submission(code("job~1")), NEW)

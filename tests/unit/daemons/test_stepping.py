@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.coord.store import DisconnectedError
-from penstock.daemons.stepping import LEAST_PAUSE, MOST_PAUSE, keep_stepping, pause_after
+from penstock.daemons.stepping import LEAST_PAUSE, MOST_PAUSE, pause_after, run_step_loop
 
 
 class _Clock:
@@ -65,7 +65,7 @@ def _run(
 
 
 def _keep(step: Callable[[float], None], wake: _Event, stop: _Event, clock: _Clock) -> None:
-    keep_stepping(
+    run_step_loop(
         step,
         wake=wake,
         stop=stop,
@@ -110,7 +110,7 @@ def test_who_waits_for_a_step_need_not_wait_for_the_pause() -> None:
         if len(at) == 2:
             stop.set()
 
-    keep_stepping(
+    run_step_loop(
         step,
         wake=wake,
         stop=stop,

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from penstock.daemons.strategies import Asked, InBackground
-from penstock.schedule.custom import NotYetError
+from penstock.daemons.strategies import BackgroundStrategy, StrategyAnswers
+from penstock.schedule.custom import StrategyPendingError
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Node, Snapshot, Task
+from penstock.schedule.model import ClusterSnapshot, Node, Task
 
 
 class First:
@@ -18,7 +18,7 @@ class First:
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
         self.asked.append([node.name for node in snapshot.nodes])
         return Matrix({task.id: snapshot.nodes[0].name for task in demands})
 
@@ -27,19 +27,19 @@ def test_an_answer_that_nobody_fetched_is_not_given_when_the_nodes_are_others() 
     """It would name a node that is gone, and be refused as a wrong answer."""
     woken = threading.Event()
     strategy = First()
-    background = InBackground("mine:First", "bundle", strategy, Asked(woken.set))
+    background = BackgroundStrategy("mine:First", "bundle", strategy, StrategyAnswers(woken.set))
     task = Task("job/driver", "job")
-    both = Snapshot((Node("a", 2, 1 << 30), Node("b", 2, 1 << 30)), ())
-    left = Snapshot((Node("b", 2, 1 << 30),), ())
+    both = ClusterSnapshot((Node("a", 2, 1 << 30), Node("b", 2, 1 << 30)), ())
+    left = ClusterSnapshot((Node("b", 2, 1 << 30),), ())
 
-    def answer(snapshot: Snapshot) -> Matrix:
+    def answer(snapshot: ClusterSnapshot) -> Matrix:
         woken.clear()
-        with pytest.raises(NotYetError):
+        with pytest.raises(StrategyPendingError):
             background.place(snapshot, (task,))
         assert woken.wait(30.0)
         return background.place(snapshot, (task,))
 
-    with pytest.raises(NotYetError):
+    with pytest.raises(StrategyPendingError):
         background.place(both, (task,))  # Nobody fetches the answer.
     assert woken.wait(30.0)
     assert answer(left) == Matrix({task.id: "b"})

@@ -22,8 +22,8 @@ from penstock.cluster.documents import (
 )
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.instances import FolderInstances, Node
-from penstock.daemons.machine import Sample
+from penstock.daemons.instances import FolderInstances, NodeSettings
+from penstock.daemons.machine import MachineSample
 from penstock.daemons.processes_memory import FakeProcesses
 from penstock.daemons.start_errors import FailedStartError, RefusedStartError
 from penstock.daemons.supervisor import Supervisor
@@ -33,8 +33,8 @@ RING = Keyring(bytes(32))
 
 
 class _Machine:
-    def sample(self, now: float) -> Sample:
-        return Sample(0.0, 0, 0, 0.0, 0.0)
+    def sample(self, now: float) -> MachineSample:
+        return MachineSample(0.0, 0, 0, 0.0, 0.0)
 
 
 class Lab:
@@ -53,7 +53,9 @@ class Lab:
         self.supervisor = self.begin()
 
     def begin(self) -> Supervisor:
-        node = Node("n1", "127.0.0.2", self.folder, self.folder / "storage", self.folder, "zk:1", "/penstock")
+        node = NodeSettings(
+            "n1", "127.0.0.2", self.folder, self.folder / "storage", self.folder, "zk:1", "/penstock"
+        )
         instances = FolderInstances(node, self.processes, RING, self._unpacked, wall=lambda: self.wall)
         info = NodeInfo("n1", "", 4, 1 << 33)
         return Supervisor(self.store, info, instances, _Machine(), monotonic=lambda: self.moment)

@@ -25,12 +25,12 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.cluster.supervising import Instance, Start
+from penstock.cluster.supervising import ObservedProcess, Start
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
 from penstock.coord.results import put_result
 from penstock.daemons.interface import RefusedError, Submission
-from penstock.daemons.machine import Sample
+from penstock.daemons.machine import MachineSample
 from penstock.daemons.master import Master
 from penstock.daemons.node_mirror import NodeMirror
 from penstock.daemons.service import ClusterService
@@ -271,26 +271,26 @@ class _Running:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def look(self, now: float) -> list[Instance]:
-        return [Instance("job", "driver", 1, 1, 1, True, now, heartbeat=now, phase="running")]
+    def look(self, now: float) -> list[ObservedProcess]:
+        return [ObservedProcess("job", "driver", 1, 1, 1, True, now, heartbeat=now, phase="running")]
 
     def start(self, start: Start, now: float) -> None:
         raise AssertionError("its worker runs")
 
-    def ask_to_end(self, instance: Instance, now: float) -> None:
+    def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
         self.asked.append(instance.job)
 
-    def kill(self, instance: Instance, reason: str = "") -> None:
+    def kill(self, instance: ObservedProcess, reason: str = "") -> None:
         self.asked.append(instance.job)
 
-    def count(self, instance: Instance) -> None:
+    def count(self, instance: ObservedProcess) -> None:
         return
 
-    def figures(self, instance: Instance) -> tuple[float, int, int]:
+    def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
         return (0.0, 0, 0)
 
-    def sample(self, now: float) -> Sample:
-        return Sample(0.0, 0, 0, 0.0, 0.0)
+    def sample(self, now: float) -> MachineSample:
+        return MachineSample(0.0, 0, 0, 0.0, 0.0)
 
 
 def test_a_supervisor_does_not_end_a_job_whose_assignment_it_cannot_read_and_says_so() -> None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from penstock.cluster.codec import DocumentError, decode, encode
-from penstock.cluster.documents import Assignment, Kept, Location, Progress, Result, WorkerInfo
+from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, Progress, Result, WorkerInfo
 from penstock.coord import paths
-from penstock.coord.kept import get_kept, put_kept
+from penstock.coord.kept import read_backup_status, write_backup_status
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.worker_link import Link
+from penstock.daemons.worker_link import StoreLink
 from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1)
@@ -28,7 +28,7 @@ class _World:
         self.ensemble = MemoryEnsemble()
         self.store = MemoryStore(self.ensemble)
         self.sessions: list[MemoryStore] = []
-        self.link = Link(self.connect, ASSIGNMENT, INFO)
+        self.link = StoreLink(self.connect, ASSIGNMENT, INFO)
 
     def connect(self) -> MemoryStore:
         self.sessions.append(MemoryStore(self.ensemble))
@@ -52,10 +52,10 @@ def test_it_knows_nothing_until_the_store_answers(world: _World) -> None:
     world.link.start()
     assert world.link.view.known is False
     assert world.link.view.assignment == ASSIGNMENT
-    assert world.link.told(0.05) is False
+    assert world.link.wait_worker_info(0.05) is False
     world.ensemble.start()
     world.store.create(PLACE, encode(ASSIGNMENT))
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     assert world.link.view.known
     assert world.told() == INFO
 
@@ -63,7 +63,7 @@ def test_it_knows_nothing_until_the_store_answers(world: _World) -> None:
 def test_it_sees_the_assignment_and_the_other_workers_change(world: _World) -> None:
     world.store.create(PLACE, encode(ASSIGNMENT))
     world.link.start()
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     assert world.link.view.others == ()
     world.store.create(paths.worker("job", 1, 1), encode(OTHER), ephemeral=True)
     eventually("the others are known", lambda: world.link.view.others == (OTHER,))
@@ -83,7 +83,7 @@ def test_it_sees_the_assignment_and_the_other_workers_change(world: _World) -> N
 def test_a_phase_is_told_at_once_and_progress_not_too_often(world: _World) -> None:
     world.store.create(PLACE, encode(ASSIGNMENT))
     world.link.start()
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     first = world.store.get(PATH)
     assert first is not None
     for batches in range(50):
@@ -104,7 +104,7 @@ def test_a_phase_is_told_at_once_and_progress_not_too_often(world: _World) -> No
 def test_a_worker_whose_session_was_lost_comes_back(world: _World) -> None:
     world.store.create(PLACE, encode(ASSIGNMENT))
     world.link.start()
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     world.ensemble.expire(world.sessions[0].session_id)
     eventually("the worker's word", lambda: world.told() == INFO)
     node = world.store.get(PATH)
@@ -116,14 +116,14 @@ def test_a_worker_whose_job_was_ended_meanwhile_does_not_come_back(world: _World
     world.link.start()
     eventually("the worker knows its cluster", lambda: world.link.view.known)
     assert world.link.view.assignment is None
-    assert world.link.told(0.1) is False
+    assert world.link.wait_worker_info(0.1) is False
     assert world.told() is None
 
 
 def test_a_result_is_written_when_the_store_is_back(world: _World) -> None:
     world.store.create(PLACE, encode(ASSIGNMENT))
     world.link.start()
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     world.ensemble.stop()
     result = Result("job", 2, "drained", "all is processed", 1.0)
     assert world.link.end(result, 0.05) is False
@@ -139,59 +139,59 @@ def test_a_result_is_written_when_the_store_is_back(world: _World) -> None:
 def test_who_leaves_is_gone_at_once(world: _World) -> None:
     world.store.create(PLACE, encode(ASSIGNMENT))
     world.link.start()
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     world.link.close()
     assert world.told() is None
 
 
 def test_a_job_whose_data_is_with_its_node_hears_of_its_location_and_of_its_copy(world: _World) -> None:
     assignment = replace(ASSIGNMENT, keep="node")
-    world.link = Link(world.connect, assignment, INFO)
-    known = Kept("job", "n1", 1, 1, "n2", "http://n2", 5, 40)
+    world.link = StoreLink(world.connect, assignment, INFO)
+    known = BackupStatus("job", "n1", 1, 1, "n2", "http://n2", 5, 40)
     world.store.create(f"{paths.KEPT}/job", encode(known))
     world.store.create(PLACE, encode(assignment))
     world.link.start()
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     assert (world.link.location, world.link.kept) == (None, known)
-    location = Location("job", "n2", "http://n2", "n3")
+    location = BackupLocation("job", "n2", "http://n2", "n3")
     world.store.create(f"{paths.LOCATIONS}/job", encode(location))
     eventually("the job's location", lambda: world.link.location == location)
     world.store.delete(f"{paths.LOCATIONS}/job")
     eventually("the location is gone", lambda: world.link.location is None)
-    said = Kept("job", "n1", 2, 1, "n2", "http://n2", 6, 41)
-    world.link.keep(said)
-    assert world.link.kept_told(5.0)
+    said = BackupStatus("job", "n1", 2, 1, "n2", "http://n2", 6, 41)
+    world.link.set_backup_status(said)
+    assert world.link.wait_backup_status(5.0)
     node = world.store.get(f"{paths.KEPT}/job")
     assert node is not None
-    assert decode(Kept, node.data) == said
+    assert decode(BackupStatus, node.data) == said
 
 
 def test_a_store_that_is_away_hears_later_where_the_data_is(world: _World) -> None:
-    world.link = Link(world.connect, replace(ASSIGNMENT, keep="node"), INFO)
+    world.link = StoreLink(world.connect, replace(ASSIGNMENT, keep="node"), INFO)
     world.store.create(PLACE, encode(ASSIGNMENT))
     world.link.start()
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     world.ensemble.stop()
-    world.link.keep(Kept("job", "n1", 2, 1, number=1))
-    world.link.keep(Kept("job", "n1", 2, 1, number=2))
-    assert not world.link.kept_told(0.05)
+    world.link.set_backup_status(BackupStatus("job", "n1", 2, 1, number=1))
+    world.link.set_backup_status(BackupStatus("job", "n1", 2, 1, number=2))
+    assert not world.link.wait_backup_status(0.05)
     world.ensemble.start()
-    assert world.link.kept_told(10.0)
+    assert world.link.wait_backup_status(10.0)
     node = world.store.get(f"{paths.KEPT}/job")
     assert node is not None
-    assert decode(Kept, node.data).number == 2
+    assert decode(BackupStatus, node.data).number == 2
 
 
 def test_a_worker_runs_on_when_it_cannot_read_its_assignment_or_another_worker(world: _World) -> None:
     world.store.create(PLACE, encode(ASSIGNMENT))
     world.store.create(paths.worker("job", 1, 1), b'{"schema": 2}')
     world.link.start()
-    assert world.link.told(5.0)
+    assert world.link.wait_worker_info(5.0)
     [other] = world.link.view.others
     assert (other.revision, other.attempt, other.phase) == (1, 1, "unknown")
     world.store.set(PLACE, b'{"schema": 2}')
     world.link.tell(replace(INFO, phase="ready"))
-    assert world.link.told(5.0), "it still tells how it is"
+    assert world.link.wait_worker_info(5.0), "it still tells how it is"
     eventually("it has looked", lambda: not world.link._stale)
     assert world.link.view.assignment == ASSIGNMENT
 
@@ -199,6 +199,6 @@ def test_a_worker_runs_on_when_it_cannot_read_its_assignment_or_another_worker(w
 def test_where_data_is_is_not_overwritten_when_that_cannot_be_read() -> None:
     store = MemoryStore(MemoryEnsemble())
     store.create(f"{paths.KEPT}/job", b'{"schema": 2}')
-    assert not put_kept(store, Kept("job", "n1", 3, 1))
+    assert not write_backup_status(store, BackupStatus("job", "n1", 3, 1))
     with pytest.raises(DocumentError):
-        get_kept(store, "job")
+        read_backup_status(store, "job")

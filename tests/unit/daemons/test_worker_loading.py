@@ -12,8 +12,8 @@ from penstock.bundles.manifest import MANIFEST
 from penstock.bundles.packing import pack
 from penstock.bundles.unpacking import unpack
 from penstock.cluster.documents import Assignment
-from penstock.daemons.following import Decision
-from penstock.daemons.instance import FAILED, REFUSED, Instance, read_exit
+from penstock.daemons.following import WorkerDecision
+from penstock.daemons.instance import EXIT_FAILED, EXIT_REFUSED, WorkerConfig, read_exit
 from penstock.daemons.worker import _load, _work
 from penstock.daemons.worker_run import Worker
 from penstock.errors import PenstockError, SettingError
@@ -31,14 +31,14 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
-def _instance(tmp_path: Path, entry: str, text: str = _JOB) -> Instance:
+def _instance(tmp_path: Path, entry: str, text: str = _JOB) -> WorkerConfig:
     code = tmp_path / "code"
     code.mkdir()
     (code / "words_of_bundle.py").write_text(text)
     (tmp_path / "outside_job.py").write_text(_JOB + f"open({str(tmp_path / 'ran')!r}, 'w').close()")
     unpack(pack(code, entry="words_of_bundle.py"), tmp_path / "bundle")
     assignment = Assignment("words", 1, 1, 1, "a" * 64, entry, "n1", 1, 1 << 30)
-    return Instance("words", "n1", "h", 1, 1, "h:1", "/r", "k", "s", str(tmp_path / "bundle"), assignment)
+    return WorkerConfig("words", "n1", "h", 1, 1, "h:1", "/r", "k", "s", str(tmp_path / "bundle"), assignment)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ class _Worker:
     def begin(self) -> None:
         return
 
-    def run(self, job: Job) -> Decision:
+    def run(self, job: Job) -> WorkerDecision:
         raise AssertionError(f"{job.name} could be loaded")
 
     def superseded(self, error: PenstockError) -> bool:
@@ -86,7 +86,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> _Worker:
     return _Worker()
 
 
-def _end(tmp_path: Path, worker: _Worker, instance: Instance) -> tuple[int, str, str]:
+def _end(tmp_path: Path, worker: _Worker, instance: WorkerConfig) -> tuple[int, str, str]:
     """Return the exit code of a worker that cannot load its job, its outcome, and the reason."""
     code = _work(tmp_path, cast(Worker, worker), instance)
     left = read_exit(tmp_path)
@@ -116,7 +116,7 @@ def test_what_this_node_lacks_is_a_failure_that_another_node_may_not_have(
     tmp_path: Path, worker: _Worker, text: str, missing: str
 ) -> None:
     code, outcome, reason = _end(tmp_path, worker, _instance(tmp_path, "words_of_bundle.py", text + "\n"))
-    assert (code, outcome, worker.refusals) == (FAILED, "failed", [])
+    assert (code, outcome, worker.refusals) == (EXIT_FAILED, "failed", [])
     assert reason.startswith("node n1 cannot load the job: ")
     assert missing in reason
     assert "\n" not in reason
@@ -132,7 +132,7 @@ def test_a_damaged_copy_of_the_bundle_is_a_failure_of_this_node(
     instance = _instance(tmp_path, "words_of_bundle.py")
     (Path(instance.bundle) / lost).unlink()
     code, outcome, reason = _end(tmp_path, worker, instance)
-    assert (code, outcome, worker.refusals) == (FAILED, "failed", [])
+    assert (code, outcome, worker.refusals) == (EXIT_FAILED, "failed", [])
     assert said in reason
 
 
@@ -152,5 +152,5 @@ def test_what_is_the_same_on_every_node_is_refused(
     tmp_path: Path, worker: _Worker, text: str, entry: str, said: str
 ) -> None:
     code, outcome, reason = _end(tmp_path, worker, _instance(tmp_path, entry, text + "\n"))
-    assert (code, outcome, worker.refusals) == (REFUSED, "refused", [reason])
+    assert (code, outcome, worker.refusals) == (EXIT_REFUSED, "refused", [reason])
     assert said in reason

@@ -6,7 +6,7 @@ import pytest
 
 from penstock import redaction
 from penstock.cluster.documents import Assignment
-from penstock.daemons.instance import Instance
+from penstock.daemons.instance import WorkerConfig
 from penstock.daemons.worker import one_line, register_secrets
 from penstock.keyring import Keyring
 
@@ -20,7 +20,7 @@ def test_secrets_among_parameters_are_replaced(monkeypatch: pytest.MonkeyPatch) 
         env={"DB_PASSWORD": None, "REGION": "somewhere", "AUTH_SECRET": "given-to-it"},
     )
     monkeypatch.setenv("AUTH_SECRET", "given-to-it")
-    instance = Instance("job", "n1", "127.0.0.1", 2, 1, "zk:1", "/penstock", "k", "s", "b", assignment)
+    instance = WorkerConfig("job", "n1", "127.0.0.1", 2, 1, "zk:1", "/penstock", "k", "s", "b", assignment)
     ring = Keyring(bytes(32))
     register_secrets(instance, ring)
     said = one_line(ValueError("abcdefgh, of-this-node, given-to-it: not since 2026-01-01 in 1234 somewhere"))

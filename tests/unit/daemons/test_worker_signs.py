@@ -14,9 +14,9 @@ from penstock.cluster.codec import encode
 from penstock.cluster.documents import Assignment
 from penstock.coord import paths
 from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.instance import Instance
+from penstock.daemons.instance import WorkerConfig
 from penstock.daemons.worker_run import Worker
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.handle import Handle
 from penstock.engine.report import Report
 from penstock.errors import JobFailedError
@@ -39,7 +39,7 @@ class _Dying:
         self.report.batches = 3
         raise JobFailedError("user code")
 
-    def stop(self, *, let_out: bool = False) -> None:
+    def stop(self, *, drain_loops: bool = False) -> None:
         return
 
 
@@ -64,13 +64,13 @@ class _SlowEngine:
     def wait_for_executors(self, timeout: float, look: Callable[[], bool]) -> bool:
         return True
 
-    def rehearse(self, job: ps.Job) -> bool:
+    def warm_up(self, job: ps.Job) -> bool:
         return True
 
     def answers(self) -> bool:
         return True
 
-    def start(self, job: ps.Job, folder: Path, member: Member | None) -> Handle:
+    def start(self, job: ps.Job, folder: Path, replica_spec: ReplicaSpec | None) -> Handle:
         self._wait_for_a_sign("the job starts")
         return cast(Handle, _Dying())
 
@@ -85,7 +85,7 @@ def test_a_worker_shows_that_it_lives_while_it_starts_and_leaves_what_it_has_don
     folder.mkdir()
     ensemble = MemoryEnsemble()
     MemoryStore(ensemble).create(f"{paths.ASSIGNMENTS}/job", encode(ASSIGNMENT))
-    instance = Instance("job", "n1", "h", 1, 1, "c", "/", "k", str(tmp_path), "b", ASSIGNMENT)
+    instance = WorkerConfig("job", "n1", "h", 1, 1, "c", "/", "k", str(tmp_path), "b", ASSIGNMENT)
     ring = open_keyring(tmp_path / "keys", create=True)
     engine = _SlowEngine(folder)
     worker = Worker(folder, instance, ring, lambda: MemoryStore(ensemble), lambda *_: engine)

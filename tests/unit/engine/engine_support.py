@@ -13,14 +13,14 @@ from unittest.mock import patch
 
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine import batch_planner
-from penstock.engine.agreement.folder import Agreement, Charter
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.folder import AgreementFolder, Charter
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.batch_committer import BatchCommitter
 from penstock.engine.batch_planner import BatchPlanner
-from penstock.engine.blueprint import draw
-from penstock.engine.clock import Times
+from penstock.engine.blueprint import make_blueprint
+from penstock.engine.clock import TimeProgress
 from penstock.engine.flow import Program
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.engine.stages import Row
 from penstock.engine.summary import StateHead, TaskSummary
 from penstock.graph.ends import Position, Split
@@ -87,17 +87,17 @@ class LocalRun:
         job: Job,
         folder: Path,
         buckets: int = 2,
-        member: Member | None = None,
+        replica_spec: ReplicaSpec | None = None,
         sources: Mapping[str, Any] | None = None,
     ) -> None:
         self.sinks = {name: MemorySink() for name in job.sinks}
         self.sides = {stream: MemorySink() for stream in SIDE_STREAMS}
         self.discarded = self.sides["discarded"]
         self.sources = {name: LaneSource() for name in job.sources} | dict(sources or {})
-        drawn = draw(job, folder=folder, buckets=buckets, sides=self.sides)
-        if member is not None:
-            member = replace(member, agreement=str(folder / "agreement"))
-        self.blueprint = replace(drawn.with_ends({**self.sources, **self.sinks}), member=member)
+        drawn = make_blueprint(job, folder=folder, buckets=buckets, sides=self.sides)
+        if replica_spec is not None:
+            replica_spec = replace(replica_spec, agreement=str(folder / "agreement"))
+        self.blueprint = replace(drawn.with_ends({**self.sources, **self.sinks}), replica_spec=replica_spec)
         self.blueprint.folders.create()
         self.program = Program(self.blueprint)
         self.summaries: list[TaskSummary] = []
@@ -109,7 +109,7 @@ class LocalRun:
         self._committer.begin(self._ledger.latest())
 
     @property
-    def last(self) -> Entry | None:
+    def last(self) -> LedgerEntry | None:
         """The last batch that has happened."""
         return self._committer.last
 
@@ -134,11 +134,11 @@ class LocalRun:
         return self.last.times if self.last else {}
 
     @property
-    def times(self) -> Times:
+    def times(self) -> TimeProgress:
         """How far time has come."""
-        return Times.of(self.times_entry)
+        return TimeProgress.of(self.times_entry)
 
-    def go_on(self, last: Entry) -> None:
+    def go_on(self, last: LedgerEntry) -> None:
         """Go on after a batch that another run has done."""
         self._ledger.commit(last)
         self._committer.begin(last)
@@ -184,10 +184,10 @@ class LocalRun:
         return done[-1]
 
     def _found(self) -> None:
-        if self.blueprint.member is not None:
-            agreement = Agreement(self.blueprint.member.folder)
+        if self.blueprint.replica_spec is not None:
+            agreement = AgreementFolder(self.blueprint.replica_spec.folder)
             if agreement.shared() is None:
-                agreement.found(Charter(self.batch, {}))
+                agreement.create(Charter(self.batch, {}))
 
     def _arrange(self, rows: list[Row]) -> None:
         if self.shuffler is not None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.agreement.output import AgreedOutput, Offer
-from penstock.engine.blueprint import Blueprint, draw
+from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
 from penstock.record import Record
 
@@ -104,8 +104,8 @@ def replica(place: Path, number: int, sink: Sink, **options: Any) -> tuple[Agree
     job.source("in", ps.MemorySource([1])) >> job.sink("out", sink)
     folder = place / f"member-{number}"
     folder.mkdir(exist_ok=True)
-    member = Member(f"count~{number}", number, str(place / "agreement"), **options)
-    blueprint = replace(draw(job, folder=folder, buckets=1, sides={}), member=member)
+    replica_spec = ReplicaSpec(f"count~{number}", number, str(place / "agreement"), **options)
+    blueprint = replace(make_blueprint(job, folder=folder, buckets=1, sides={}), replica_spec=replica_spec)
     return AgreedOutput(blueprint), blueprint
 
 

@@ -9,15 +9,15 @@ import pytest
 from noting import END, Alone, Clock, Noted, Plain, Told, offer, replica
 
 from penstock.engine.agreement import output
-from penstock.engine.agreement.folder import Agreement, Charter, Commit, Standing
+from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, ReplicaProgress
 from penstock.engine.agreement.output import AgreedOutput, Offer
-from penstock.engine.ledger import Entry
-from penstock.errors import OutdatedError, StrayedError, SupersededError
+from penstock.engine.ledger import LedgerEntry
+from penstock.errors import ReplicaDivergedError, ReplicaOutdatedError, SupersededError
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    Agreement(tmp_path / "agreement").found(Charter(0, {}))
+    AgreementFolder(tmp_path / "agreement").create(Charter(0, {}))
     return tmp_path
 
 
@@ -95,7 +95,7 @@ def test_a_winner_that_is_slow_gets_time_to_deliver_what_only_one_may(
     told: Told = []
     _dies_before_it_publishes(replica(place, 0, Alone(told))[0], monkeypatch)
     clock = Clock(monkeypatch)
-    clock.calls.append((clock.now + 9.0, lambda: Agreement(place / "agreement").mark_out(0)))
+    clock.calls.append((clock.now + 9.0, lambda: AgreementFolder(place / "agreement").mark_published(0)))
     replica(place, 1, Alone(told))[0].settle(offer("b", batch=1))
     assert told == [("commit", (1, "b"))], "the winner has delivered its batch in the end"
     assert clock.now >= 1009.0
@@ -108,7 +108,7 @@ def test_what_all_may_deliver_waits_for_nobody(place: Path, monkeypatch: pytest.
     replica(place, 1, Noted(told))[0].settle(offer("b", batch=1))
     assert told == [("commit", (0, "a")), ("commit", (1, "b"))]
     assert clock.now == 1000.0
-    assert Agreement(place / "agreement").is_out(0)
+    assert AgreementFolder(place / "agreement").is_published(0)
 
 
 def test_a_replica_says_how_far_it_has_come(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,9 @@ def test_a_replica_says_how_far_it_has_come(place: Path, monkeypatch: pytest.Mon
     one, _ = replica(place, 0, Noted([]))
     for batch in range(2):
         one.settle(offer("a", batch=batch, seconds=0.5))
-    assert Agreement(place / "agreement").standings() == {"count~0": Standing("count~0", 1, 1000.0, 0.5)}
+    assert AgreementFolder(place / "agreement").replica_progress() == {
+        "count~0": ReplicaProgress("count~0", 1, 1000.0, 0.5)
+    }
 
 
 def test_state_is_compared_every_sixteen_batches(place: Path) -> None:
@@ -130,10 +132,10 @@ def test_a_replica_that_starts_again_brings_out_what_it_had_left(
 ) -> None:
     told: Told = []
     _dies_before_it_publishes(replica(place, 0, Alone(told))[0], monkeypatch)
-    replica(place, 1, Alone(told))[0].resume(Entry(0, END))
+    replica(place, 1, Alone(told))[0].resume(LedgerEntry(0, END))
     assert told == [], "that is another's to deliver"
     for _ in range(2):
-        replica(place, 0, Alone(told))[0].resume(Entry(0, END))
+        replica(place, 0, Alone(told))[0].resume(LedgerEntry(0, END))
     assert told == [("commit", (0, "a"))]
 
 
@@ -144,20 +146,20 @@ def test_the_last_batch_before_there_were_replicas_is_brought_out_too(
     tmp_path: Path, kind: type[Noted], number: int, brings: bool
 ) -> None:
     """Who ran alone may have died between its entry and its output."""
-    Agreement(tmp_path / "agreement").found(Charter(8, {}))
+    AgreementFolder(tmp_path / "agreement").create(Charter(8, {}))
     told: Told = []
-    replica(tmp_path, number, kind(told))[0].resume(Entry(7, END, {"out": ["a"]}))
+    replica(tmp_path, number, kind(told))[0].resume(LedgerEntry(7, END, {"out": ["a"]}))
     assert told == ([("commit", (7, "a"))] if brings else [])
 
 
 def test_a_replica_differs_where_nobody_has_the_state_that_counts(place: Path) -> None:
     told: Told = []
     replica(place, 0, Noted(told))[0].settle(offer("a", 1))
-    other, _ = replica(place, 1, Noted(told), tolerates=0)
+    other, _ = replica(place, 1, Noted(told), may_differ_until=0)
     assert other.settle(offer("b", 2)).receipts == {"out": ["a"]}
     other.settle(offer("c", 2, batch=1))
-    with pytest.raises(StrayedError):
-        replica(place, 2, Noted(told), tolerates=0)[0].settle(offer("d", 3, batch=1))
+    with pytest.raises(ReplicaDivergedError):
+        replica(place, 2, Noted(told), may_differ_until=0)[0].settle(offer("d", 3, batch=1))
 
 
 @pytest.mark.filterwarnings("ignore::penstock.errors.DeliveryWarning")
@@ -175,7 +177,7 @@ def test_a_difference_names_batch_and_vertex_and_keeps_the_first_output(place: P
     one, _ = replica(place, 0, Noted(told))
     other, _ = replica(place, 1, Noted(told))
     one.settle(offer("a", state={"tally": 7}))
-    with pytest.raises(StrayedError, match="came to another output than count~0") as caught:
+    with pytest.raises(ReplicaDivergedError, match="came to another output than count~0") as caught:
         other.settle(offer("b", digest=2, state={"tally": 7}))
     assert (caught.value.batch, caught.value.vertex, caught.value.alarming) == (0, "out", True)
     assert told == [("commit", (0, "a")), ("discard", ("b",))]
@@ -185,7 +187,7 @@ def test_a_difference_in_the_state_is_found_though_the_output_is_the_same(place:
     one, _ = replica(place, 0, Noted([]))
     other, _ = replica(place, 1, Noted([]))
     one.settle(offer("a", state={"tally": 7}))
-    with pytest.raises(StrayedError, match="another state") as caught:
+    with pytest.raises(ReplicaDivergedError, match="another state") as caught:
         other.settle(offer("b", state={"tally": 8}))
     assert caught.value.vertex == "tally"
 
@@ -194,7 +196,7 @@ def test_output_that_one_replica_lacks_wholly_is_a_difference(place: Path) -> No
     one, _ = replica(place, 0, Noted([]))
     other, _ = replica(place, 1, Noted([]))
     one.settle(offer("a"))
-    with pytest.raises(StrayedError):
+    with pytest.raises(ReplicaDivergedError):
         other.settle(Offer(0, END, {}, {}, {}))
 
 
@@ -205,7 +207,7 @@ def test_other_code_may_differ_and_what_it_leaves_raises_no_alarm(place: Path) -
     other.settle(offer("b", digest=2))
     updated, _ = replica(place, 0, Noted([]), generation=1)
     updated.settle(offer("c", batch=1))
-    with pytest.raises(StrayedError) as caught:
+    with pytest.raises(ReplicaDivergedError) as caught:
         other.settle(offer("d", digest=2, batch=1))
     assert not caught.value.alarming
 
@@ -223,7 +225,7 @@ def test_after_other_code_a_difference_alarms_once_all_state_was_the_same(
         for each in (updated, other):
             each.settle(offer("c", batch=batch, state={"tally": batch}))
     updated.settle(offer("c", batch=last, state={"tally": last}))
-    with pytest.raises(StrayedError) as caught:
+    with pytest.raises(ReplicaDivergedError) as caught:
         other.settle(offer("d", digest=2, batch=last, state={"tally": last}))
     assert caught.value.alarming is alarming
 
@@ -249,11 +251,11 @@ def test_a_replica_that_lacks_state_commits_nothing_and_stops_when_asked(place: 
 def test_a_replica_that_was_away_for_long_commits_nothing(place: Path) -> None:
     told: Told = []
     one, _ = replica(place, 0, Noted(told))
-    agreement = Agreement(place / "agreement")
+    agreement = AgreementFolder(place / "agreement")
     for batch in range(3):
         agreement.commit(Commit(batch, "x", "count~1", 1, END))
     agreement.forget(2)
-    with pytest.raises(OutdatedError):
+    with pytest.raises(ReplicaOutdatedError):
         one.settle(offer("a", batch=1))
     assert told == []
 
@@ -261,13 +263,13 @@ def test_a_replica_that_was_away_for_long_commits_nothing(place: Path) -> None:
 def test_what_is_old_is_forgotten_together_by_all_and_told_to_the_sources(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "forgettable", lambda times, now: max(min(times), max(times) - 10))
+    monkeypatch.setattr(output, "first_batch_to_keep", lambda times, now: max(min(times), max(times) - 10))
     told: list[Any] = []
     monkeypatch.setattr(output, "acknowledge", lambda blueprint, end: told.append(end))
     one, _ = replica(place, 0, Noted([]))
     for batch in range(70):
         one.settle(offer("a", batch=batch))
-    agreement = Agreement(place / "agreement")
+    agreement = AgreementFolder(place / "agreement")
     assert agreement.see(53).floor == 54
     assert agreement.see(54).committed
     assert told == [END]

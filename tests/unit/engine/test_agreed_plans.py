@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from noting import Clock
 
-from penstock.engine.agreement.folder import Agreement, Charter, Commit, Plan, Standing
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan, ReplicaProgress
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.agreement.planning import AgreedPlans
-from penstock.engine.blueprint import Folders
-from penstock.errors import OutdatedError
+from penstock.engine.blueprint import JobFolders
+from penstock.errors import ReplicaOutdatedError
 
 BATCH = 0.5
 LOOK = 0.01
@@ -32,13 +32,13 @@ def plan_one(plans: AgreedPlans, batch: int, clock: Clock) -> float:
 
 @pytest.fixture
 def plans(tmp_path: Path) -> AgreedPlans:
-    Agreement(tmp_path / "agreed").found(Charter(0, {}))
+    AgreementFolder(tmp_path / "agreed").create(Charter(0, {}))
     (tmp_path / "job").mkdir()
-    return AgreedPlans(Member("count", 0, str(tmp_path / "agreed")), Folders(str(tmp_path / "job")))
+    return AgreedPlans(ReplicaSpec("count", 0, str(tmp_path / "agreed")), JobFolders(str(tmp_path / "job")))
 
 
 def test_who_comes_second_reads_what_the_first_has_planned(tmp_path: Path, plans: AgreedPlans) -> None:
-    Agreement(tmp_path / "agreed").propose(Plan(0, {"batch": 1, "to": 5}, "count~1", 0.0))
+    AgreementFolder(tmp_path / "agreed").propose(Plan(0, {"batch": 1, "to": 5}, "count~1", 0.0))
     assert plans.next({"batch": 0}, _must_not_be_asked) == {"batch": 1, "to": 5}
     assert plans.next({"batch": 1}, lambda: {"batch": 2, "to": 9}) == {"batch": 2, "to": 9}
 
@@ -50,22 +50,24 @@ def _must_not_be_asked() -> dict[str, Any]:
 def test_who_lacks_state_plans_nothing_and_follows(tmp_path: Path, plans: AgreedPlans) -> None:
     (tmp_path / "job" / "unwhole").touch()
     assert plans.next({"batch": 0}, lambda: {"batch": 1}) == {"batch": 0}
-    Agreement(tmp_path / "agreed").propose(Plan(0, {"batch": 1}, "count~1", 0.0))
+    AgreementFolder(tmp_path / "agreed").propose(Plan(0, {"batch": 1}, "count~1", 0.0))
     assert plans.next({"batch": 0}, _must_not_be_asked) == {"batch": 1}
 
 
 def test_without_anything_to_read_nothing_is_planned(tmp_path: Path, plans: AgreedPlans) -> None:
     assert plans.next({"batch": 0}, lambda: {"batch": 0}) == {"batch": 0}
-    assert Agreement(tmp_path / "agreed").plan(0) is None
+    assert AgreementFolder(tmp_path / "agreed").plan(0) is None
 
 
 def test_who_was_away_for_too_long_is_told_so(tmp_path: Path, plans: AgreedPlans) -> None:
-    agreement = Agreement(tmp_path / "agreed")
+    agreement = AgreementFolder(tmp_path / "agreed")
     for batch in range(3):
         agreement.propose(Plan(batch, {"batch": batch + 1}, "count~1", 0.0))
         agreement.commit(Commit(batch, "x", "count~1", 1, {}))
     agreement.forget(3)
-    with pytest.raises(OutdatedError, match="batch 1 is history for the other replicas: they are at 3"):
+    with pytest.raises(
+        ReplicaOutdatedError, match="batch 1 is history for the other replicas: they are at 3"
+    ):
         plans.next({"batch": 1}, lambda: {"batch": 2})
 
 
@@ -75,8 +77,10 @@ def test_who_was_away_for_too_long_is_told_so(tmp_path: Path, plans: AgreedPlans
 def test_all_begin_where_the_one_began_who_made_the_agreement(
     tmp_path: Path, sources: dict[str, Any], begin: dict[str, Any] | None
 ) -> None:
-    Agreement(tmp_path / "agreed").found(Charter(0, sources))
-    plans = AgreedPlans(Member("count~1", 1, str(tmp_path / "agreed")), Folders(str(tmp_path / "job")))
+    AgreementFolder(tmp_path / "agreed").create(Charter(0, sources))
+    plans = AgreedPlans(
+        ReplicaSpec("count~1", 1, str(tmp_path / "agreed")), JobFolders(str(tmp_path / "job"))
+    )
     assert plans.begin() == begin
 
 
@@ -87,7 +91,7 @@ def test_after_a_long_rest_nobody_is_waited_for_longer_than_before(
     plan_one(plans, 0, clock)
     clock.now += 3600.0
     plan_one(plans, 1, clock)
-    Agreement(tmp_path / "agreed").stand(Standing("count~1", -2, clock.now, BATCH))
+    AgreementFolder(tmp_path / "agreed").report_progress(ReplicaProgress("count~1", -2, clock.now, BATCH))
     assert plan_one(plans, 2, clock) < 15.0
 
 
@@ -95,11 +99,11 @@ def test_waiting_for_one_that_is_behind_does_not_grow_from_batch_to_batch(
     tmp_path: Path, plans: AgreedPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-    agreement = Agreement(tmp_path / "agreed")
+    agreement = AgreementFolder(tmp_path / "agreed")
     for batch in range(5):
         assert plan_one(plans, batch, clock) == 0.0
     waits = []
     for batch in itertools.islice(itertools.count(5), 40):
-        agreement.stand(Standing("count~1", 0, clock.now, BATCH))
+        agreement.report_progress(ReplicaProgress("count~1", 0, clock.now, BATCH))
         waits.append(plan_one(plans, batch, clock))
     assert all(0.0 < waited <= 0.6 * BATCH for waited in waits), waits

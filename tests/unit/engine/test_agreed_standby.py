@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from noting import END, Alone, Clock, Noted, Plain, Told, offer, replica
 
-from penstock.engine.agreement.folder import Agreement, Charter
+from penstock.engine.agreement.folder import AgreementFolder, Charter
 from penstock.engine.agreement.held import HeldSink, is_held, release
 from penstock.engine.agreement.output import AgreedOutput
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.graph.ends import Sink, SinkWriter, WriteContext
 from penstock.record import Record
 from support.left_staged import left_staged
@@ -22,7 +22,7 @@ CONTEXT = WriteContext("count", "out", 0, "7-0")
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    Agreement(tmp_path / "agreement").found(Charter(0, {}))
+    AgreementFolder(tmp_path / "agreement").create(Charter(0, {}))
     return tmp_path
 
 
@@ -93,7 +93,7 @@ def test_the_first_replica_is_no_primary_when_it_starts_again_as_a_backup(place:
     _, first = one_of(place, 0, Noted([]))
     first.folders.primary.unlink()
     first.folders.create()
-    Ledger(first.folders.ledger).commit(Entry(0, END))
+    Ledger(first.folders.ledger).commit(LedgerEntry(0, END))
     _, again = one_of(place, 0, Noted([]))
     assert is_held(written(again, 2))
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.engine.agreement.core import (
-    Entrance,
-    Move,
-    Seen,
-    Shared,
+    AgreementStatus,
+    BatchAction,
+    BatchStatus,
+    JoinAction,
     after_batch,
     before_batch,
     can_go_on,
@@ -18,81 +18,83 @@ from penstock.engine.agreement.core import (
 )
 from penstock.errors import JobFailedError
 
-NEW = Shared(begin=0, floor=0, head=-1)
-YOUNG = Shared(begin=0, floor=0, head=9, done=8)
-OLD = Shared(begin=0, floor=100, head=500, done=499)
-LATE = Shared(begin=7, floor=7, head=8, done=8)
+NEW = AgreementStatus(begin=0, floor=0, head=-1)
+YOUNG = AgreementStatus(begin=0, floor=0, head=9, done=8)
+OLD = AgreementStatus(begin=0, floor=100, head=500, done=499)
+LATE = AgreementStatus(begin=7, floor=7, head=8, done=8)
 
 
 @pytest.mark.parametrize(
     ("seen", "more", "move"),
     [
-        (Seen(4), {"work": True}, Move.REBUILD),
-        (Seen(4, planned=True, committed=True), {"work": True}, Move.REBUILD),
-        (Seen(3, planned=True), {"work": False}, Move.FOLLOW),
-        (Seen(3, planned=True), {"work": True, "whole": False}, Move.FOLLOW),
-        (Seen(3), {"work": True}, Move.PROPOSE),
-        (Seen(3), {"work": False}, Move.WAIT),
-        (Seen(3), {"work": True, "whole": False}, Move.WAIT),
+        (BatchStatus(4), {"work": True}, BatchAction.REBUILD),
+        (BatchStatus(4, planned=True, committed=True), {"work": True}, BatchAction.REBUILD),
+        (BatchStatus(3, planned=True), {"work": False}, BatchAction.FOLLOW),
+        (BatchStatus(3, planned=True), {"work": True, "whole": False}, BatchAction.FOLLOW),
+        (BatchStatus(3), {"work": True}, BatchAction.PROPOSE),
+        (BatchStatus(3), {"work": False}, BatchAction.WAIT),
+        (BatchStatus(3), {"work": True, "whole": False}, BatchAction.WAIT),
     ],
 )
-def test_before_a_batch(seen: Seen, more: dict[str, Any], move: Move) -> None:
+def test_before_a_batch(seen: BatchStatus, more: dict[str, Any], move: BatchAction) -> None:
     assert before_batch(3, seen, **more) is move
 
 
 @pytest.mark.parametrize(
     ("seen", "more", "move"),
     [
-        (Seen(4), {}, Move.REBUILD),
-        (Seen(3, planned=True), {}, Move.COMMIT),
-        (Seen(3, planned=True, committed=True), {}, Move.ACCEPT),
-        (Seen(3, planned=True, committed=True), {"holds": True}, Move.ACCEPT),
-        (Seen(3, planned=True, committed=True), {"whole": False}, Move.ACCEPT),
-        (Seen(3, planned=True), {"holds": True}, Move.WAIT),
-        (Seen(3, planned=True), {"whole": False}, Move.WAIT),
+        (BatchStatus(4), {}, BatchAction.REBUILD),
+        (BatchStatus(3, planned=True), {}, BatchAction.COMMIT),
+        (BatchStatus(3, planned=True, committed=True), {}, BatchAction.ACCEPT),
+        (BatchStatus(3, planned=True, committed=True), {"holds": True}, BatchAction.ACCEPT),
+        (BatchStatus(3, planned=True, committed=True), {"whole": False}, BatchAction.ACCEPT),
+        (BatchStatus(3, planned=True), {"holds": True}, BatchAction.WAIT),
+        (BatchStatus(3, planned=True), {"whole": False}, BatchAction.WAIT),
     ],
 )
-def test_after_a_batch(seen: Seen, more: dict[str, Any], move: Move) -> None:
+def test_after_a_batch(seen: BatchStatus, more: dict[str, Any], move: BatchAction) -> None:
     assert after_batch(3, seen, **more) is move
 
 
 @pytest.mark.parametrize(
     ("number", "own", "shared", "others", "more", "entrance"),
     [
-        pytest.param(0, -1, None, {}, {}, (Entrance.FOUND, ""), id="first"),
-        pytest.param(0, 6, None, {"b": -1}, {}, (Entrance.FOUND, ""), id="first-with-batches"),
-        pytest.param(1, -1, None, {"a": 6}, {}, (Entrance.WAIT, ""), id="second-waits-for-the-first"),
-        pytest.param(1, -1, None, {"a": -1}, {"new": True}, (Entrance.FOUND, ""), id="anyone-if-new"),
-        pytest.param(1, -1, NEW, {"a": -1}, {}, (Entrance.BEGIN, ""), id="begin"),
-        pytest.param(1, -1, YOUNG, {"a": 8}, {}, (Entrance.BEGIN, ""), id="begin-later"),
-        pytest.param(1, -1, YOUNG, {"a": 8}, {"far": 5}, (Entrance.COPY, "a"), id="copy-rather"),
-        pytest.param(1, -1, YOUNG, {"a": -1}, {"far": 5}, (Entrance.BEGIN, ""), id="nothing-to-copy"),
-        pytest.param(1, 5, YOUNG, {"a": 8}, {}, (Entrance.GO_ON, ""), id="go-on"),
-        pytest.param(1, 300, OLD, {"a": 498}, {}, (Entrance.COPY, "a"), id="far-behind"),
-        pytest.param(1, 490, OLD, {"a": 498}, {}, (Entrance.GO_ON, ""), id="not-far-behind"),
-        pytest.param(1, 300, OLD, {"a": 200}, {}, (Entrance.GO_ON, ""), id="the-other-is-behind"),
-        pytest.param(1, 99, OLD, {"a": 98}, {}, (Entrance.GO_ON, ""), id="just-able"),
-        pytest.param(1, 98, OLD, {"a": 99}, {}, (Entrance.COPY, "a"), id="just-unable"),
-        pytest.param(1, 98, OLD, {"a": 97}, {}, (Entrance.WAIT, ""), id="nobody-is-able"),
-        pytest.param(1, -1, OLD, {}, {}, (Entrance.WAIT, ""), id="nobody-is-there"),
-        pytest.param(2, 5, OLD, {"b": 498, "a": 498}, {}, (Entrance.COPY, "a"), id="of-equals-by-name"),
-        pytest.param(1, -1, LATE, {"a": 6}, {}, (Entrance.COPY, "a"), id="the-first-had-a-past"),
-        pytest.param(0, 6, LATE, {"b": -1}, {}, (Entrance.GO_ON, ""), id="the-first-itself"),
-        pytest.param(1, 498, OLD, {"a": 497}, {"stray": True}, (Entrance.COPY, "a"), id="stray-copies-older"),
-        pytest.param(1, 498, OLD, {"a": 98}, {"stray": True}, (Entrance.GO_ON, ""), id="stray-alone"),
-        pytest.param(1, 98, OLD, {}, {"stray": True}, (Entrance.WAIT, ""), id="stray-and-unable"),
-        pytest.param(1, -1, OLD, {}, {"stateless": True}, (Entrance.SKIP, ""), id="skip"),
-        pytest.param(1, 498, OLD, {}, {"stateless": True}, (Entrance.GO_ON, ""), id="no-need-to-skip"),
+        pytest.param(0, -1, None, {}, {}, (JoinAction.CREATE, ""), id="first"),
+        pytest.param(0, 6, None, {"b": -1}, {}, (JoinAction.CREATE, ""), id="first-with-batches"),
+        pytest.param(1, -1, None, {"a": 6}, {}, (JoinAction.WAIT, ""), id="second-waits-for-the-first"),
+        pytest.param(1, -1, None, {"a": -1}, {"new": True}, (JoinAction.CREATE, ""), id="anyone-if-new"),
+        pytest.param(1, -1, NEW, {"a": -1}, {}, (JoinAction.BEGIN, ""), id="begin"),
+        pytest.param(1, -1, YOUNG, {"a": 8}, {}, (JoinAction.BEGIN, ""), id="begin-later"),
+        pytest.param(1, -1, YOUNG, {"a": 8}, {"far": 5}, (JoinAction.COPY, "a"), id="copy-rather"),
+        pytest.param(1, -1, YOUNG, {"a": -1}, {"far": 5}, (JoinAction.BEGIN, ""), id="nothing-to-copy"),
+        pytest.param(1, 5, YOUNG, {"a": 8}, {}, (JoinAction.GO_ON, ""), id="go-on"),
+        pytest.param(1, 300, OLD, {"a": 498}, {}, (JoinAction.COPY, "a"), id="far-behind"),
+        pytest.param(1, 490, OLD, {"a": 498}, {}, (JoinAction.GO_ON, ""), id="not-far-behind"),
+        pytest.param(1, 300, OLD, {"a": 200}, {}, (JoinAction.GO_ON, ""), id="the-other-is-behind"),
+        pytest.param(1, 99, OLD, {"a": 98}, {}, (JoinAction.GO_ON, ""), id="just-able"),
+        pytest.param(1, 98, OLD, {"a": 99}, {}, (JoinAction.COPY, "a"), id="just-unable"),
+        pytest.param(1, 98, OLD, {"a": 97}, {}, (JoinAction.WAIT, ""), id="nobody-is-able"),
+        pytest.param(1, -1, OLD, {}, {}, (JoinAction.WAIT, ""), id="nobody-is-there"),
+        pytest.param(2, 5, OLD, {"b": 498, "a": 498}, {}, (JoinAction.COPY, "a"), id="of-equals-by-name"),
+        pytest.param(1, -1, LATE, {"a": 6}, {}, (JoinAction.COPY, "a"), id="the-first-had-a-past"),
+        pytest.param(0, 6, LATE, {"b": -1}, {}, (JoinAction.GO_ON, ""), id="the-first-itself"),
         pytest.param(
-            1, 498, OLD, {}, {"stateless": True, "stray": True}, (Entrance.SKIP, ""), id="stray-skips"
+            1, 498, OLD, {"a": 497}, {"stray": True}, (JoinAction.COPY, "a"), id="stray-copies-older"
+        ),
+        pytest.param(1, 498, OLD, {"a": 98}, {"stray": True}, (JoinAction.GO_ON, ""), id="stray-alone"),
+        pytest.param(1, 98, OLD, {}, {"stray": True}, (JoinAction.WAIT, ""), id="stray-and-unable"),
+        pytest.param(1, -1, OLD, {}, {"stateless": True}, (JoinAction.SKIP, ""), id="skip"),
+        pytest.param(1, 498, OLD, {}, {"stateless": True}, (JoinAction.GO_ON, ""), id="no-need-to-skip"),
+        pytest.param(
+            1, 498, OLD, {}, {"stateless": True, "stray": True}, (JoinAction.SKIP, ""), id="stray-skips"
         ),
         pytest.param(
             1,
             -1,
-            Shared(7, 7, 7, 6),
+            AgreementStatus(7, 7, 7, 6),
             {"a": 6},
             {"stateless": True},
-            (Entrance.COPY, "a"),
+            (JoinAction.COPY, "a"),
             id="nothing-to-skip-to",
         ),
     ],
@@ -100,10 +102,10 @@ def test_after_a_batch(seen: Seen, more: dict[str, Any], move: Move) -> None:
 def test_coming_in(
     number: int,
     own: int,
-    shared: Shared | None,
+    shared: AgreementStatus | None,
     others: dict[str, int],
     more: dict[str, Any],
-    entrance: tuple[Entrance, str],
+    entrance: tuple[JoinAction, str],
 ) -> None:
     assert enter(number, own, shared, others, **more) == entrance
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.agreement.core import Seen, Shared
-from penstock.engine.agreement.folder import Agreement, Charter, Commit, Plan, Standing
-from penstock.errors import JobFailedError, OutdatedError
+from penstock.engine.agreement.core import AgreementStatus, BatchStatus
+from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan, ReplicaProgress
+from penstock.errors import JobFailedError, ReplicaOutdatedError
 
 
 def plan(batch: int, by: str = "count") -> Plan:
@@ -30,15 +30,15 @@ def commit(batch: int, by: str = "count") -> Commit:
 
 def founded(tmp_path: Path, begin: int = 0) -> Path:
     place = tmp_path / "agreements" / "count" / "0"
-    Agreement(place).found(Charter(begin, {"orders": {"0": 5}}))
+    AgreementFolder(place).create(Charter(begin, {"orders": {"0": 5}}))
     return place
 
 
-def run(agreement: Agreement, batches: range, by: str = "count") -> None:
+def run(agreement: AgreementFolder, batches: range, by: str = "count") -> None:
     for batch in batches:
         agreement.propose(plan(batch, by))
         agreement.commit(commit(batch, by))
-        agreement.mark_out(batch)
+        agreement.mark_published(batch)
 
 
 def together(count: int, work: Callable[[int], Any]) -> list[Any]:
@@ -63,10 +63,10 @@ def names(place: Path) -> list[str]:
 
 
 def test_there_is_nothing_before_it_is_founded(tmp_path: Path) -> None:
-    agreement = Agreement(tmp_path / "place")
+    agreement = AgreementFolder(tmp_path / "place")
     assert agreement.charter() is None
     assert agreement.shared() is None
-    assert agreement.standings() == {}
+    assert agreement.replica_progress() == {}
     (tmp_path / "place").mkdir()
     assert agreement.charter() is None
 
@@ -75,8 +75,8 @@ def test_a_place_is_founded_once_by_whoever_is_first(tmp_path: Path) -> None:
     place = tmp_path / "count" / "0"
 
     def found(index: int) -> Charter | None:
-        agreement = Agreement(place)
-        agreement.found(Charter(0, {"orders": index}))
+        agreement = AgreementFolder(place)
+        agreement.create(Charter(0, {"orders": index}))
         return agreement.charter()
 
     charters = together(16, found)
@@ -87,11 +87,11 @@ def test_a_place_is_founded_once_by_whoever_is_first(tmp_path: Path) -> None:
 
 def test_who_founds_late_does_not_bring_an_old_name_back(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    agreement, paused = Agreement(place), Agreement(place)
+    agreement, paused = AgreementFolder(place), AgreementFolder(place)
     run(agreement, range(4))
     assert paused.plan(2) == plan(2)
     agreement.forget(2)
-    Agreement(place).found(Charter(0, {}))
+    AgreementFolder(place).create(Charter(0, {}))
     assert [path.name for path in place.glob("agreed-*")] == ["agreed-000000000002"]
     assert paused.plan(4) is None
     assert paused.propose(plan(4)) == agreement.plan(4)
@@ -99,34 +99,34 @@ def test_who_founds_late_does_not_bring_an_old_name_back(tmp_path: Path) -> None
 
 def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     run(agreement, range(1))
-    agreement.stand(Standing("count", 0, 1.0))
+    agreement.report_progress(ReplicaProgress("count", 0, 1.0))
     for path in [place, *place.rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_the_first_plan_and_the_first_commit_count(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    first, second = Agreement(place), Agreement(place)
-    assert first.see(0) == Seen(0)
+    first, second = AgreementFolder(place), AgreementFolder(place)
+    assert first.see(0) == BatchStatus(0)
     assert first.plan(0) is None
     assert first.propose(plan(0, "count")) == plan(0, "count")
     assert second.propose(plan(0, "count~1")) == plan(0, "count")
-    assert second.see(0) == Seen(0, planned=True)
+    assert second.see(0) == BatchStatus(0, planned=True)
     assert second.committed(0) is None
     assert second.commit(commit(0, "count~1")) == commit(0, "count~1")
     assert first.commit(commit(0, "count")) == commit(0, "count~1") == first.committed(0)
-    assert first.see(0) == Seen(0, planned=True, committed=True)
-    assert not first.is_out(0)
-    second.mark_out(0)
-    second.mark_out(0)
-    assert first.is_out(0)
+    assert first.see(0) == BatchStatus(0, planned=True, committed=True)
+    assert not first.is_published(0)
+    second.mark_published(0)
+    second.mark_published(0)
+    assert first.is_published(0)
     assert names(place) == ["000000000000.done", "000000000000.out", "000000000000.plan"]
 
 
 def test_who_wins_gets_what_the_others_read(tmp_path: Path) -> None:
-    agreement = Agreement(founded(tmp_path))
+    agreement = AgreementFolder(founded(tmp_path))
     own = agreement.propose(replace(plan(0), end={"lanes": {3: (1, 2)}}))
     assert own == agreement.plan(0)
     assert own.end == {"lanes": {"3": [1, 2]}}
@@ -137,7 +137,7 @@ def test_of_many_at_once_one_wins_and_all_see_it(tmp_path: Path, kind: str) -> N
     place = founded(tmp_path)
 
     def offer(index: int) -> list[str]:
-        agreement = Agreement(place)
+        agreement = AgreementFolder(place)
         if kind == "plan":
             return [agreement.propose(plan(batch, f"count~{index}")).by for batch in range(30)]
         return [agreement.commit(commit(batch, f"count~{index}")).by for batch in range(30)]
@@ -148,9 +148,9 @@ def test_of_many_at_once_one_wins_and_all_see_it(tmp_path: Path, kind: str) -> N
 
 def test_what_is_forgotten_is_history_to_one_who_was_paused(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    agreement, paused = Agreement(place), Agreement(place)
+    agreement, paused = AgreementFolder(place), AgreementFolder(place)
     run(agreement, range(6))
-    assert paused.see(1) == Seen(0, planned=True, committed=True)
+    assert paused.see(1) == BatchStatus(0, planned=True, committed=True)
     agreement.forget(4)
     assert names(place)[0] == "000000000004.done"
     for attempt in (
@@ -159,20 +159,20 @@ def test_what_is_forgotten_is_history_to_one_who_was_paused(tmp_path: Path) -> N
         lambda: paused.committed(3),
         lambda: paused.commit(commit(3, "other")),
     ):
-        with pytest.raises(OutdatedError, match="before 4"):
+        with pytest.raises(ReplicaOutdatedError, match="before 4"):
             attempt()
-    assert paused.see(1) == Seen(4)
-    assert paused.is_out(1)
-    paused.mark_out(1)
+    assert paused.see(1) == BatchStatus(4)
+    assert paused.is_published(1)
+    paused.mark_published(1)
     assert paused.plan(4) == plan(4)
     assert paused.commit(commit(4, "other")) == commit(4)
     assert names(place)[0] == "000000000004.done"
 
 
-def _paused(place: Path) -> Agreement:
+def _paused(place: Path) -> AgreementFolder:
     """A replica that last looked before batches 0 to 3 were forgotten, and 4 and 5 agreed on."""
-    paused, agreement = Agreement(place), Agreement(place)
-    assert paused.see(0) == Seen(0)
+    paused, agreement = AgreementFolder(place), AgreementFolder(place)
+    assert paused.see(0) == BatchStatus(0)
     run(agreement, range(6))
     agreement.forget(4)
     return paused
@@ -181,21 +181,21 @@ def _paused(place: Path) -> Agreement:
 @pytest.mark.parametrize(
     ("ask", "answer"),
     [
-        pytest.param(lambda paused: paused.see(5), Seen(4, planned=True, committed=True), id="see"),
-        pytest.param(lambda paused: paused.see(6), Seen(4), id="see-nothing"),
+        pytest.param(lambda paused: paused.see(5), BatchStatus(4, planned=True, committed=True), id="see"),
+        pytest.param(lambda paused: paused.see(6), BatchStatus(4), id="see-nothing"),
         pytest.param(lambda paused: paused.plan(5), plan(5), id="plan"),
         pytest.param(lambda paused: paused.plan(6), None, id="no-plan"),
         pytest.param(lambda paused: paused.committed(5), commit(5), id="committed"),
         pytest.param(lambda paused: paused.propose(plan(5, "late")), plan(5), id="propose"),
         pytest.param(lambda paused: paused.commit(commit(5, "late")), commit(5), id="commit"),
-        pytest.param(lambda paused: paused.is_out(5), True, id="is-out"),
-        pytest.param(lambda paused: paused.is_out(6), False, id="is-not-out"),
-        pytest.param(lambda paused: paused.shared(), Shared(0, 4, 5, 5), id="shared"),
+        pytest.param(lambda paused: paused.is_published(5), True, id="is-out"),
+        pytest.param(lambda paused: paused.is_published(6), False, id="is-not-out"),
+        pytest.param(lambda paused: paused.shared(), AgreementStatus(0, 4, 5, 5), id="shared"),
         pytest.param(lambda paused: paused.head(after=-1), 5, id="head"),
     ],
 )
 def test_one_who_was_paused_sees_what_is(
-    tmp_path: Path, ask: Callable[[Agreement], Any], answer: Any
+    tmp_path: Path, ask: Callable[[AgreementFolder], Any], answer: Any
 ) -> None:
     assert ask(_paused(founded(tmp_path))) == answer
 
@@ -203,23 +203,23 @@ def test_one_who_was_paused_sees_what_is(
 def test_one_who_was_paused_marks_by_the_new_name(tmp_path: Path) -> None:
     place = founded(tmp_path)
     paused = _paused(place)
-    paused.mark_out(6)
-    assert Agreement(place).is_out(6)
+    paused.mark_published(6)
+    assert AgreementFolder(place).is_published(6)
 
 
 def test_the_head_is_the_last_batch_that_is_planned(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     assert agreement.head(after=-1) == -1
     run(agreement, range(4))
     agreement.propose(plan(4))
     assert [agreement.head(after) for after in (-1, 2, 4)] == [4, 4, 4]
     agreement.forget(4)
-    assert [Agreement(place).head(after) for after in (-1, 4)] == [4, 4]
+    assert [AgreementFolder(place).head(after) for after in (-1, 4)] == [4, 4]
 
 
 def test_before_there_is_a_place_the_head_is_what_one_knows(tmp_path: Path) -> None:
-    assert Agreement(tmp_path / "nowhere").head(after=6) == 6
+    assert AgreementFolder(tmp_path / "nowhere").head(after=6) == 6
 
 
 @contextmanager
@@ -246,12 +246,16 @@ def test_where_there_is_no_room_to_found_nothing_is_left(tmp_path: Path) -> None
     [
         pytest.param(lambda agreement: agreement.propose(plan(1)), id="plan"),
         pytest.param(lambda agreement: agreement.commit(commit(0)), id="commit"),
-        pytest.param(lambda agreement: agreement.stand(Standing("count", 0, 0.0)), id="stand"),
+        pytest.param(
+            lambda agreement: agreement.report_progress(ReplicaProgress("count", 0, 0.0)), id="stand"
+        ),
     ],
 )
-def test_where_there_is_no_room_nothing_is_agreed_on(tmp_path: Path, say: Callable[[Agreement], Any]) -> None:
+def test_where_there_is_no_room_nothing_is_agreed_on(
+    tmp_path: Path, say: Callable[[AgreementFolder], Any]
+) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     agreement.propose(plan(0))
     before = sorted(place.rglob("*"))
     with full_disk(), pytest.raises(JobFailedError, match=r"cannot be written: .+: see to the disk"):
@@ -261,7 +265,7 @@ def test_where_there_is_no_room_nothing_is_agreed_on(tmp_path: Path, say: Callab
 
 def test_of_two_that_forget_the_faster_one_does(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    fast, slow = Agreement(place), Agreement(place)
+    fast, slow = AgreementFolder(place), AgreementFolder(place)
     run(fast, range(6))
     assert slow.plan(5) == plan(5)
     fast.forget(4)
@@ -269,23 +273,23 @@ def test_of_two_that_forget_the_faster_one_does(tmp_path: Path) -> None:
     assert [path.name for path in place.glob("agreed-*")] == ["agreed-000000000004"]
     slow.forget(3)
     slow.forget(5)
-    assert fast.shared() == Shared(0, 5, 5, 5)
+    assert fast.shared() == AgreementStatus(0, 5, 5, 5)
 
 
 def test_what_is_not_committed_is_not_forgotten(tmp_path: Path) -> None:
-    agreement = Agreement(founded(tmp_path))
+    agreement = AgreementFolder(founded(tmp_path))
     run(agreement, range(2))
     agreement.propose(plan(2))
     with pytest.raises(ValueError, match="batch 2 is not committed"):
         agreement.forget(3)
     agreement.forget(2)
     agreement.forget(1)
-    assert agreement.shared() == Shared(0, 2, 2, 1)
+    assert agreement.shared() == AgreementStatus(0, 2, 2, 1)
 
 
 def test_forgetting_removes_what_the_dead_have_left(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     run(agreement, range(3))
     for litter in (".000000000001.0123", ".000000000002.0123", "000000000000.more"):
         (place / "agreed-000000000000" / litter).touch()
@@ -300,50 +304,54 @@ def test_forgetting_removes_what_the_dead_have_left(tmp_path: Path) -> None:
 
 def test_what_is_left_below_the_floor_does_not_count(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     run(agreement, range(3))
     agreement.forget(3)
     (place / "agreed-000000000003" / "000000000001.plan").write_text("made by a link that came too late")
-    assert agreement.shared() == Shared(0, 3, 2, 2)
-    assert agreement.see(1) == Seen(3)
+    assert agreement.shared() == AgreementStatus(0, 3, 2, 2)
+    assert agreement.see(1) == BatchStatus(3)
 
 
 def test_a_job_that_ran_alone_begins_later(tmp_path: Path) -> None:
-    agreement = Agreement(founded(tmp_path, begin=7))
-    assert agreement.shared() == Shared(7, 7, 6, 6)
+    agreement = AgreementFolder(founded(tmp_path, begin=7))
+    assert agreement.shared() == AgreementStatus(7, 7, 6, 6)
     assert agreement.charter() == Charter(7, {"orders": {"0": 5}})
-    with pytest.raises(OutdatedError):
+    with pytest.raises(ReplicaOutdatedError):
         agreement.propose(plan(6))
     agreement.propose(plan(7))
-    assert agreement.shared() == Shared(7, 7, 7, 6)
+    assert agreement.shared() == AgreementStatus(7, 7, 7, 6)
 
 
 def test_replicas_stand_where_they_last_said(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
-    for standing in (Standing("count", 3, 1.0), Standing("count~1", 2, 1.5, 0.2), Standing("count", 4, 2.0)):
-        agreement.stand(standing)
+    agreement = AgreementFolder(place)
+    for standing in (
+        ReplicaProgress("count", 3, 1.0),
+        ReplicaProgress("count~1", 2, 1.5, 0.2),
+        ReplicaProgress("count", 4, 2.0),
+    ):
+        agreement.report_progress(standing)
     (place / "members" / ".count.0123").touch()
-    assert Agreement(place).standings() == {
-        "count": Standing("count", 4, 2.0),
-        "count~1": Standing("count~1", 2, 1.5, 0.2),
+    assert AgreementFolder(place).replica_progress() == {
+        "count": ReplicaProgress("count", 4, 2.0),
+        "count~1": ReplicaProgress("count~1", 2, 1.5, 0.2),
     }
     agreement.leave("count~1")
     agreement.leave("count~1")
-    assert list(agreement.standings()) == ["count"]
+    assert list(agreement.replica_progress()) == ["count"]
 
 
 @pytest.mark.parametrize("content", ["", "00000000 {}", "no number", '{"crc": 1}', "12345678"])
 @pytest.mark.parametrize("name", ["charter", "agreed-000000000000/000000000000.plan", "members/count"])
 def test_damage_is_told_with_the_path(tmp_path: Path, name: str, content: str) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     run(agreement, range(1))
-    agreement.stand(Standing("count", 0, 1.0))
+    agreement.report_progress(ReplicaProgress("count", 0, 1.0))
     (place / name).write_text(content)
     ask: dict[str, Callable[[], object]] = {
         "charter": agreement.shared,
-        "members/count": agreement.standings,
+        "members/count": agreement.replica_progress,
     }
     with pytest.raises(JobFailedError, match=f"{place / name} is damaged.*--fresh"):
         ask.get(name, lambda: agreement.propose(plan(0)))()
@@ -352,7 +360,7 @@ def test_damage_is_told_with_the_path(tmp_path: Path, name: str, content: str) -
 @pytest.mark.parametrize("cut", [1, 9, 30])
 def test_a_cut_file_is_damage(tmp_path: Path, cut: int) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     run(agreement, range(1))
     path = place / "agreed-000000000000" / "000000000000.done"
     path.write_bytes(path.read_bytes()[:-cut])
@@ -365,10 +373,10 @@ def test_what_is_missing_is_told(tmp_path: Path, name: str, monkeypatch: pytest.
     monkeypatch.setattr("penstock.engine.agreement.folder._PATIENCE", 0.0)
     place = founded(tmp_path)
     (place / name).rename(tmp_path / "elsewhere")
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     ask: dict[str, Callable[[], object]] = {
         "charter": agreement.charter,
-        "members": lambda: agreement.stand(Standing("count", 0, 1.0)),
+        "members": lambda: agreement.report_progress(ReplicaProgress("count", 0, 1.0)),
     }
     with pytest.raises(JobFailedError, match="is gone: put it back"):
         ask.get(name, lambda: agreement.plan(0))()
@@ -376,7 +384,7 @@ def test_what_is_missing_is_told(tmp_path: Path, name: str, monkeypatch: pytest.
 
 def test_other_trouble_is_not_taken_for_a_new_name(tmp_path: Path) -> None:
     place = founded(tmp_path)
-    agreement = Agreement(place)
+    agreement = AgreementFolder(place)
     assert agreement.plan(0) is None
     folder = place / "agreed-000000000000"
     folder.rename(tmp_path / "elsewhere")
@@ -386,13 +394,13 @@ def test_other_trouble_is_not_taken_for_a_new_name(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "something").touch()
     with pytest.raises(OSError, match="other"):
-        Agreement(tmp_path / "other").found(Charter(0, {}))
+        AgreementFolder(tmp_path / "other").create(Charter(0, {}))
 
 
 def test_asking_for_a_plan_that_is_not_there_is_two_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agreement = Agreement(founded(tmp_path))
+    agreement = AgreementFolder(founded(tmp_path))
     assert agreement.plan(0) is None
     monkeypatch.setattr(os, "listdir", lambda _: pytest.fail("the place was searched again"))
     assert agreement.plan(0) is None

@@ -7,18 +7,20 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.engine.agreement.folder import Standing
-from penstock.engine.agreement.pacing import KEPT_BATCHES, KEPT_SECONDS, forgettable, pause
+from penstock.engine.agreement.folder import ReplicaProgress
+from penstock.engine.agreement.pacing import KEPT_BATCHES, KEPT_SECONDS, first_batch_to_keep, pause
 
 NOW = 1_000.0
 
 
-def stands(batch: int, ago: float = 0.0, name: str = "count~1", seconds: float = 0.0) -> dict[str, Standing]:
-    return {name: Standing(name, batch, NOW - ago, seconds)}
+def stands(
+    batch: int, ago: float = 0.0, name: str = "count~1", seconds: float = 0.0
+) -> dict[str, ReplicaProgress]:
+    return {name: ReplicaProgress(name, batch, NOW - ago, seconds)}
 
 
 @pytest.mark.parametrize(
-    ("standings", "since", "expected"),
+    ("replica_progress", "since", "expected"),
     [
         pytest.param({}, 0.0, 0.0, id="alone"),
         pytest.param(stands(9), 2.0, 0.0, id="as-far"),
@@ -35,8 +37,10 @@ def stands(batch: int, ago: float = 0.0, name: str = "count~1", seconds: float =
         pytest.param({**stands(9), **stands(3, name="count~2")}, 2.0, 0.5, id="one-of-two"),
     ],
 )
-def test_who_waits_for_whom(standings: dict[str, Standing], since: float, expected: float) -> None:
-    assert pause(10, "count", standings, NOW, since, usual=2.0) == pytest.approx(expected)
+def test_who_waits_for_whom(
+    replica_progress: dict[str, ReplicaProgress], since: float, expected: float
+) -> None:
+    assert pause(10, "count", replica_progress, NOW, since, usual=2.0) == pytest.approx(expected)
 
 
 @dataclass
@@ -50,8 +54,8 @@ class Runner:
     dies_at: float = float("inf")
     said_at: float = 0.0
 
-    def standing(self) -> Standing:
-        return Standing(self.name, self.done, self.said_at)
+    def standing(self) -> ReplicaProgress:
+        return ReplicaProgress(self.name, self.done, self.said_at)
 
 
 def simulate(runners: list[Runner], planned: int, until: float) -> list[float]:
@@ -59,14 +63,14 @@ def simulate(runners: list[Runner], planned: int, until: float) -> list[float]:
     plans = [0.0] * (planned + 1)
     now = 0.0
     while now < until:
-        standings = {runner.name: runner.standing() for runner in runners}
+        replica_progress = {runner.name: runner.standing() for runner in runners}
         for runner in runners:
             if not runner.free_at <= now < runner.dies_at:
                 continue
             batch = runner.done + 1
             if batch == len(plans):
                 usual = min(each.seconds for each in runners)
-                if pause(batch, runner.name, standings, now, now - plans[-1], usual) > 0:
+                if pause(batch, runner.name, replica_progress, now, now - plans[-1], usual) > 0:
                     continue
                 plans.append(now)
             runner.done, runner.free_at, runner.said_at = batch, now + runner.seconds, now + runner.seconds
@@ -104,7 +108,7 @@ def test_a_dead_one_that_was_behind_is_waited_for_no_longer_than_it_is_thought_a
 
 def test_what_is_young_or_among_the_last_is_kept() -> None:
     times = {batch: float(batch) for batch in range(100, 2_100)}
-    assert forgettable(times, now=2_100.0) == 2_100 - int(KEPT_SECONDS)
-    assert forgettable(times, now=99_999.0) == 2_100 - KEPT_BATCHES
-    assert forgettable(dict.fromkeys(range(100, 600), 0.0), now=99_999.0) == 100
-    assert forgettable({}, now=0.0) == 0
+    assert first_batch_to_keep(times, now=2_100.0) == 2_100 - int(KEPT_SECONDS)
+    assert first_batch_to_keep(times, now=99_999.0) == 2_100 - KEPT_BATCHES
+    assert first_batch_to_keep(dict.fromkeys(range(100, 600), 0.0), now=99_999.0) == 100
+    assert first_batch_to_keep({}, now=0.0) == 0

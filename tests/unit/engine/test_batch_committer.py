@@ -12,9 +12,9 @@ import pytest
 import penstock as ps
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.batch_committer import ATTEMPTS, PAUSES, BatchCommitter
-from penstock.engine.blueprint import Blueprint, draw
-from penstock.engine.ledger import Entry, Ledger
-from penstock.engine.summary import Part, TaskSummary
+from penstock.engine.blueprint import Blueprint, make_blueprint
+from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.summary import ReportedPart, TaskSummary
 from penstock.errors import (
     IncompleteBatchError,
     InterruptedBatchError,
@@ -42,12 +42,12 @@ def make(folder: Path, guarantee: str = "exactly-once") -> tuple[Blueprint, Note
     job = ps.Job("committed", guarantee=guarantee)
     sink = Noted()
     job.source("in", MemorySource([1, 2, 3])) >> job.sink("out", sink)
-    blueprint = draw(job, folder=folder, buckets=1, sides={s: MemorySink() for s in SIDE_STREAMS})
+    blueprint = make_blueprint(job, folder=folder, buckets=1, sides={s: MemorySink() for s in SIDE_STREAMS})
     blueprint.folders.create()
     return blueprint, sink
 
 
-def committer(blueprint: Blueprint, last: Entry | None = None) -> BatchCommitter:
+def committer(blueprint: Blueprint, last: LedgerEntry | None = None) -> BatchCommitter:
     made = BatchCommitter(blueprint)
     made.begin(last)
     return made
@@ -56,7 +56,7 @@ def committer(blueprint: Blueprint, last: Entry | None = None) -> BatchCommitter
 def result(batch: int, *, empty: bool = False, end: int | None = None) -> TaskSummary:
     receipts = {} if empty else {"out": ["a staged file"]}
     reached = {"batch": batch + 1 if end is None else end, "sources": {"in": {"0": batch + 1}}}
-    return TaskSummary(batch, part=Part(0, 1, empty), end=reached, receipts=receipts)
+    return TaskSummary(batch, part=ReportedPart(0, 1, empty), end=reached, receipts=receipts)
 
 
 def failing(times: int, then: Callable[[], TaskSummary]) -> Callable[[], TaskSummary]:

@@ -1,4 +1,4 @@
-"""Digests of whole batches: what a member tells of its output and of its state."""
+"""Digests of whole batches: what a replica_spec tells of its output and of its state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from engine_support import LocalRun, Record
 
 import penstock as ps
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.digest import digest
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Ledger, LedgerEntry
 
-_MEMBER = Member("count~1", 1, "agreement")
+_MEMBER = ReplicaSpec("count~1", 1, "agreement")
 
 
 def _job() -> ps.Job:
@@ -37,7 +37,7 @@ def test_a_job_without_replicas_has_no_digests(tmp_path: Path) -> None:
 
 
 def test_digests_are_of_what_the_sinks_and_the_state_have_got(tmp_path: Path) -> None:
-    run = LocalRun(_job(), tmp_path, buckets=3, member=_MEMBER)
+    run = LocalRun(_job(), tmp_path, buckets=3, replica_spec=_MEMBER)
     first, second = run.step(["a b c", "a"]), run.step(["b"])
 
     assert first.digests == {
@@ -57,7 +57,7 @@ def test_what_an_error_says_is_not_compared_but_whose_it_is(tmp_path: Path) -> N
     job = ps.Job("failing")
     source = job.source("in", ps.MemorySource())
     source >> job.task("fail", fail, on_error="discard") >> job.sink("out", ps.MemorySink())
-    runs = [LocalRun(job, tmp_path / name, member=_MEMBER) for name in ("one", "two", "three")]
+    runs = [LocalRun(job, tmp_path / name, replica_spec=_MEMBER) for name in ("one", "two", "three")]
     one, two, other = (run.step([item]) for run, item in zip(runs, ("x", "x", "z"), strict=True))
 
     assert runs[0].sides["errors"].records != runs[1].sides["errors"].records
@@ -68,7 +68,7 @@ def test_what_an_error_says_is_not_compared_but_whose_it_is(tmp_path: Path) -> N
 
 def test_an_entry_without_digests_is_still_read(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    ledger.commit(Entry(0, {"batch": 1}, digests={"count": 2**64 - 1}))
+    ledger.commit(LedgerEntry(0, {"batch": 1}, digests={"count": 2**64 - 1}))
     found = ledger.read(0)
     assert found is not None
     assert found.digests == {"count": 2**64 - 1}
@@ -80,4 +80,4 @@ def test_an_entry_without_digests_is_still_read(tmp_path: Path) -> None:
     body = json.dumps(fields)
     path.write_text(json.dumps({**frame, "entry": body, "crc": zlib.crc32(body.encode())}))
 
-    assert ledger.read(0) == Entry(0, {"batch": 1})
+    assert ledger.read(0) == LedgerEntry(0, {"batch": 1})

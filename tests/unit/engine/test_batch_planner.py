@@ -9,9 +9,9 @@ import pytest
 import penstock as ps
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.batch_planner import BatchPlanner
-from penstock.engine.blueprint import Blueprint, draw
-from penstock.engine.continuation import skipped
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.blueprint import Blueprint, make_blueprint
+from penstock.engine.continuation import given_up_entry
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.errors import IncompatibleJobError
 from penstock.graph.vertex import SIDE_STREAMS
 
@@ -20,7 +20,7 @@ def make(folder: Path, *, guarantee: str = "exactly-once", items: int = 10) -> B
     job = ps.Job("planned", guarantee=guarantee)
     source = MemorySource(range(items), partitions=3, max_records_per_batch=6)
     job.source("in", source) >> job.task("count", ps.Count()) >> job.sink("out", MemorySink())
-    blueprint = draw(job, folder=folder, buckets=2, sides={s: MemorySink() for s in SIDE_STREAMS})
+    blueprint = make_blueprint(job, folder=folder, buckets=2, sides={s: MemorySink() for s in SIDE_STREAMS})
     blueprint.folders.create()
     return blueprint
 
@@ -38,7 +38,7 @@ def test_a_batch_that_has_happened_has_a_single_empty_part(tmp_path: Path) -> No
     planner = BatchPlanner(blueprint)
     start = planner.begin()
     end = planner.latest(start)
-    Ledger(blueprint.folders.ledger).commit(Entry(0, end))
+    Ledger(blueprint.folders.ledger).commit(LedgerEntry(0, end))
     [part] = planner.parts(start, end)
     assert (part.planned, part.empty, part.heads) == (1, True, None)
 
@@ -47,7 +47,7 @@ def test_a_batch_that_ended_elsewhere_is_refused(tmp_path: Path) -> None:
     blueprint = make(tmp_path)
     planner = BatchPlanner(blueprint)
     start = planner.begin()
-    Ledger(blueprint.folders.ledger).commit(Entry(0, {"batch": 1, "sources": {"in": {"0": 2}}}))
+    Ledger(blueprint.folders.ledger).commit(LedgerEntry(0, {"batch": 1, "sources": {"in": {"0": 2}}}))
     with pytest.raises(IncompatibleJobError, match="batch 0 of job 'planned' happened"):
         planner.parts(start, {"batch": 1, "sources": {"in": {"0": 6}}})
 
@@ -62,7 +62,7 @@ def test_at_most_once_a_batch_that_reads_nothing_is_not_intended(tmp_path: Path)
     assert part.empty
     ledger = Ledger(blueprint.folders.ledger)
     assert ledger.intent() is None
-    assert skipped(ledger.latest(), ledger.intent()) is None
+    assert given_up_entry(ledger.latest(), ledger.intent()) is None
 
 
 def test_at_most_once_a_batch_is_intended_before_it_runs(tmp_path: Path) -> None:

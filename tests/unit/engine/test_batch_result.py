@@ -13,10 +13,10 @@ import penstock as ps
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.batch_planner import BatchPlanner
 from penstock.engine.batch_result import merge_result
-from penstock.engine.blueprint import Blueprint, draw
+from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.engine.flow import Program
 from penstock.engine.packing import pack, unpack
-from penstock.engine.stages import PARCEL, SUMMARY, Row, run_direct, run_keyed
+from penstock.engine.stages import PARCEL, SUMMARY, Row, run_keyed_stage, run_source_stage
 from penstock.engine.summary import TaskSummary
 from penstock.errors import IncompleteBatchError, TaskError
 from penstock.graph.vertex import SIDE_STREAMS
@@ -31,7 +31,9 @@ def make(folder: Path, *, keyed: bool) -> Blueprint:
     source = job.source("in", MemorySource(items, partitions=PARTS))
     onward = source >> job.task("count", ps.Count()) if keyed else source
     onward >> job.sink("out", MemorySink())
-    blueprint = draw(job, folder=folder, buckets=BUCKETS, sides={s: MemorySink() for s in SIDE_STREAMS})
+    blueprint = make_blueprint(
+        job, folder=folder, buckets=BUCKETS, sides={s: MemorySink() for s in SIDE_STREAMS}
+    )
     blueprint.folders.create()
     return blueprint
 
@@ -44,14 +46,14 @@ def result_of(
     start = planner.begin()
     parts = planner.parts(start, planner.latest(start))
     assert len(parts) == PARTS
-    rows = [row for part in parts for row in run_direct(program, part)]
+    rows = [row for part in parts for row in run_source_stage(program, part)]
     if not blueprint.plan.needs_exchange:
         return rows
     rows = change(rows)
     return [
         row
         for bucket in range(BUCKETS)
-        for row in run_keyed(program, [row for row in rows if row[0] == bucket])
+        for row in run_keyed_stage(program, [row for row in rows if row[0] == bucket])
     ]
 
 
@@ -155,9 +157,9 @@ def test_a_batch_that_has_happened_expects_its_single_empty_part(tmp_path: Path,
     start = planner.begin()
     parts = planner.parts(start, start)
     assert [part.empty for part in parts] == [True]
-    rows: list[Any] = list(run_direct(program, parts[0]))
+    rows: list[Any] = list(run_source_stage(program, parts[0]))
     if keyed:
-        rows = list(run_keyed(program, rows))
+        rows = list(run_keyed_stage(program, rows))
     whole = merge_result(blueprint, 0, rows)
     assert whole.empty
     assert whole.state == {}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.columns import Columns
 from penstock.engine.columnar import Windowed, partials, windowed_partials
-from penstock.engine.windowing import Assigner
+from penstock.engine.windowing import WindowAssigner
 from penstock.graph.windows import TimeWindow
 
 TASKS: list[ps.CombiningTask] = [
@@ -152,7 +152,7 @@ def test_records_go_into_the_windows_that_the_engine_puts_them_into(
 ) -> None:
     late: list[tuple[ps.Record, float]] = []
     wrong: list[ps.Record] = []
-    assigner = Assigner(window, high, mark)
+    assigner = WindowAssigner(window, high, mark)
     records = columns.records()
     cells = assigner.assign(records, lambda *entry: late.append(entry), lambda one, _: wrong.append(one))
     found = windowed_partials(ps.Count(), window, columns, high, mark)

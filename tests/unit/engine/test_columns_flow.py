@@ -13,10 +13,10 @@ from engine_support import LocalRun, records
 
 from penstock.columns import Columns
 from penstock.connect.memory import Collected, MemorySource
-from penstock.engine.clock import Clock, Times
+from penstock.engine.clock import BatchClock, TimeProgress
 from penstock.engine.packing import unpack
 from penstock.engine.side import Failed
-from penstock.engine.stages import NATIVE, SUMMARY, DirectPart, run_direct, run_resumed
+from penstock.engine.stages import NATIVE, SUMMARY, BatchPart, run_resumed_stage, run_source_stage
 from penstock.errors import TaskError
 from penstock.graph.ends import Sink, SinkWriter, WriteContext
 from penstock.graph.job import Job
@@ -145,8 +145,8 @@ def test_only_the_rows_that_an_arrow_function_raises_for_are_left_out(tmp_path: 
 
 def test_rows_for_spark_are_arrays_of_structs(tmp_path: Path) -> None:
     run = LocalRun(job_of(Sql("SELECT * FROM input")), tmp_path)
-    part = DirectPart(0, 0, {}, source="rows", split=(0, rows(1, 2)))
-    (slot, kind, structs), summary = run_direct(run.program, part)
+    part = BatchPart(0, 0, {}, source="rows", split=(0, rows(1, 2)))
+    (slot, kind, structs), summary = run_source_stage(run.program, part)
     assert (slot, kind, summary[1]) == (0, NATIVE, SUMMARY)
     assert structs.to_pylist() == [
         {"n": 1, "_key": "k1", "_ts": None},
@@ -158,7 +158,9 @@ def test_rows_for_spark_are_arrays_of_structs(tmp_path: Path) -> None:
 def test_what_comes_back_from_spark_goes_on(tmp_path: Path) -> None:
     run = LocalRun(job_of(Sql("SELECT * FROM input")), tmp_path)
     batch = pa.record_batch({"n": [5], "_key": ["a"], "_ts": [2.0]})
-    (row,) = run_resumed(run.program, 3, 1, Clock(0.0, False, Times()), [Columns.from_batch(batch)])
+    (row,) = run_resumed_stage(
+        run.program, 3, 1, BatchClock(0.0, False, TimeProgress()), [Columns.from_batch(batch)]
+    )
     summary = unpack(row[2])[0]
     assert summary.receipts == {"out": [Collected([Record("a", {"n": 5}, 2.0)], [])]}
     assert summary.records_out == {1: 1}
@@ -174,5 +176,5 @@ def test_what_waits_for_spark_survives_in_feedback(tmp_path: Path) -> None:
     run.step([("a", 1), ("a", 1)])
     (name,) = run.feedback
     assert name.endswith(".native")
-    (row, _) = run_direct(run.program, DirectPart(1, 0, {}, feedback=name))
+    (row, _) = run_source_stage(run.program, BatchPart(1, 0, {}, feedback=name))
     assert row[2].to_pylist() == [{"n": 2, "_key": "a", "_ts": None}]

@@ -14,8 +14,8 @@ import pyarrow as pa
 from engine_support import LocalRun, Record
 
 import penstock as ps
-from penstock.engine.context import Scope
-from penstock.engine.state import forget
+from penstock.engine.context import TaskScope
+from penstock.engine.state import drop_cached_state
 from support.waiting import DEADLINE
 
 
@@ -60,7 +60,7 @@ def _run(folder: Path, name: str = "chance", *, forgetful: bool = False) -> list
         lanes = {("source", lane): [Record(key, 1, 10.0 * batch) for key in "abcab"] for lane in ("0", "1")}
         run.run(lanes, now=1000.0 + batch)
         if forgetful:
-            forget(run.blueprint.folders.state)
+            drop_cached_state(run.blueprint.folders.state)
     run.end()
     return sorted(run.sinks["out"].records, key=repr)
 
@@ -87,14 +87,14 @@ def test_another_job_has_other_chances(tmp_path: Path) -> None:
 
 def test_each_part_and_each_bucket_has_its_own_numbers() -> None:
     def first(kind: str, number: int, batch: int = 0, vertex: int = 0) -> float:
-        scope = Scope("job", ("one", "two"), batch, 0.0, kind, number)
+        scope = TaskScope("job", ("one", "two"), batch, 0.0, kind, number)
         scope.vertex = vertex
         return scope.random.random()
 
     assert first("part", 1) == first("part", 1)
     others = [first("part", 2), first("bucket", 1), first("part", 1, batch=1), first("part", 1, vertex=1)]
     assert len({first("part", 1), *others}) == 5
-    moved = Scope("job", ("one", "two"), 0, 0.0, "bucket", 1)
+    moved = TaskScope("job", ("one", "two"), 0, 0.0, "bucket", 1)
     assert moved.random.random() == first("bucket", 1)
     moved.move_to(2)
     assert moved.random.random() == first("bucket", 2)
@@ -148,7 +148,7 @@ def test_after_a_batch_that_failed_it_is_outside_again(tmp_path: Path) -> None:
 
 
 def test_two_threads_are_each_in_a_batch_of_its_own() -> None:
-    first, second = Scope("one", ["task"], 1, 11.0, "part"), Scope("two", ["task"], 2, 22.0, "part")
+    first, second = TaskScope("one", ["task"], 1, 11.0, "part"), TaskScope("two", ["task"], 2, 22.0, "part")
     found = []
 
     def run(inside: threading.Event, left: threading.Event) -> None:
@@ -173,7 +173,7 @@ def test_two_threads_are_each_in_a_batch_of_its_own() -> None:
 
 
 def test_a_thread_of_the_users_is_in_the_batch_that_runs() -> None:
-    with ps.ctx.within(Scope("job", ["task"], 3, 33.0, "part")), ThreadPoolExecutor(1) as pool:
+    with ps.ctx.within(TaskScope("job", ["task"], 3, 33.0, "part")), ThreadPoolExecutor(1) as pool:
         assert pool.submit(lambda: (ps.ctx.batch, ps.ctx.now)).result() == (3, 33.0)
 
 

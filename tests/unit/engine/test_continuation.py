@@ -14,11 +14,11 @@ from engine_support import LocalRun
 
 import penstock as ps
 from penstock.engine import outbox
-from penstock.engine.continuation import change_buckets, mended, skipped
-from penstock.engine.ledger import Entry, Intent, Ledger
+from penstock.engine.continuation import change_buckets, given_up_entry, mended
+from penstock.engine.ledger import Intent, Ledger, LedgerEntry
 from penstock.engine.state import read_bucket
 from penstock.errors import IncompatibleJobError, JobFailedError
-from penstock.graph.compatibility import obstacles
+from penstock.graph.compatibility import incompatibilities
 from penstock.keys import key_hash
 from penstock.log import Log
 from support.engines import LOCAL
@@ -65,13 +65,13 @@ def test_state_and_records_under_way_move_to_other_buckets(tmp_path: Path, befor
     assert len(going_on.discarded.records) == 100
 
 
-def _obstacles(old: dict[str, Any], new: dict[str, Any], last: Entry) -> list[str]:
-    return obstacles(old, new, has_state=bool(last.state), under_way=bool(last.feedback))
+def _obstacles(old: dict[str, Any], new: dict[str, Any], last: LedgerEntry) -> list[str]:
+    return incompatibilities(old, new, has_state=bool(last.state), under_way=bool(last.feedback))
 
 
-def _last(**changes: Any) -> Entry:
+def _last(**changes: Any) -> LedgerEntry:
     fields: dict[str, Any] = {"batch": 3, "end": {}, "state": {0: object()}, **changes}
-    return Entry(**fields)
+    return LedgerEntry(**fields)
 
 
 def test_the_same_job_goes_on() -> None:
@@ -161,16 +161,18 @@ def test_other_guarantees_and_schemas_are_no__obstacles() -> None:
 def test_a_batch_that_was_begun_and_not_ended_is_given_up() -> None:
     last = _last(end={"batch": 4}, receipts={"out": [1]}, feedback=["f"], buckets=2)
     intent = Intent(4, {"batch": 5}, 2)
-    assert skipped(last, intent) == Entry(4, {"batch": 5}, {}, [], last.state, 2)
-    assert skipped(None, Intent(0, {"batch": 1}, 3)) == Entry(0, {"batch": 1}, buckets=3)
-    assert skipped(last, None) is None
-    assert skipped(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"
-    assert skipped(last, Intent(4, {"batch": 4}, 2)) is None, "a batch that reads nothing was never begun"
+    assert given_up_entry(last, intent) == LedgerEntry(4, {"batch": 5}, {}, [], last.state, 2)
+    assert given_up_entry(None, Intent(0, {"batch": 1}, 3)) == LedgerEntry(0, {"batch": 1}, buckets=3)
+    assert given_up_entry(last, None) is None
+    assert given_up_entry(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"
+    assert given_up_entry(last, Intent(4, {"batch": 4}, 2)) is None, (
+        "a batch that reads nothing was never begun"
+    )
 
 
 def test_an_entry_that_no_batch_could_follow_is_mended() -> None:
-    stuck = Entry(0, {"batch": 0, "sources": {"in": {"0": 0}}}, buckets=2)
-    assert mended(stuck) == Entry(0, {"batch": 1, "sources": {"in": {"0": 0}}}, buckets=2)
+    stuck = LedgerEntry(0, {"batch": 0, "sources": {"in": {"0": 0}}}, buckets=2)
+    assert mended(stuck) == LedgerEntry(0, {"batch": 1, "sources": {"in": {"0": 0}}}, buckets=2)
     assert mended(mended(stuck)) == mended(stuck)
 
 

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.blueprint import Folders
-from penstock.engine.ledger import Entry, Ledger
-from penstock.engine.takeover import Claim, current, holds, take_over
+from penstock.engine.blueprint import JobFolders
+from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.takeover import Claim, current_claim, has_ledger, take_over
 from penstock.errors import JobFailedError, SupersededError
 
 
 def _commit(folder: Path, batch: int) -> None:
-    assert Ledger(folder / "ledger").commit(Entry(batch, {"batch": batch + 1}))
+    assert Ledger(folder / "ledger").commit(LedgerEntry(batch, {"batch": batch + 1}))
 
 
 def test_the_first_worker_makes_the_folder(tmp_path: Path) -> None:
     folder = take_over(tmp_path / "job", Claim(1, 1))
     assert folder == tmp_path / "job" / "000001-0001"
-    assert holds(folder)
+    assert has_ledger(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert current(tmp_path / "job") == Claim(1, 1)
+    assert current_claim(tmp_path / "job") == Claim(1, 1)
 
 
 def test_a_successor_has_what_the_predecessor_did_and_the_predecessor_nothing(tmp_path: Path) -> None:
@@ -38,9 +38,9 @@ def test_a_successor_has_what_the_predecessor_did_and_the_predecessor_nothing(tm
     assert sorted(path.name for path in new.iterdir()) == ["ledger"]
     assert Ledger(new / "ledger").latest_batch() == 0
     with pytest.raises(SupersededError, match="another worker has taken the job over"):
-        Ledger(old / "ledger").commit(Entry(1, {"batch": 2}))
+        Ledger(old / "ledger").commit(LedgerEntry(1, {"batch": 2}))
     with pytest.raises(SupersededError):
-        Folders(str(old), taken=True).create()
+        JobFolders(str(old), taken=True).create()
     assert not old.exists()
 
 
@@ -50,12 +50,12 @@ def test_what_a_predecessor_makes_anew_is_never_the_jobs_folder(tmp_path: Path) 
     (old / "state" / "00000").mkdir(parents=True)
     (old / "checkpoint" / "offsets").mkdir(parents=True)
     with pytest.raises(SupersededError):
-        Folders(str(old), taken=True).create()
-    assert current(tmp_path) == Claim(2, 1)
+        JobFolders(str(old), taken=True).create()
+    assert current_claim(tmp_path) == Claim(2, 1)
     third = take_over(tmp_path, Claim(3, 1))
     assert not old.exists()
     assert not new.exists()
-    assert holds(third)
+    assert has_ledger(third)
 
 
 def test_an_earlier_worker_is_superseded(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_folder_that_is_gone_is_not_made_anew_unless_that_is_asked_for(tmp_pat
     take_over(tmp_path, Claim(1, 1)).rename(tmp_path / "elsewhere")
     with pytest.raises(JobFailedError, match="is gone: put it back"):
         take_over(tmp_path, Claim(1, 2), patience=0.05)
-    assert holds(take_over(tmp_path, Claim(2, 1), fresh=True, patience=0.05))
+    assert has_ledger(take_over(tmp_path, Claim(2, 1), fresh=True, patience=0.05))
 
 
 def test_of_many_at_once_the_last_has_the_folder_and_all_others_none(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_of_many_at_once_the_last_has_the_folder_and_all_others_none(tmp_path: P
             thread.start()
         for thread in threads:
             thread.join()
-        assert [folder.name for folder in kept if holds(folder)] == ["000001-0006"]
-        assert current(base) == Claim(1, 6)
+        assert [folder.name for folder in kept if has_ledger(folder)] == ["000001-0006"]
+        assert current_claim(base) == Claim(1, 6)
 
 
 def _take(base: Path, attempt: int, start: threading.Barrier, kept: list[Path]) -> None:
@@ -172,13 +172,13 @@ class _Worker:
         if self.last is not None:
             self.publish(self.last)
 
-    def publish(self, entry: Entry) -> None:
+    def publish(self, entry: LedgerEntry) -> None:
         self.line.output.setdefault(entry.batch, set()).add(entry.end["by"])
 
     def step(self) -> None:
         """Run one batch, as a query does: commit it, and publish what stands."""
         batch = self.last.batch + 1 if self.last is not None else 0
-        entry = Entry(batch, {"by": self.name})
+        entry = LedgerEntry(batch, {"by": self.name})
         try:
             committed = self.ledger.commit(entry)
         except SupersededError:

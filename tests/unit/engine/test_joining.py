@@ -15,16 +15,23 @@ import pytest
 import penstock as ps
 from penstock.engine import state
 from penstock.engine.agreement import joining
-from penstock.engine.agreement.folder import Agreement, Charter, Commit
-from penstock.engine.agreement.joining import Copier, CopyError, copy_snapshot, empty, join_blank, skip_to
-from penstock.engine.agreement.member import Member
-from penstock.engine.blueprint import Folders
+from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit
+from penstock.engine.agreement.joining import (
+    Copier,
+    CopyError,
+    clear_replica_folder,
+    copy_snapshot,
+    join_without_state,
+    skip_to,
+)
+from penstock.engine.agreement.member import ReplicaSpec
+from penstock.engine.blueprint import JobFolders
 from penstock.engine.continuation import remove_leftovers
 from penstock.engine.job_start import start_job
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.engine.sealed import read_sealed
 from penstock.engine.state import read_bucket
-from penstock.engine.takeover import Claim, current, take_over
+from penstock.engine.takeover import Claim, current_claim, take_over
 from penstock.errors import PenstockError, SupersededError
 from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.record import Record
@@ -134,12 +141,14 @@ class Runner:
         self.base = base
         self._gate = GATES[str(base)] = Gate()
         place = take_over(base, Claim(1, 1))
-        self.folders = Folders(str(place), taken=True)
+        self.folders = JobFolders(str(place), taken=True)
         self.ledger = Ledger(self.folders.ledger)
         agreement = base.with_name(f"{base.name}-agreement")
-        Agreement(agreement).found(Charter(0, {}))
-        member = Member("job", 0, str(agreement))
-        self._handle = start_job(counting(str(base)), LocalRuntime, folder=place, taken=True, member=member)
+        AgreementFolder(agreement).create(Charter(0, {}))
+        replica_spec = ReplicaSpec("job", 0, str(agreement))
+        self._handle = start_job(
+            counting(str(base)), LocalRuntime, folder=place, taken=True, replica_spec=replica_spec
+        )
 
     def step(self, count: int = 1) -> None:
         """Run some batches, with all that is done after each of them."""
@@ -158,7 +167,7 @@ class Runner:
         self._gate.open()
 
     @property
-    def last(self) -> Entry:
+    def last(self) -> LedgerEntry:
         """The last batch, by its ledger."""
         found = self.ledger.latest()
         assert found is not None
@@ -179,8 +188,8 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Folders:
-    folders = Folders(str(take_over(tmp_path / "job~1", Claim(2, 1))), taken=True)
+def own(tmp_path: Path) -> JobFolders:
+    folders = JobFolders(str(take_over(tmp_path / "job~1", Claim(2, 1))), taken=True)
     folders.create()
     return folders
 
@@ -190,7 +199,7 @@ def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "_MOST_DELTAS", 4)
 
 
-def check(own: Folders, batch: int) -> Entry:
+def check(own: JobFolders, batch: int) -> LedgerEntry:
     """See that a folder holds all of one batch and nothing of another."""
     entry = Ledger(own.ledger).latest()
     assert entry is not None
@@ -211,12 +220,12 @@ def check(own: Folders, batch: int) -> Entry:
     return entry
 
 
-def files(folders: Folders) -> set[str]:
+def files(folders: JobFolders) -> set[str]:
     """Return the names of what the last batch consists of, but for its ledger entry."""
     return {path.name for path in (*folders.state.rglob("*"), *folders.feedback.iterdir()) if path.is_file()}
 
 
-def test_a_copy_is_whole_and_shares_no_file(runner: Runner, own: Folders) -> None:
+def test_a_copy_is_whole_and_shares_no_file(runner: Runner, own: JobFolders) -> None:
     runner.step(9)
     assert copy_snapshot(runner.base, own) == 8
     check(own, 8)
@@ -228,7 +237,7 @@ def test_a_copy_is_whole_and_shares_no_file(runner: Runner, own: Folders) -> Non
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_what_was_there_before_is_gone(runner: Runner, own: Folders, tmp_path: Path) -> None:
+def test_what_was_there_before_is_gone(runner: Runner, own: JobFolders, tmp_path: Path) -> None:
     """The own history may be longer than that of the other, and of another mind."""
     other = Runner(tmp_path / "job~2")
     other.step(30)
@@ -244,7 +253,7 @@ def test_what_was_there_before_is_gone(runner: Runner, own: Folders, tmp_path: P
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_one_that_commits_as_fast_as_it_can_is_copied_all_the_same(runner: Runner, own: Folders) -> None:
+def test_one_that_commits_as_fast_as_it_can_is_copied_all_the_same(runner: Runner, own: JobFolders) -> None:
     runner.step()
     runner.run_freely()
     batches = []
@@ -257,7 +266,7 @@ def test_one_that_commits_as_fast_as_it_can_is_copied_all_the_same(runner: Runne
 
 @pytest.mark.usefixtures("short_chains")
 def test_a_standby_copies_only_what_is_new(
-    runner: Runner, own: Folders, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, own: JobFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied: list[str] = []
     put = Copier._put
@@ -309,7 +318,7 @@ def _crashing(after: int) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("standby", [False, True])
-def test_a_crash_anywhere_leaves_all_or_nothing(runner: Runner, own: Folders, standby: bool) -> None:
+def test_a_crash_anywhere_leaves_all_or_nothing(runner: Runner, own: JobFolders, standby: bool) -> None:
     runner.step(2)
     copy_snapshot(runner.base, own)
     runner.step(3)
@@ -333,7 +342,7 @@ def test_a_crash_anywhere_leaves_all_or_nothing(runner: Runner, own: Folders, st
 
 @pytest.mark.parametrize("name", ["ledger", "state", "feedback", "checkpoint"])
 def test_a_crash_while_the_own_is_emptied_leaves_no_half(
-    runner: Runner, own: Folders, name: str, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, own: JobFolders, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner.step(5)
     copy_snapshot(runner.base, own)
@@ -353,7 +362,7 @@ def test_a_crash_while_the_own_is_emptied_leaves_no_half(
         patch.setattr(Path, "unlink", unlink_or_crash)
         patch.setattr(shutil, "rmtree", remove_or_crash)
         with pytest.raises(CrashError):
-            empty(own)
+            clear_replica_folder(own)
     if name == "ledger":
         check(own, 4)
     else:
@@ -362,7 +371,7 @@ def test_a_crash_while_the_own_is_emptied_leaves_no_half(
     check(own, 4)
 
 
-def test_a_damaged_file_is_named_and_nothing_is_taken(runner: Runner, own: Folders) -> None:
+def test_a_damaged_file_is_named_and_nothing_is_taken(runner: Runner, own: JobFolders) -> None:
     runner.step(3)
     file = runner.folders.state / "00001" / runner.last.state[1].file
     file.write_bytes(file.read_bytes()[:-1])
@@ -372,7 +381,7 @@ def test_a_damaged_file_is_named_and_nothing_is_taken(runner: Runner, own: Folde
 
 
 def test_a_file_that_is_gone_for_good_ends_in_an_error(
-    runner: Runner, own: Folders, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, own: JobFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joining, "_PAUSE", 0.0)
     runner.step()
@@ -381,14 +390,14 @@ def test_a_file_that_is_gone_for_good_ends_in_an_error(
         copy_snapshot(runner.base, own)
 
 
-def test_one_without_a_batch_or_a_folder_has_nothing_to_copy(runner: Runner, own: Folders) -> None:
+def test_one_without_a_batch_or_a_folder_has_nothing_to_copy(runner: Runner, own: JobFolders) -> None:
     with pytest.raises(CopyError, match="no batch to go on from"):
         copy_snapshot(runner.base, own)
     with pytest.raises(CopyError, match="never begun"):
         copy_snapshot(runner.base.with_name("job~7"), own)
 
 
-def test_a_folder_that_is_taken_over_meanwhile_is_found_again(runner: Runner, own: Folders) -> None:
+def test_a_folder_that_is_taken_over_meanwhile_is_found_again(runner: Runner, own: JobFolders) -> None:
     runner.step(3)
     revisions = iter(range(2, 100))
 
@@ -397,11 +406,11 @@ def test_a_folder_that_is_taken_over_meanwhile_is_found_again(runner: Runner, ow
             take_over(runner.base, Claim(revision, 1))
 
     assert copy_snapshot(runner.base, own, look) == 2
-    assert current(runner.base) == Claim(7, 1)
+    assert current_claim(runner.base) == Claim(7, 1)
     check(own, 2)
 
 
-def test_who_loses_its_own_folder_meanwhile_is_superseded(runner: Runner, own: Folders) -> None:
+def test_who_loses_its_own_folder_meanwhile_is_superseded(runner: Runner, own: JobFolders) -> None:
     runner.step(3)
     looks = iter(range(100))
 
@@ -431,16 +440,16 @@ def test_how_far_others_are(runner: Runner) -> None:
     assert joining.last_batch(runner.base, after=2) == 1
 
 
-def test_one_that_lacks_something_itself_is_not_copied(runner: Runner, own: Folders) -> None:
+def test_one_that_lacks_something_itself_is_not_copied(runner: Runner, own: JobFolders) -> None:
     runner.step()
     runner.folders.unwhole.touch()
     with pytest.raises(CopyError, match="lacks what came before"):
         copy_snapshot(runner.base, own)
 
 
-def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: Folders) -> None:
+def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: JobFolders) -> None:
     runner.step(4)
-    assert join_blank(runner.base, own) == 3
+    assert join_without_state(runner.base, own) == 3
     entry = Ledger(own.ledger).latest()
     assert entry is not None
     assert (entry.batch, entry.end, entry.buckets) == (3, runner.last.end, BUCKETS)
@@ -454,7 +463,7 @@ def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: Folders) ->
     assert not own.unwhole.exists()
 
 
-def test_who_keeps_nothing_goes_on_after_a_commit(own: Folders) -> None:
+def test_who_keeps_nothing_goes_on_after_a_commit(own: JobFolders) -> None:
     skip_to(Commit(7, "id", "job", 1, {"batch": 8, "sources": {}}, {"out": ["receipt"]}), own)
     entry = Ledger(own.ledger).latest()
-    assert entry == Entry(7, {"batch": 8, "sources": {}}, {"out": ["receipt"]})
+    assert entry == LedgerEntry(7, {"batch": 8, "sources": {}}, {"out": ["receipt"]})

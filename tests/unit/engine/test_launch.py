@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from v0_1_0 import jobs
 
-from penstock.engine.blueprint import Folders
+from penstock.engine.blueprint import JobFolders
 from penstock.engine.launch import launch
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.errors import JobFailedError
 
@@ -21,7 +21,7 @@ ARCHIVE = Path(jobs.__file__).with_name("home.tar.gz")
 class _Query:
     """A query that is not run."""
 
-    def __init__(self, folders: Folders, buckets: int) -> None:
+    def __init__(self, folders: JobFolders, buckets: int) -> None:
         self.blueprint = self
         self.folders, self.buckets = folders, buckets
         self.job, self.vertices = "loop", ()
@@ -58,7 +58,7 @@ def test_a_checkpoint_that_spark_cannot_read_is_made_anew(damage: str, kept: boo
     """The ledger says all that it does. Without ``commits/N`` Spark runs batch N again, which is harmless."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
-    folders = Folders(str(tmp_path / "jobs" / "loop"))
+    folders = JobFolders(str(tmp_path / "jobs" / "loop"))
     _damage(folders.checkpoint, damage)
     last = Ledger(folders.ledger).latest()
     assert last is not None
@@ -71,7 +71,7 @@ def test_a_checkpoint_that_spark_cannot_read_is_made_anew(damage: str, kept: boo
 def test_of_a_damaged_file_it_is_said_what_to_do(kind: str, content: bytes | None, tmp_path: Path) -> None:
     """A sealed file holds state, or records on their way to the next batch."""
     if kind == "ledger":
-        Ledger(tmp_path).commit(Entry(0, {"batch": 1}))
+        Ledger(tmp_path).commit(LedgerEntry(0, {"batch": 1}))
     else:
         write_sealed(tmp_path / "sealed", b"state")
     [file] = tmp_path.iterdir()
@@ -87,6 +87,6 @@ def test_of_a_damaged_file_it_is_said_what_to_do(kind: str, content: bytes | Non
 
 
 def test_what_a_job_was_is_noted_before_any_batch(tmp_path: Path) -> None:
-    folders = Folders(str(tmp_path))
+    folders = JobFolders(str(tmp_path))
     launch(jobs.loop(), _Query(folders, 1), None)  # type: ignore[arg-type]
     assert json.loads(folders.structure.read_text())["name"] == "loop"

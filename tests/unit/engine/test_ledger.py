@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.ledger import Entry, Intent, Ledger
+from penstock.engine.ledger import Intent, Ledger, LedgerEntry
 from penstock.engine.summary import StateHead
 from penstock.errors import JobFailedError
 
 HEAD = StateHead("000000000000-a.base", 0, 10, 0, 0)
 
 
-def _entry(batch: int, feedback: str = "f") -> Entry:
-    return Entry(batch, {"batch": batch + 1}, {"out": [{"x": 1}]}, [feedback], {0: HEAD, 3: HEAD}, 4)
+def _entry(batch: int, feedback: str = "f") -> LedgerEntry:
+    return LedgerEntry(batch, {"batch": batch + 1}, {"out": [{"x": 1}]}, [feedback], {0: HEAD, 3: HEAD}, 4)
 
 
 def test_an_entry_reads_back_as_it_was(tmp_path: Path) -> None:

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.next_window import is_whole, whole_from
-from penstock.engine.blueprint import Blueprint, draw
-from penstock.engine.clock import Times
+from penstock.engine.agreement.next_window import complete_from, is_complete
+from penstock.engine.blueprint import Blueprint, make_blueprint
+from penstock.engine.clock import TimeProgress
 from penstock.graph.rules.recovery import next_window_faults
 from penstock.graph.vertex import SIDE_STREAMS
 
 
 def _drawn(job: ps.Job, tmp_path: Path) -> Blueprint:
-    return draw(job, folder=tmp_path, buckets=1, sides={stream: ps.MemorySink() for stream in SIDE_STREAMS})
+    return make_blueprint(
+        job, folder=tmp_path, buckets=1, sides={stream: ps.MemorySink() for stream in SIDE_STREAMS}
+    )
 
 
 def _windowed(window: ps.TimeWindow, second: ps.TimeWindow | None = None) -> ps.Job:
@@ -32,9 +34,9 @@ def _windowed(window: ps.TimeWindow, second: ps.TimeWindow | None = None) -> ps.
     return job
 
 
-def _at(*highs: float, marks: dict[str, float] | None = None) -> Times:
+def _at(*highs: float, marks: dict[str, float] | None = None) -> TimeProgress:
     lanes = {f"in:{number}": (high, 0.0) for number, high in enumerate(highs)}
-    return Times(now=99.0, highs={"count": lanes}, marks=marks or {"count": -inf})
+    return TimeProgress(now=99.0, highs={"count": lanes}, marks=marks or {"count": -inf})
 
 
 @pytest.mark.parametrize(
@@ -58,23 +60,23 @@ def test_windows_that_had_begun_are_not_whole(
 ) -> None:
     blueprint = _drawn(_windowed(window), tmp_path)
 
-    assert whole_from(blueprint, _at(*highs)) == {"count": mark}
+    assert complete_from(blueprint, _at(*highs)) == {"count": mark}
 
 
 def test_a_replica_is_whole_when_the_last_of_them_is_closed(tmp_path: Path) -> None:
     blueprint = _drawn(_windowed(ps.TimeWindow(10, slide=5)), tmp_path)
     joined = _at(14.0)
 
-    assert not is_whole(blueprint, joined, joined)
-    assert not is_whole(blueprint, joined, _at(21.0, marks={"count": 19.9}))
-    assert is_whole(blueprint, joined, _at(21.0, marks={"count": 20.0}))
-    assert is_whole(blueprint, joined, _at(21.0, marks={"count": inf}))
+    assert not is_complete(blueprint, joined, joined)
+    assert not is_complete(blueprint, joined, _at(21.0, marks={"count": 19.9}))
+    assert is_complete(blueprint, joined, _at(21.0, marks={"count": 20.0}))
+    assert is_complete(blueprint, joined, _at(21.0, marks={"count": inf}))
 
 
 def test_before_any_record_it_is_whole_at_once(tmp_path: Path) -> None:
     blueprint = _drawn(_windowed(ps.TimeWindow(10)), tmp_path)
 
-    assert is_whole(blueprint, Times(), Times())
+    assert is_complete(blueprint, TimeProgress(), TimeProgress())
 
 
 def test_windows_of_windows_wait_for_wrong_results_too(tmp_path: Path) -> None:
@@ -82,9 +84,9 @@ def test_windows_of_windows_wait_for_wrong_results_too(tmp_path: Path) -> None:
     joined = _at(14.0)
 
     # The window from 10 to 20 is not whole, and its result is in the one from 15 to 30.
-    assert whole_from(blueprint, joined) == {"count": 20.0, "most": 30.0}
-    assert not is_whole(blueprint, joined, _at(40.0, marks={"count": 40.0, "most": 29.0}))
-    assert is_whole(blueprint, joined, _at(40.0, marks={"count": 40.0, "most": 30.0}))
+    assert complete_from(blueprint, joined) == {"count": 20.0, "most": 30.0}
+    assert not is_complete(blueprint, joined, _at(40.0, marks={"count": 40.0, "most": 29.0}))
+    assert is_complete(blueprint, joined, _at(40.0, marks={"count": 40.0, "most": 30.0}))
 
 
 def test_a_job_without_state_is_whole_at_once(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_a_job_without_state_is_whole_at_once(tmp_path: Path) -> None:
     job.source("in", ps.MemorySource()) >> job.task("f", str) >> job.sink("out", ps.MemorySink())
 
     assert next_window_faults(job) == []
-    assert is_whole(_drawn(job, tmp_path), _at(14.0), _at(14.0))
+    assert is_complete(_drawn(job, tmp_path), _at(14.0), _at(14.0))
 
 
 class Keeps(ps.StatefulTask):
@@ -163,7 +165,9 @@ def test_what_no_window_of_time_ends_is_refused(which: str, tmp_path: Path) -> N
     job.recovery = "snapshot"
     job.validate()
     # Whoever asks for it all the same gets a replica that never takes part.
-    assert not is_whole(_drawn(job, tmp_path), Times(), Times(marks={"vertex": inf, "count": inf}))
+    assert not is_complete(
+        _drawn(job, tmp_path), TimeProgress(), TimeProgress(marks={"vertex": inf, "count": inf})
+    )
 
 
 def test_a_source_with_a_window_is_allowed() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from engine_support import LocalRun
 
 import penstock as ps
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.packing import unpack
-from penstock.engine.stages import SUMMARY, DirectPart, run_direct, run_keyed
+from penstock.engine.stages import SUMMARY, BatchPart, run_keyed_stage, run_source_stage
 
 WORDS = ["a b c d e f g", "a b", "c c c"]
 
@@ -28,16 +28,16 @@ def by_id(sink: ps.MemorySink) -> dict[str, ps.Record]:
     return dict(zip(sink.ids, sink.records, strict=True))
 
 
-def run(folder: Path, member: Member | None) -> LocalRun:
-    run = LocalRun(job(), folder, buckets=3, member=member)
+def run(folder: Path, replica_spec: ReplicaSpec | None) -> LocalRun:
+    run = LocalRun(job(), folder, buckets=3, replica_spec=replica_spec)
     for _ in range(2):
         run.run({("lines", "0"): WORDS[:2], ("lines", "1"): WORDS[2:]})
     return run
 
 
 def test_replicas_give_the_same_ids_and_others_none(tmp_path: Path) -> None:
-    first = run(tmp_path / "0", Member("count", 0, "agreement"))
-    second = run(tmp_path / "1", Member("count~1", 1, "agreement"))
+    first = run(tmp_path / "0", ReplicaSpec("count", 0, "agreement"))
+    second = run(tmp_path / "1", ReplicaSpec("count~1", 1, "agreement"))
     alone = run(tmp_path / "2", None)
     for name in ("out", "words"):
         mine, other = first.sinks[name], second.sinks[name]
@@ -54,14 +54,16 @@ def test_it_does_not_matter_which_task_a_bucket_is_run_by(tmp_path: Path) -> Non
     """Spark may give several buckets to a task."""
     found = []
     for folder, together in (("apart", False), ("together", True)):
-        local = LocalRun(job(), tmp_path / folder, buckets=3, member=Member("count", 0, "agreement"))
+        local = LocalRun(
+            job(), tmp_path / folder, buckets=3, replica_spec=ReplicaSpec("count", 0, "agreement")
+        )
         split = (0, [ps.Record(None, line) for line in WORDS])
-        part = DirectPart(0, 0, {}, source="lines", split=split, lane="lines:0", heads={})
-        rows = [row for row in run_direct(local.program, part) if row[1] != SUMMARY]
+        part = BatchPart(0, 0, {}, source="lines", split=split, lane="lines:0", heads={})
+        rows = [row for row in run_source_stage(local.program, part) if row[1] != SUMMARY]
         tasks = [rows] if together else [[row for row in rows if row[0] == bucket] for bucket in range(3)]
         sink = local.sinks["out"]
         for its_rows in tasks:
-            for _, _, data in run_keyed(local.program, its_rows):
+            for _, _, data in run_keyed_stage(local.program, its_rows):
                 receipts = unpack(data)[0].receipts.get("out", [])
                 sink.commit(0, receipts)
         found.append(by_id(sink))

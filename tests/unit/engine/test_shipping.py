@@ -12,8 +12,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine import shipping
-from penstock.engine.blueprint import draw
-from penstock.engine.shipping import pack_blueprint, program_of
+from penstock.engine.blueprint import make_blueprint
+from penstock.engine.shipping import load_program, pack_blueprint
 
 
 class _Pipe(io.RawIOBase):
@@ -36,14 +36,14 @@ def test_lines_that_user_code_prints_in_a_process_of_spark_are_written_one_by_on
     """All of Spark's processes share one pipe: no line of one may be within a line of another."""
     job = ps.Job("talking")
     job.source("in", ps.MemorySource([1])) >> job.task("talk", print) >> job.sink("out", ps.MemorySink())
-    packed = pack_blueprint(draw(job, folder=tmp_path, buckets=1, sides={}).for_workers())
+    packed = pack_blueprint(make_blueprint(job, folder=tmp_path, buckets=1, sides={}).for_workers())
     monkeypatch.setattr(shipping, "_programs", {})
     monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
     pipe = _Pipe()
     # As with PYTHONUNBUFFERED, which Spark sets.
     unbuffered = io.TextIOWrapper(cast("IO[bytes]", pipe), encoding="utf-8", write_through=True)
     monkeypatch.setattr(sys, "stdout", unbuffered)
-    program_of(packed)
+    load_program(packed)
     print("first", 1)
     print("second")
     assert pipe.writes == [b"first 1\n", b"second\n"]

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine import runtime
-from penstock.engine.blueprint import Blueprint, Folders, draw
+from penstock.engine.blueprint import Blueprint, JobFolders, make_blueprint
 from penstock.engine.job_start import start_job
 from penstock.log import Log, log_folder
 from penstock.testing.local_engine import LocalRuntime
@@ -36,7 +36,7 @@ class Busy(runtime.Query):
 def _drawn(folder: Path, guarantee: str) -> Blueprint:
     job = ps.Job("busy")
     job.source("in", ps.MemorySource()) >> job.sink("out", ps.MemorySink())
-    drawn = replace(draw(job, folder=folder, buckets=1, sides={}), guarantee=guarantee)
+    drawn = replace(make_blueprint(job, folder=folder, buckets=1, sides={}), guarantee=guarantee)
     drawn.folders.create()
     return drawn
 
@@ -58,7 +58,7 @@ class Forgetful(ps.LogSource):
 
     def __init__(self, job_folder: Path) -> None:
         super().__init__("in")
-        self._stop_request = Folders(str(job_folder)).stop_request
+        self._stop_request = JobFolders(str(job_folder)).stop_request
 
     def committed(self, position: dict[str, int], reader: str) -> None:
         eventually("the job is being stopped", self._stop_request.exists, every=0.01)

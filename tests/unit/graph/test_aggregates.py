@@ -18,7 +18,7 @@ from tests.unit.graph.samples import NoSink, NoSource
 
 import penstock as ps
 from penstock.graph.aggregates import Aggregation
-from penstock.graph.parts import Parts, joined
+from penstock.graph.parts import Parts, merge_parts
 
 
 @dataclass
@@ -127,7 +127,7 @@ def test_quantiles_are_those_of_numpy(values: list[int], data: st.DataObject) ->
 def test_parts_stay_few_and_lose_nothing(lists: list[list[int]]) -> None:
     parts: Parts = (tuple(lists[0]),)
     for values in lists[1:]:
-        parts = joined(parts, (tuple(values),), tuple.__add__)
+        parts = merge_parts(parts, (tuple(values),), tuple.__add__)
     assert sorted(value for part in parts for value in part) == sorted(chain.from_iterable(lists))
     assert all(len(left) >= 2 * len(right) for left, right in pairwise(parts))
 

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.graph.changes import differences
-from penstock.graph.copying import changed_copy, copied
+from penstock.graph.copying import changed_copy, job_copy
 
 
 class Total(ps.StatefulTask):
@@ -29,7 +29,7 @@ def _job() -> ps.Job:
 
 def test_a_copy_is_the_same_job_and_shares_nothing_that_changes() -> None:
     job = _job()
-    twin = copied(job)
+    twin = job_copy(job)
     assert twin.to_json() == job.to_json()
     assert differences(job, twin) == []
     twin.validate()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import LogCorruptionError
 from penstock.log import Log, compaction, upkeep
-from penstock.log.compaction import FULL, Piece, covered, plan
+from penstock.log.compaction import FULL_SEGMENT, Piece, plan_merges, superseded_starts
 from penstock.record import Record
 
 MIXED: list[object] = [
@@ -65,35 +65,35 @@ def log(tmp_path: Path) -> Log:
 
 
 def test_only_neighbours_are_merged() -> None:
-    large = FULL + 1
-    assert starts(plan(pieces(1, 1, large, 1, large, 1, 1, 1), 2)) == [[0, 1], [5, 6, 7]]
+    large = FULL_SEGMENT + 1
+    assert starts(plan_merges(pieces(1, 1, large, 1, large, 1, 1, 1), 2)) == [[0, 1], [5, 6, 7]]
     hole = [*pieces(1, 1), Piece(50, 10, 1, 0.0), Piece(60, 10, 1, 0.0)]
-    assert starts(plan(hole, 2)) == [[0, 1], [5, 6]]
+    assert starts(plan_merges(hole, 2)) == [[0, 1], [5, 6]]
 
 
 def test_the_smallest_come_first_and_no_segment_grows_too_large() -> None:
     medium = 1 << 17
-    assert starts(plan(pieces(*[medium] * 3, *[1] * 3), 3)) == [[3, 4, 5]]
-    half = FULL // 2
-    assert starts(plan(pieces(half, half, half, half), 2)) == [[0, 1], [2, 3]]
-    assert plan(pieces(half + 1, half + 1, half + 1), 2) == []
+    assert starts(plan_merges(pieces(*[medium] * 3, *[1] * 3), 3)) == [[3, 4, 5]]
+    half = FULL_SEGMENT // 2
+    assert starts(plan_merges(pieces(half, half, half, half), 2)) == [[0, 1], [2, 3]]
+    assert plan_merges(pieces(half + 1, half + 1, half + 1), 2) == []
 
 
 def test_covered_segments() -> None:
     left = [Piece(0, 30, 1, 0.0), Piece(10, 10, 1, 0.0), Piece(20, 10, 1, 0.0), Piece(30, 5, 1, 0.0)]
-    assert covered(left) == [10, 20]
-    assert covered(pieces(1, 1, 1)) == []
+    assert superseded_starts(left) == [10, 20]
+    assert superseded_starts(pieces(1, 1, 1)) == []
 
 
-@given(st.lists(st.integers(1, 2 * FULL), max_size=40), st.integers(2, 8))
+@given(st.lists(st.integers(1, 2 * FULL_SEGMENT), max_size=40), st.integers(2, 8))
 def test_a_plan_is_made_of_whole_neighbouring_segments(sizes: list[int], least: int) -> None:
     known = pieces(*sizes)
-    runs = plan(known, least)
+    runs = plan_merges(known, least)
     flat = [piece for run in runs for piece in run]
     assert flat == [piece for piece in known if piece in flat]
     for run in runs:
         assert len(run) > 1
-        assert sum(piece.bytes for piece in run) <= FULL
+        assert sum(piece.bytes for piece in run) <= FULL_SEGMENT
         assert all(one.end == two.start for one, two in pairwise(run))
 
 

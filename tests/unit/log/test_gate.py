@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import LogError, LogNotFoundError
 from penstock.log import gate
-from penstock.log.gate import Gate
+from penstock.log.gate import PartitionLock
 
 
 @pytest.fixture
@@ -18,24 +18,24 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_many_may_share(path: Path) -> None:
-    with Gate("x", path).shared() as one, Gate("x", path).shared() as two:
+    with PartitionLock("x", path).shared() as one, PartitionLock("x", path).shared() as two:
         assert one == two == 0
 
 
 def test_the_generation_survives_and_takes_no_space(path: Path) -> None:
     for expected in range(5):
-        with Gate("x", path).exclusive() as held:
+        with PartitionLock("x", path).exclusive() as held:
             assert held.generation == expected
             held.advance()
-    assert Gate("x", path).generation() == 5
+    assert PartitionLock("x", path).generation() == 5
     assert path.stat().st_blocks == 0
 
 
 def test_who_shares_keeps_the_others_out(path: Path) -> None:
     with (
-        Gate("x", path).shared(),
+        PartitionLock("x", path).shared(),
         pytest.raises(LogError, match=r"held .*lock for 0\.01 seconds"),
-        Gate("x", path).exclusive(patience=0.01),
+        PartitionLock("x", path).exclusive(patience=0.01),
     ):
         pass
 
@@ -44,10 +44,10 @@ def test_who_waits_gets_in(path: Path) -> None:
     entered = threading.Event()
 
     def enter() -> None:
-        with Gate("x", path).exclusive(patience=20):
+        with PartitionLock("x", path).exclusive(patience=20):
             entered.set()
 
-    with Gate("x", path).shared():
+    with PartitionLock("x", path).shared():
         thread = threading.Thread(target=enter)
         thread.start()
         assert not entered.wait(0.05)
@@ -58,9 +58,9 @@ def test_who_waits_gets_in(path: Path) -> None:
 def test_a_stopped_process_is_named_after_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "_PATIENCE", 0.01)
     with (
-        Gate("orders", path).exclusive(),
+        PartitionLock("orders", path).exclusive(),
         pytest.raises(LogError, match=r"log 'orders': another process has held"),
-        Gate("orders", path).shared(),
+        PartitionLock("orders", path).shared(),
     ):
         pass
 
@@ -68,6 +68,6 @@ def test_a_stopped_process_is_named_after_a_while(path: Path, monkeypatch: pytes
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
     with (
         pytest.raises(LogNotFoundError, match="has the log been deleted"),
-        Gate("x", tmp_path / "no" / "lock").shared(),
+        PartitionLock("x", tmp_path / "no" / "lock").shared(),
     ):
         pass

@@ -17,16 +17,16 @@ import penstock as ps
 from penstock import redaction
 from penstock.engine.context import ctx
 from penstock.log_lines import read_lines
-from penstock.running_code import code_of
+from penstock.running_code import vertex_call
 from penstock.user_output import (
     FILE,
     LONGEST,
     OutputHandler,
     OutputPlace,
     UserOutput,
-    install,
-    settle,
-    uninstall,
+    capture_user_output,
+    flush_partial_line,
+    stop_user_output_capture,
 )
 from support.engines import LOCAL
 from support.running import Engine
@@ -39,7 +39,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(redaction, "_secrets", set())
     level = logging.getLogger().level
     yield
-    uninstall()
+    stop_user_output_capture()
     logging.getLogger().setLevel(level)
 
 
@@ -53,11 +53,11 @@ def lines(place: OutputPlace) -> list[dict[str, Any]]:
 
 
 def test_print_and_logging_are_lines_with_node_job_vertex_and_level(place: OutputPlace) -> None:
-    install(place, lambda: "split")
+    capture_user_output(place, lambda: "split")
     print("seen", 3)
     print("odd", file=sys.stderr)
     logging.getLogger("my.code").error("bad %s", "record")
-    uninstall()
+    stop_user_output_capture()
     first, second, third = lines(place)
     assert first.pop("timestamp").endswith("Z")
     assert first == {
@@ -77,14 +77,14 @@ def test_print_and_logging_are_lines_with_node_job_vertex_and_level(place: Outpu
 
 
 def test_output_outside_of_a_vertex_has_none(place: OutputPlace) -> None:
-    install(place, lambda: None)
+    capture_user_output(place, lambda: None)
     print("at import")
     thread = threading.Thread(target=lambda: print("in a thread"))
     thread.start()
     thread.join()
-    with code_of("sink"):
+    with vertex_call("sink"):
         print("written")
-    uninstall()
+    stop_user_output_capture()
     assert [(line["event"], line.get("vertex")) for line in lines(place)] == [
         ("at import", None),
         ("in a thread", None),
@@ -96,26 +96,26 @@ def test_what_a_process_of_spark_prints_outside_of_user_code_stays_where_it_was(
     place: OutputPlace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vertex: list[str | None] = [None]
-    install(place, lambda: vertex[0], whole=False)
+    capture_user_output(place, lambda: vertex[0], whole=False)
     print("of spark")
     vertex[0] = "split"
     print("of the user")
-    uninstall()
+    stop_user_output_capture()
     assert capsys.readouterr().out == "of spark\n"
     assert [line["event"] for line in lines(place)] == ["of the user"]
 
 
 def test_each_line_is_a_line_and_begun_ones_are_kept_until_they_end(place: OutputPlace) -> None:
     vertex = ["a"]
-    install(place, lambda: vertex[0])
+    capture_user_output(place, lambda: vertex[0])
     print("one\ntwo\n\n   ")
     print("begun", end="", flush=True)
     print(", ended")
     print("of a", end="")
     vertex[0] = "b"
     print("of b", end="")
-    settle()
-    uninstall()
+    flush_partial_line()
+    stop_user_output_capture()
     assert [(line["event"], line["vertex"]) for line in lines(place)] == [
         ("one", "a"),
         ("two", "a"),
@@ -126,7 +126,7 @@ def test_each_line_is_a_line_and_begun_ones_are_kept_until_they_end(place: Outpu
 
 
 def test_strange_text_is_shown_somehow(place: OutputPlace) -> None:
-    install(place, lambda: "a")
+    capture_user_output(place, lambda: "a")
     sys.stdout.buffer.write(b"\xff\xfe raw\n")
     print("\udc80 lone")
     logging.getLogger("x").warning("two\nlines")
@@ -134,7 +134,7 @@ def test_strange_text_is_shown_somehow(place: OutputPlace) -> None:
         raise ValueError("wrong")
     except ValueError:
         logging.getLogger("x").exception("failed")
-    uninstall()
+    stop_user_output_capture()
     found = lines(place)
     assert [line["event"] for line in found] == [
         "\\xff\\xfe raw",
@@ -153,11 +153,11 @@ def test_a_log_record_that_cannot_be_formatted_is_shown_as_it_is(place: OutputPl
 
 @pytest.mark.parametrize("pieces", [1, 7])
 def test_a_long_line_is_cut_with_a_mark(place: OutputPlace, pieces: int) -> None:
-    install(place, lambda: "a")
+    capture_user_output(place, lambda: "a")
     for _ in range(pieces):
         sys.stdout.write("x" * (70_000 // pieces))
     sys.stdout.write("\nnext\n")
-    uninstall()
+    stop_user_output_capture()
     cut, after = lines(place)
     assert cut["event"] == "x" * LONGEST + "… [cut: 70000 characters]"
     assert after["event"] == "next"
@@ -167,13 +167,13 @@ def test_secrets_are_left_out_also_where_a_line_is_cut(
     place: OutputPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("_SPARK_AUTH_SECRET", "of-spark-itself")
-    install(place, lambda: "a")
+    capture_user_output(place, lambda: "a")
     redaction.register_secret(SECRET)
     print(f"token {SECRET}")
     print(os.environ["_SPARK_AUTH_SECRET"])
     print("y" * (LONGEST - 10) + SECRET)
     logging.getLogger("x").error("token %s", SECRET)
-    uninstall()
+    stop_user_output_capture()
     text = (Path(place.folder) / FILE).read_text()
     assert SECRET[:12] not in text
     assert "of-spark-itself" not in text
@@ -212,23 +212,23 @@ def test_lines_that_the_disk_did_not_take_are_counted_too(tmp_path: Path) -> Non
 
 
 def test_the_number_of_dropped_lines_is_told_when_a_task_ends(place: OutputPlace) -> None:
-    install(OutputPlace(place.folder, "n1", "words", "worker", rate=1), lambda: "a")
+    capture_user_output(OutputPlace(place.folder, "n1", "words", "worker", rate=1), lambda: "a")
     logging.getLogger("x").setLevel(logging.INFO)
     for _ in range(1000):
         logging.getLogger("x").info("again")
-    settle()
-    uninstall()
+    flush_partial_line()
+    stop_user_output_capture()
     found = lines(place)
     assert found[-1]["stream"] == "dropped"
     assert sum(line.get("dropped", 1) for line in found) == 1000
 
 
 def test_libraries_of_penstock_are_not_user_code(place: OutputPlace) -> None:
-    install(place, lambda: None)
+    capture_user_output(place, lambda: None)
     logging.getLogger("kazoo.client").warning("connection dropped")
     logging.getLogger("penstock.daemons.worker").warning("refused")
     logging.getLogger("pandas").warning("slow")
-    uninstall()
+    stop_user_output_capture()
     assert [line["event"] for line in lines(place)] == ["slow"]
 
 
@@ -254,8 +254,8 @@ def test_every_function_of_a_job_prints_under_the_name_of_its_vertex(
     source = job.source("lines", ps.MemorySource(["a b a", "b"]))
     out = job.sink("out", ps.ForeachBatchSink(lambda batch, records: print("writes")))
     source >> job.task("split", split) >> job.task("total", Totals()) >> out
-    install(place, ctx.running_vertex)
+    capture_user_output(place, ctx.running_vertex)
     Engine(LOCAL).run(job)
-    uninstall()
+    stop_user_output_capture()
     found = {(line["event"], line.get("vertex")) for line in lines(place)}
     assert found == {("splits", "split"), ("merges", "total"), ("writes", "out")}

@@ -8,11 +8,20 @@ import pytest
 from tests.unit.graph.samples import NoSink, NoSource, file_types, line_job, ranking, same, wordcount
 
 from penstock.errors import GraphError
-from penstock.graph.dealing import Dealing
+from penstock.graph.dealing import Distribution
 from penstock.graph.job import Job
 from penstock.graph.partitioning import BROADCAST, SAME_KEY
 from penstock.graph.tasks import Count
-from penstock.plan.physical import Channel, Closing, Exchange, Hop, Loop, PhysicalPlan, Region, compile_plan
+from penstock.plan.physical import (
+    Channel,
+    Exchange,
+    Hop,
+    Loop,
+    LoopClosure,
+    PhysicalPlan,
+    Region,
+    compile_plan,
+)
 
 
 def test_the_word_count() -> None:
@@ -24,7 +33,7 @@ def test_the_word_count() -> None:
         exchanges=(Exchange(1, "out", 2, "in", feedback=False),),
         hops={
             (0, "out"): (Hop(1, "in", Channel.MEMORY, None),),
-            (1, "out"): (Hop(2, "in", Channel.EXCHANGE, None, Dealing.BY_KEY),),
+            (1, "out"): (Hop(2, "in", Channel.EXCHANGE, None, Distribution.BY_KEY),),
             (2, "out"): (Hop(3, "in", Channel.MEMORY, None),),
         },
         live=((), (), (), ()),
@@ -46,8 +55,8 @@ def test_the_loops_of_fig_9_share_one_counter() -> None:
         if hop.closing
     }
     assert closings == {
-        ("V5", Closing(0, 3, "V0", ("V0", "V4", "V5"))),
-        ("V6", Closing(0, 3, "V0", ("V0", "V4", "V6"))),
+        ("V5", LoopClosure(0, 3, "V0", ("V0", "V4", "V5"))),
+        ("V6", LoopClosure(0, 3, "V0", ("V0", "V4", "V6"))),
     }
     live = [vertex.name for vertex in job.vertices if plan.live[vertex.index][0]]
     assert live == ["files", "V0", "V4", "V5", "V6"]
@@ -66,7 +75,7 @@ def test_the_limit_of_the_entry_goes_before_the_limit_of_the_job() -> None:
     job.vertex("V0").max_iterations = 0
     plan = compile_plan(job)
     assert plan.loops[0].limit == 0
-    assert plan.hops[6, "out"][0].closing == Closing(0, 0, "V0", ("V0", "V4", "V5"))
+    assert plan.hops[6, "out"][0].closing == LoopClosure(0, 0, "V0", ("V0", "V4", "V5"))
 
 
 def test_a_loop_through_keyed_stages() -> None:
@@ -119,7 +128,7 @@ def test_broadcast_goes_through_the_shuffle_to_every_instance_of_a_task() -> Non
         job.connect(source, target, by=BROADCAST)
     [wide, plain] >> sink
     plan = compile_plan(job)
-    to_all, kept = (Channel.EXCHANGE, Dealing.TO_ALL), (Channel.MEMORY, Dealing.CHAINED)
+    to_all, kept = (Channel.EXCHANGE, Distribution.TO_ALL), (Channel.MEMORY, Distribution.CHAINED)
     assert [(hop.channel, hop.dealing) for hop in plan.hops[0, "out"]] == [to_all, to_all, kept]
     assert plan.instances == {wide.index: 4, plain.index: 0}
 
@@ -127,24 +136,30 @@ def test_broadcast_goes_through_the_shuffle_to_every_instance_of_a_task() -> Non
 @pytest.mark.parametrize(
     ("of_job", "of_sender", "of_target", "dealing", "instances"),
     [
-        (None, None, None, Dealing.CHAINED, None),
-        (4, None, None, Dealing.CHAINED, None),
-        (None, 3, 3, Dealing.CHAINED, 3),
-        (None, 3, None, Dealing.CHAINED, None),  # Nobody says how many: it runs where its records are.
-        (4, 4, None, Dealing.CHAINED, 4),
-        (4, 4, 4, Dealing.CHAINED, 4),
-        (4, 3, None, Dealing.IN_TURN, 4),
-        (None, None, 3, Dealing.IN_TURN, 3),
-        (4, None, 4, Dealing.IN_TURN, 4),  # The sender runs in as many places as the source has partitions.
-        (4, None, 3, Dealing.IN_TURN, 3),
-        (None, 2, 3, Dealing.IN_TURN, 3),
+        (None, None, None, Distribution.CHAINED, None),
+        (4, None, None, Distribution.CHAINED, None),
+        (None, 3, 3, Distribution.CHAINED, 3),
+        (None, 3, None, Distribution.CHAINED, None),  # Nobody says how many: it runs where its records are.
+        (4, 4, None, Distribution.CHAINED, 4),
+        (4, 4, 4, Distribution.CHAINED, 4),
+        (4, 3, None, Distribution.IN_TURN, 4),
+        (None, None, 3, Distribution.IN_TURN, 3),
+        (
+            4,
+            None,
+            4,
+            Distribution.IN_TURN,
+            4,
+        ),  # The sender runs in as many places as the source has partitions.
+        (4, None, 3, Distribution.IN_TURN, 3),
+        (None, 2, 3, Distribution.IN_TURN, 3),
     ],
 )
 def test_records_are_dealt_out_where_numbers_of_instances_differ(
     of_job: int | None,
     of_sender: int | None,
     of_target: int | None,
-    dealing: Dealing,
+    dealing: Distribution,
     instances: int | None,
 ) -> None:
     job = Job("job", parallelism=of_job)
@@ -153,7 +168,7 @@ def test_records_are_dealt_out_where_numbers_of_instances_differ(
     job.source("source", NoSource()) >> sender >> target >> job.sink("sink", NoSink())
     plan = compile_plan(job)
     assert [hop.dealing for hop in plan.hops[sender.index, "out"]] == [dealing]
-    assert [hop.dealing for hop in plan.hops[target.index, "out"]] == [Dealing.CHAINED], "into a sink"
+    assert [hop.dealing for hop in plan.hops[target.index, "out"]] == [Distribution.CHAINED], "into a sink"
     assert plan.instances.get(target.index) == instances
 
 
@@ -165,8 +180,11 @@ def test_a_source_and_a_stateful_task_have_no_instances_to_chain_from(of_job: in
     source >> first >> job.sink("one", NoSink())
     source >> count >> second >> job.sink("other", NoSink())
     plan = compile_plan(job)
-    assert [hop.dealing for hop in plan.hops[source.index, "out"]] == [Dealing.IN_TURN, Dealing.BY_KEY]
-    assert [hop.dealing for hop in plan.hops[count.index, "out"]] == [Dealing.IN_TURN]
+    assert [hop.dealing for hop in plan.hops[source.index, "out"]] == [
+        Distribution.IN_TURN,
+        Distribution.BY_KEY,
+    ]
+    assert [hop.dealing for hop in plan.hops[count.index, "out"]] == [Distribution.IN_TURN]
     assert not {first.index, second.index} & set(plan.direct)
 
 
@@ -178,7 +196,7 @@ def test_a_side_port_is_not_chained_to_instances() -> None:
     job.source("source", NoSource()) >> task >> sink
     task["errors"] >> mend >> sink
     plan = compile_plan(job)
-    assert [hop.dealing for hop in plan.hops[task.index, "errors"]] == [Dealing.IN_TURN]
+    assert [hop.dealing for hop in plan.hops[task.index, "errors"]] == [Distribution.IN_TURN]
 
 
 def test_a_number_of_the_job_reaches_all_tasks_behind_instances() -> None:
@@ -191,11 +209,11 @@ def test_a_number_of_the_job_reaches_all_tasks_behind_instances() -> None:
     source >> apart >> job.sink("other", NoSink())
     plan = compile_plan(job)
     assert plan.instances == {wide.index: 2, first.index: 4, second.index: 4}
-    assert [hop.dealing for hop in plan.hops[first.index, "out"]] == [Dealing.CHAINED]
+    assert [hop.dealing for hop in plan.hops[first.index, "out"]] == [Distribution.CHAINED]
     assert [hop.dealing for hop in plan.hops[source.index, "out"]] == [
-        Dealing.IN_TURN,
-        Dealing.IN_TURN,
-        Dealing.CHAINED,
+        Distribution.IN_TURN,
+        Distribution.IN_TURN,
+        Distribution.CHAINED,
     ]
 
 
@@ -206,7 +224,7 @@ def test_data_is_not_chained_in_front_of_the_shuffle_into_what_is_broadcast_to()
     data >> a >> b >> job.sink("sink", NoSink())
     job.connect(rules, b, by=BROADCAST)
     plan = compile_plan(job)
-    assert [hop.dealing for hop in plan.hops[a.index, "out"]] == [Dealing.CHAINED]
+    assert [hop.dealing for hop in plan.hops[a.index, "out"]] == [Distribution.CHAINED]
     assert not {a.index, b.index} & set(plan.direct), "both run behind the shuffle, and there only"
 
 
@@ -220,9 +238,9 @@ def test_what_meets_a_broadcast_is_dealt_out_to_the_same_instances() -> None:
     job.connect(rules, apply, by=BROADCAST)
     apply >> job.sink("sink", NoSink())
     hops = compile_plan(job).hops
-    assert [hop.dealing for hop in hops[data.index, "out"]] == [Dealing.IN_TURN, Dealing.IN_TURN]
-    assert [hop.dealing for hop in hops[before.index, "out"]] == [Dealing.CHAINED]
-    assert [hop.dealing for hop in hops[rules.index, "out"]] == [Dealing.TO_ALL]
+    assert [hop.dealing for hop in hops[data.index, "out"]] == [Distribution.IN_TURN, Distribution.IN_TURN]
+    assert [hop.dealing for hop in hops[before.index, "out"]] == [Distribution.CHAINED]
+    assert [hop.dealing for hop in hops[rules.index, "out"]] == [Distribution.TO_ALL]
 
 
 def test_a_vertex_can_run_on_both_sides_of_the_shuffle() -> None:

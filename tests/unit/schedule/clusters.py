@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from penstock.schedule.model import Link, Node, Snapshot, Task, Traffic
+from penstock.schedule.model import ClusterSnapshot, Link, Node, Task, Traffic
 
 GIB = 1 << 30
 
 
-def random_cluster(seed: int, *, most_tasks: int = 9, most_nodes: int = 4) -> Snapshot:
+def random_cluster(seed: int, *, most_tasks: int = 9, most_nodes: int = 4) -> ClusterSnapshot:
     """Return a small cluster of all kinds of tasks, of which some run already, some where they must not."""
     draw = Random(seed)
     count = draw.randint(1, most_nodes)
@@ -43,10 +43,10 @@ def random_cluster(seed: int, *, most_tasks: int = 9, most_nodes: int = 4) -> Sn
         for second in tasks
         if first.id < second.id and draw.random() < 0.3
     )
-    return Snapshot(nodes, tasks, traffic, (Link("r0", 1e9), Link("r1", 5e8)))
+    return ClusterSnapshot(nodes, tasks, traffic, (Link("r0", 1e9), Link("r1", 5e8)))
 
 
-def roomy_cluster(seed: int) -> Snapshot:
+def roomy_cluster(seed: int) -> ClusterSnapshot:
     """Return a tiny cluster with room for all, for which the best placement is quickly found."""
     draw = Random(seed)
     nodes = tuple(
@@ -59,4 +59,4 @@ def roomy_cluster(seed: int) -> Snapshot:
     )
     pairs = ((one, two) for one in tasks for two in tasks if one.id < two.id)
     traffic = tuple(Traffic(one.id, two.id, draw.random() * 1e6) for one, two in pairs if draw.random() < 0.3)
-    return Snapshot(nodes, tasks, traffic)
+    return ClusterSnapshot(nodes, tasks, traffic)

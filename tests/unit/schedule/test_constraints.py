@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.schedule.constraints import RULES, Usage, check, obstacle
-from penstock.schedule.demands import needed
+from penstock.schedule.constraints import RULES, Usage, find_violations, obstacle
+from penstock.schedule.demands import tasks_to_place
 from penstock.schedule.matrix import Matrix, MatrixError
-from penstock.schedule.model import NORMAL, OVERLOADED, Node, Snapshot, Task
+from penstock.schedule.model import NORMAL, OVERLOADED, ClusterSnapshot, Node, Task
 
 NODE = Node("n", 4, 4 << 20, labels={"disk": "fast"})
 TASK = Task("t", "job", cpu=1, memory=1 << 20)
-SNAPSHOT = Snapshot((NODE,), (TASK,))
+SNAPSHOT = ClusterSnapshot((NODE,), (TASK,))
 
 
 def _used(cpu: float = 0.0, memory: int = 0, apart: str = "") -> Usage:
@@ -58,14 +58,14 @@ def test_an_overloaded_node_keeps_what_it_has() -> None:
 
 def test_a_node_that_is_too_full_is_told_for_each_of_its_tasks() -> None:
     tasks = (replace(TASK, id="a", cpu=3), replace(TASK, id="b", cpu=3), replace(TASK, id="c", nodes=("m",)))
-    snapshot = Snapshot((NODE, Node("m", 4, 4 << 20)), tasks)
-    found = check(Matrix({"a": "n", "b": "n", "c": "m"}), snapshot)
+    snapshot = ClusterSnapshot((NODE, Node("m", 4, 4 << 20)), tasks)
+    found = find_violations(Matrix({"a": "n", "b": "n", "c": "m"}), snapshot)
     assert [(violation.rule, violation.task) for violation in found] == [("cpu", "a"), ("cpu", "b")]
-    assert check(Matrix({"a": "n", "b": "m", "c": "m"}), snapshot) == []
+    assert find_violations(Matrix({"a": "n", "b": "m", "c": "m"}), snapshot) == []
 
 
 def test_what_does_not_exist_is_a_violation() -> None:
-    found = check(Matrix({"t": "nowhere", "nobody": "n"}), SNAPSHOT)
+    found = find_violations(Matrix({"t": "nowhere", "nobody": "n"}), SNAPSHOT)
     assert [str(violation) for violation in found] == [
         "nobody on n: there is no task 'nobody'",
         "t on nowhere: there is no node 'nowhere'",
@@ -81,8 +81,8 @@ def test_the_largest_leave_a_node_that_is_too_full_and_one_of_two_that_run_apart
         replace(TASK, id="lost", current="gone"),
         replace(TASK, id="new"),
     )
-    snapshot = Snapshot((NODE, Node("m", 4, 4 << 20)), tasks)
-    assert [task.id for task in needed(snapshot)] == ["large", "lost", "new", "one"]
+    snapshot = ClusterSnapshot((NODE, Node("m", 4, 4 << 20)), tasks)
+    assert [task.id for task in tasks_to_place(snapshot)] == ["large", "lost", "new", "one"]
 
 
 def test_a_matrix_is_rows_for_json_and_a_table_for_people() -> None:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.schedule.clusters import random_cluster
 
-from penstock.schedule.constraints import check
-from penstock.schedule.cost import DEFAULT, Cost, Weights, cost, imbalance
+from penstock.schedule.constraints import find_violations
+from penstock.schedule.cost import DEFAULT_WEIGHTS, Cost, Weights, cost, imbalance
 from penstock.schedule.improving import improve
-from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.index import NOWHERE, SnapshotIndex
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Link, Node, Snapshot, Task, Traffic
-from penstock.schedule.state import State
+from penstock.schedule.model import ClusterSnapshot, Link, Node, Task, Traffic
+from penstock.schedule.state import PlacementState
 
 NODES = (Node("a", 4, 400, rack="r"), Node("b", 4, 400, rack="r"), Node("c", 4, 400, rack="s"))
 
@@ -24,7 +24,7 @@ NODES = (Node("a", 4, 400, rack="r"), Node("b", 4, 400, rack="r"), Node("c", 4, 
 def _cost(
     places: dict[str, str], *tasks: Task, traffic: tuple[Traffic, ...] = (), links: tuple[Link, ...] = ()
 ) -> Cost:
-    return cost(Matrix(places), Snapshot(NODES, tasks, traffic, links))
+    return cost(Matrix(places), ClusterSnapshot(NODES, tasks, traffic, links))
 
 
 def test_imbalance_is_the_mean_distance_from_the_means_by_two() -> None:
@@ -66,12 +66,12 @@ def test_the_total_is_weighted() -> None:
 def test_counting_move_by_move_is_counting_from_nothing(seed: int, lazy: bool) -> None:
     snapshot = random_cluster(seed)
     draw = Random(seed)
-    index = Index(snapshot)
-    state = State(index, DEFAULT)
+    index = SnapshotIndex(snapshot)
+    state = PlacementState(index, DEFAULT_WEIGHTS)
     state.lazy = lazy
     for task in range(len(index.tasks)):
         state.put(task, draw.randrange(len(index.nodes)))
-    state.settle()
+    state.recompute()
     for _ in range(10):
         task, node = draw.randrange(len(index.tasks)), draw.randrange(len(index.nodes))
         before, change = state.total(), state.change(task, node)
@@ -87,12 +87,12 @@ def test_counting_move_by_move_is_counting_from_nothing(seed: int, lazy: bool) -
 @given(st.integers(0, 10_000), st.booleans())
 def test_what_a_swap_would_change_is_what_it_changes(seed: int, lazy: bool) -> None:
     draw = Random(seed)
-    index = Index(random_cluster(seed))
-    state = State(index, DEFAULT)
+    index = SnapshotIndex(random_cluster(seed))
+    state = PlacementState(index, DEFAULT_WEIGHTS)
     state.lazy = lazy
     for task in range(len(index.tasks)):
         state.put(task, draw.randrange(len(index.nodes)))
-    state.settle()
+    state.recompute()
     for _ in range(10):
         first, second = draw.randrange(len(index.tasks)), draw.randrange(len(index.tasks))
         one, two = state.place[first], state.place[second]
@@ -110,13 +110,13 @@ def test_with_many_nodes_of_different_sizes_a_change_is_told_nearly_right() -> N
     draw = Random(3)
     nodes = tuple(Node(f"n{n:02}", draw.choice([4, 64]), 1 << draw.choice([33, 37])) for n in range(60))
     tasks = tuple(Task(f"t{n:03}", "j", cpu=0.2, memory=1 << 27) for n in range(300))
-    snapshot = Snapshot(nodes, tasks)
-    index = Index(snapshot)
-    state = State(index, Weights(fit=0.0))
+    snapshot = ClusterSnapshot(nodes, tasks)
+    index = SnapshotIndex(snapshot)
+    state = PlacementState(index, Weights(fit=0.0))
     assert state.lazy
     for task in range(300):
         state.put(task, draw.randrange(60))
-    state.settle()
+    state.recompute()
     before = cost(state.matrix(), snapshot, state.weights).total
     differing = 0
     for task in range(100):
@@ -133,15 +133,15 @@ def test_with_many_nodes_of_different_sizes_a_change_is_told_nearly_right() -> N
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
 def test_improving_never_raises_the_cost_nor_breaks_a_rule(seed: int) -> None:
-    index = Index(random_cluster(seed))
-    state = State(index, DEFAULT)
+    index = SnapshotIndex(random_cluster(seed))
+    state = PlacementState(index, DEFAULT_WEIGHTS)
     for task in range(len(index.tasks)):
         able = [node for node in range(len(index.nodes)) if state.fits(task, node)]
         state.put(task, able[0] if able else NOWHERE)
-    state.settle()
+    state.recompute()
     before = cost(state.matrix(), index.snapshot).total
     placed = set(state.matrix().places)
     improve(state, range(len(index.tasks)), 2000)
     assert cost(state.matrix(), index.snapshot).total <= before + 1e-9
     assert set(state.matrix().places) == placed
-    assert check(state.matrix(), index.snapshot) == []
+    assert find_violations(state.matrix(), index.snapshot) == []

@@ -9,41 +9,43 @@ import pytest
 from tests.unit.schedule.clusters import random_cluster
 
 from penstock.cluster.codec import DocumentError
-from penstock.schedule.custom import Custom, CustomStrategyError, Finished, run_custom
+from penstock.schedule.custom import CustomStrategy, CustomStrategyError, StrategyProcessResult, run_custom
 from penstock.schedule.custom_process import answer
 from penstock.schedule.deciding import decide
-from penstock.schedule.model import Node, Snapshot, Task
+from penstock.schedule.model import ClusterSnapshot, Node, Task
 from penstock.schedule.plain import read_snapshot, write_question
 
-SNAPSHOT = Snapshot((Node("a", 2, 1024), Node("b", 2, 1024)), (Task("s", "j", current="a"), Task("t", "j")))
+SNAPSHOT = ClusterSnapshot(
+    (Node("a", 2, 1024), Node("b", 2, 1024)), (Task("s", "j", current="a"), Task("t", "j"))
+)
 
 
 class Second:
     """Places on the second node."""
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Any:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Any:
         assert [task.id for task in demands] == ["t"]
         return {"s": "a", "t": snapshot.nodes[1].name}
 
 
 class Raises:
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Any:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Any:
         raise ValueError("no idea")
 
 
 class Silent:
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Any:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Any:
         return None
 
 
 class Numbers:
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Any:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Any:
         return {"t": 3}
 
 
-def _here(question: bytes, seconds: float) -> Finished:
+def _here(question: bytes, seconds: float) -> StrategyProcessResult:
     """Run the process's side in this process."""
-    return Finished(0, json.dumps(answer(json.loads(question))).encode())
+    return StrategyProcessResult(0, json.dumps(answer(json.loads(question))).encode())
 
 
 def _name(kind: type) -> str:
@@ -65,7 +67,7 @@ def test_a_snapshot_survives_the_way_to_the_process() -> None:
         ({"nodes": [{"name": "a", "cores": 1, "memory": 1}] * 2}, "node 'a' is there 2 times"),
         ({"tasks": [{"id": "t", "job": "j", "cpu": float("inf")}]}, "the cpu of task 't' is inf"),
         ({"traffic": [{"first": "t", "second": "u", "rate": 1.0}]}, "there is traffic of task 't'"),
-        ({"nodes": {}}, "Snapshot.nodes: expected a list"),
+        ({"nodes": {}}, "ClusterSnapshot.nodes: expected a list"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(change: dict[str, Any], reason: str) -> None:
@@ -74,7 +76,7 @@ def test_a_cluster_that_cannot_be_is_refused(change: dict[str, Any], reason: str
 
 
 def test_a_users_placement_is_used() -> None:
-    placement = decide(Custom(_name(Second), _here), SNAPSHOT, name="mine")
+    placement = decide(CustomStrategy(_name(Second), _here), SNAPSHOT, name="mine")
     assert placement.refused == ""
     assert placement.strategy == "mine"
     assert placement.matrix.places == {"s": "a", "t": "b"}
@@ -89,7 +91,7 @@ def test_a_users_placement_is_used() -> None:
     ],
 )
 def test_what_a_users_class_does_wrong_is_a_reason(kind: type, reason: str) -> None:
-    placement = decide(Custom(_name(kind), _here), SNAPSHOT, name="mine")
+    placement = decide(CustomStrategy(_name(kind), _here), SNAPSHOT, name="mine")
     assert reason in placement.refused
     assert placement.strategy == "balanced"
     assert set(placement.matrix.places) == {"s", "t"}
@@ -98,18 +100,18 @@ def test_what_a_users_class_does_wrong_is_a_reason(kind: type, reason: str) -> N
 @pytest.mark.parametrize(
     ("finished", "kind"),
     [
-        (Finished(None, b""), "time"),
-        (Finished(-9, b"", "Killed"), "died"),
-        (Finished(0, b""), "nonsense"),
-        (Finished(0, b"hello"), "nonsense"),
-        (Finished(0, b"[" * 100_000), "nonsense"),
-        (Finished(0, b"[1]"), "nonsense"),
-        (Finished(0, b"{}"), "nonsense"),
-        (Finished(0, b'{"matrix": {"t": null}}'), "nonsense"),
-        (Finished(0, b'{"error": "it raised"}'), "raised"),
+        (StrategyProcessResult(None, b""), "time"),
+        (StrategyProcessResult(-9, b"", "Killed"), "died"),
+        (StrategyProcessResult(0, b""), "nonsense"),
+        (StrategyProcessResult(0, b"hello"), "nonsense"),
+        (StrategyProcessResult(0, b"[" * 100_000), "nonsense"),
+        (StrategyProcessResult(0, b"[1]"), "nonsense"),
+        (StrategyProcessResult(0, b"{}"), "nonsense"),
+        (StrategyProcessResult(0, b'{"matrix": {"t": null}}'), "nonsense"),
+        (StrategyProcessResult(0, b'{"error": "it raised"}'), "raised"),
     ],
 )
-def test_each_way_a_process_can_end_has_its_reason(finished: Finished, kind: str) -> None:
+def test_each_way_a_process_can_end_has_its_reason(finished: StrategyProcessResult, kind: str) -> None:
     with pytest.raises(CustomStrategyError) as raised:
         run_custom("m:C", SNAPSHOT, (), 1.0, lambda question, seconds: finished)
     assert raised.value.kind == kind
@@ -124,22 +126,22 @@ def test_each_way_a_process_can_end_has_its_reason(finished: Finished, kind: str
     ],
 )
 def test_a_matrix_that_breaks_a_rule_is_refused(matrix: dict[str, str], reason: str) -> None:
-    finished = Finished(0, json.dumps({"matrix": matrix}).encode())
-    placement = decide(Custom("m:C", lambda question, seconds: finished), SNAPSHOT, name="mine")
+    finished = StrategyProcessResult(0, json.dumps({"matrix": matrix}).encode())
+    placement = decide(CustomStrategy("m:C", lambda question, seconds: finished), SNAPSHOT, name="mine")
     assert reason in placement.refused
     assert placement.strategy == "balanced"
 
 
 def test_what_a_strategy_leaves_out_the_default_places() -> None:
-    finished = Finished(0, b'{"matrix": {"s": "a"}}')
-    placement = decide(Custom("m:C", lambda question, seconds: finished), SNAPSHOT, name="mine")
+    finished = StrategyProcessResult(0, b'{"matrix": {"s": "a"}}')
+    placement = decide(CustomStrategy("m:C", lambda question, seconds: finished), SNAPSHOT, name="mine")
     assert placement.completed == ("t",)
     assert placement.matrix.places == {"s": "a", "t": "b"}
 
 
 @pytest.mark.parametrize("name", ["m", "m:", ":C", "m:C; x", "../m:C", "m:C:D"])
 def test_a_name_is_a_module_and_a_class(name: str) -> None:
-    def never(question: bytes, seconds: float) -> Finished:
+    def never(question: bytes, seconds: float) -> StrategyProcessResult:
         raise AssertionError("it was run")
 
     with pytest.raises(CustomStrategyError) as raised:

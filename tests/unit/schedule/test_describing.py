@@ -12,11 +12,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.schedule.deciding import decide
-from penstock.schedule.describing import CLUSTER, LISTS, Backup, DescriptionError, describe, parse
+from penstock.schedule.describing import (
+    CLUSTER,
+    LISTS,
+    DescriptionError,
+    TaskBackup,
+    describe,
+    parse_cluster_file,
+)
 from penstock.schedule.location import verify
 from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
 from penstock.schedule.model import Link, Node, Task, Traffic
-from penstock.schedule.protecting import METHODS, MethodError, problem_of, protect
+from penstock.schedule.protecting import METHODS, MethodError, described_problem, protect
 from penstock.schedule.strategies.balanced import Balanced
 
 ROOT = Path(__file__).parents[3]
@@ -47,7 +54,7 @@ def test_a_description_is_a_snapshot_and_what_backups_need() -> None:
     assert described.snapshot.links == (Link("r", 7.0),)
     assert described.snapshot.overloaded_above == 0.8
     assert described.storage == {"a": inf, "b": 5.0}
-    assert described.backups == {"j/t": Backup(10.0, 2.0, 10.0, 1.0)}
+    assert described.backups == {"j/t": TaskBackup(10.0, 2.0, 10.0, 1.0)}
 
 
 def _changed(path: str, value: object) -> dict[str, Any]:
@@ -115,7 +122,7 @@ def test_places_behind_a_wrong_item_keep_their_numbers() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[1", "[" * 100_000, '{"nodes": [}'])
 def test_what_is_no_json_is_told(text: str) -> None:
     with pytest.raises(DescriptionError, match=r"it is no JSON|it is nested too deeply"):
-        parse(text)
+        parse_cluster_file(text)
 
 
 def test_many_faults_are_counted() -> None:
@@ -145,7 +152,7 @@ def test_nonsense_at_any_place_is_read_or_refused_with_that_place(place: str, va
     except DescriptionError:
         return
     placement = decide(Balanced(), described.snapshot, name="balanced")
-    problem = problem_of(described, placement.matrix, 1)
+    problem = described_problem(described, placement.matrix, 1)
     assert verify(problem, protect(problem, "improved", 1.0)) == ()
 
 
@@ -157,10 +164,10 @@ def test_nonsense_is_refused(content: object) -> None:
 
 
 def test_the_example_is_described_rightly_and_protected() -> None:
-    described = parse((ROOT / "examples" / "cluster.json").read_text())
+    described = parse_cluster_file((ROOT / "examples" / "cluster.json").read_text())
     placement = decide(Balanced(), described.snapshot, name="balanced")
     assert placement.unplaced == {}
-    problem = problem_of(described, placement.matrix, 1)
+    problem = described_problem(described, placement.matrix, 1)
     decision = protect(problem, "improved", 1.0)
     assert verify(problem, decision) == ()
     assert decision.unprotected == ()
@@ -184,7 +191,7 @@ def test_backups_are_of_placed_tasks_that_keep_something() -> None:
         }
     )
     placement = decide(Balanced(), described.snapshot, name="balanced")
-    problem = problem_of(described, placement.matrix, 2)
+    problem = described_problem(described, placement.matrix, 2)
     assert [task.name for task in problem.tasks] == ["kept", "pinned"]
     assert [task.allowed for task in problem.tasks] == [("a",), ("b", "c")]
     assert [server.bandwidth for server in problem.servers] == [UNKNOWN_BANDWIDTH, UNKNOWN_BANDWIDTH, 9.0]
@@ -196,7 +203,9 @@ def test_backups_are_of_placed_tasks_that_keep_something() -> None:
 
 
 def test_a_method_without_its_package_or_its_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = problem_of(describe(WHOLE), decide(Balanced(), describe(WHOLE).snapshot, name="b").matrix, 1)
+    problem = described_problem(
+        describe(WHOLE), decide(Balanced(), describe(WHOLE).snapshot, name="b").matrix, 1
+    )
 
     def missing(problem: object, seconds: float) -> Any:
         raise ModuleNotFoundError("No module named 'pulp'", name="pulp")

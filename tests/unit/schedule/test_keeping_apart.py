@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, Resources, WorkerInfo
-from penstock.cluster.placing import Placed, Request
-from penstock.cluster.replicas import member_specs
-from penstock.cluster.view import Actual
+from penstock.cluster.placing import PlacementRequest, PlacementResult
+from penstock.cluster.replicas import replica_specs
+from penstock.cluster.view import ClusterState
 from penstock.schedule.explaining import explain_placement
 from penstock.schedule.job_placer import JobPlacer
 from penstock.schedule.rebalancing import rebalance
-from penstock.schedule.strategies import named
+from penstock.schedule.strategies import builtin_strategy
 
 GIB = 1 << 30
 
@@ -39,46 +39,48 @@ def _assignment(name: str, node: str, *executors: str) -> Assignment:
     return Assignment(name, 1, 1, 1, "b", "job.py", node, 1, GIB, executors=slots)
 
 
-def _all(spec: JobSpec) -> list[Request]:
+def _all(spec: JobSpec) -> list[PlacementRequest]:
     missing = tuple(range(1, spec.resources.executors + 1))
-    return [Request(member, missing=missing) for member in member_specs(spec)]
+    return [PlacementRequest(member, missing=missing) for member in replica_specs(spec)]
 
 
-def _used(placed: Placed) -> set[str]:
+def _used(placed: PlacementResult) -> set[str]:
     return {node for node in (placed.node, *placed.executors.values()) if node is not None}
 
 
 def test_replicas_that_are_placed_together_go_to_different_nodes() -> None:
-    found = JobPlacer().place(_all(_spec(k=2)), Actual(nodes=_nodes("aaa")))
+    found = JobPlacer().place(_all(_spec(k=2)), ClusterState(nodes=_nodes("aaa")))
     assert sorted(placed.node or "" for placed in found.values()) == ["n1", "n2", "n3"]
 
 
 def test_one_that_finds_no_node_of_its_own_is_told_why() -> None:
-    found = JobPlacer().place(_all(_spec(k=2)), Actual(nodes=_nodes("aa")))
+    found = JobPlacer().place(_all(_spec(k=2)), ClusterState(nodes=_nodes("aa")))
     assert [placed.node is not None for placed in found.values()] == [True, True, False]
     assert "another replica of the job is there" in found["job~2"].told
 
 
 def test_one_keeps_off_those_that_stand() -> None:
     standing = {"job~1": _assignment("job~1", "n2", "n3")}
-    actual = Actual(nodes=_nodes("aaaa"), assignments=standing)
-    [placed] = JobPlacer().place([Request(_spec(), avoid=frozenset({"n1"}))], actual).values()
+    actual = ClusterState(nodes=_nodes("aaaa"), assignments=standing)
+    [placed] = JobPlacer().place([PlacementRequest(_spec(), avoid=frozenset({"n1"}))], actual).values()
     assert placed.node == "n4"
 
 
 def test_one_keeps_off_the_node_that_another_stays_on_while_both_are_placed() -> None:
     standing = {"job~1": _assignment("job~1", "n1")}
-    first, second = member_specs(_spec())
-    requests = [Request(first), Request(second, standing["job~1"], stay="n1")]
-    found = JobPlacer().place(requests, Actual(nodes=_nodes("aa"), assignments=standing))
+    first, second = replica_specs(_spec())
+    requests = [PlacementRequest(first), PlacementRequest(second, standing["job~1"], stay="n1")]
+    found = JobPlacer().place(requests, ClusterState(nodes=_nodes("aa"), assignments=standing))
     assert (found["job"].node, found["job~1"].node) == ("n2", "n1")
 
 
 def test_one_keeps_off_the_node_that_another_could_not_leave() -> None:
     standing = {"job": _assignment("job", "n1"), "job~2": _assignment("job~2", "n2")}
-    first, second, _ = member_specs(_spec(k=2))
-    leaves = Request(first, standing["job"], avoid=frozenset({"n1"}))
-    found = JobPlacer().place([leaves, Request(second)], Actual(nodes=_nodes("aa"), assignments=standing))
+    first, second, _ = replica_specs(_spec(k=2))
+    leaves = PlacementRequest(first, standing["job"], avoid=frozenset({"n1"}))
+    found = JobPlacer().place(
+        [leaves, PlacementRequest(second)], ClusterState(nodes=_nodes("aa"), assignments=standing)
+    )
     assert (found["job"].node, found["job~1"].node) == (None, None)
 
 
@@ -95,7 +97,7 @@ def test_replicas_are_in_different_racks_while_there_are_enough(
     racks: str, k: int, racks_used: dict[str, Any]
 ) -> None:
     nodes = _nodes(racks)
-    found = JobPlacer().place(_all(_spec(k=k)), Actual(nodes=nodes))
+    found = JobPlacer().place(_all(_spec(k=k)), ClusterState(nodes=nodes))
     used = [nodes[placed.node or ""].rack for placed in found.values()]
     assert len({placed.node for placed in found.values()}) == k + 1
     for rack, count in racks_used.items():
@@ -105,19 +107,19 @@ def test_replicas_are_in_different_racks_while_there_are_enough(
 def test_a_rack_without_room_is_as_good_as_none() -> None:
     nodes = _nodes("aab", cores=1)
     other = _assignment("other", "n3")
-    found = JobPlacer().place(_all(_spec()), Actual(nodes=nodes, assignments={"other": other}))
+    found = JobPlacer().place(_all(_spec()), ClusterState(nodes=nodes, assignments={"other": other}))
     assert sorted(placed.node or "" for placed in found.values()) == ["n1", "n2"]
 
 
 def test_where_the_user_moved_it_counts_more_than_its_rack() -> None:
     standing = {"job~1": _assignment("job~1", "n1")}
-    actual = Actual(nodes=_nodes("aab"), assignments=standing)
-    assert JobPlacer().place([Request(_spec(), prefer="n2")], actual)["job"].node == "n2"
-    assert JobPlacer().place([Request(_spec(), prefer="n1")], actual)["job"].node == "n3"
+    actual = ClusterState(nodes=_nodes("aab"), assignments=standing)
+    assert JobPlacer().place([PlacementRequest(_spec(), prefer="n2")], actual)["job"].node == "n2"
+    assert JobPlacer().place([PlacementRequest(_spec(), prefer="n1")], actual)["job"].node == "n3"
 
 
 def test_executors_leave_nodes_for_the_other_replicas() -> None:
-    found = JobPlacer().place(_all(_spec(k=1, executors=4)), Actual(nodes=_nodes("aaaa", cores=4)))
+    found = JobPlacer().place(_all(_spec(k=1, executors=4)), ClusterState(nodes=_nodes("aaaa", cores=4)))
     first, second = (_used(placed) for placed in found.values())
     assert len(first) == len(second) == 2
     assert not first & second
@@ -126,8 +128,8 @@ def test_executors_leave_nodes_for_the_other_replicas() -> None:
 
 def test_executors_that_are_placed_anew_keep_off_the_other_replica() -> None:
     standing = {"job": _assignment("job", "n1"), "job~1": _assignment("job~1", "n2", "n2")}
-    actual = Actual(nodes=_nodes("aaa", cores=2), assignments=standing)
-    request = Request(_spec(executors=1), standing["job"], driver=False, missing=(1,))
+    actual = ClusterState(nodes=_nodes("aaa", cores=2), assignments=standing)
+    request = PlacementRequest(_spec(executors=1), standing["job"], driver=False, missing=(1,))
     assert JobPlacer().place([request], actual)["job"].executors == {1: "n1"}
 
 
@@ -144,8 +146,8 @@ def test_replicas_never_share_a_node(
 ) -> None:
     nodes = _nodes(racks, cores)
     spec = _spec(k=k, executors=executors, agreed=True)
-    placer = JobPlacer(lambda _: (strategy, named(strategy)))
-    found = placer.place(_all(spec), Actual(nodes=nodes))
+    placer = JobPlacer(lambda _: (strategy, builtin_strategy(strategy)))
+    found = placer.place(_all(spec), ClusterState(nodes=nodes))
     if executors:
         assert all(placed.executors for placed in found.values() if placed.node is not None)
     else:
@@ -161,7 +163,7 @@ def test_replicas_never_share_a_node(
         for request in _all(spec)
         if (before := standing.get(request.spec.name)) is None or before.node not in left
     ]
-    again = placer.place(requests, Actual(nodes=left, assignments=standing))
+    again = placer.place(requests, ClusterState(nodes=left, assignments=standing))
     names = {request.spec.name for request in requests}
     used = [_used(placed) for placed in again.values()]
     used += [
@@ -172,11 +174,11 @@ def test_replicas_never_share_a_node(
     assert sum(map(len, used)) == len(set().union(*used))
 
 
-def _running(spec: JobSpec, *assignments: Assignment, racks: str = "aaa") -> Actual:
+def _running(spec: JobSpec, *assignments: Assignment, racks: str = "aaa") -> ClusterState:
     workers = {
         one.job: (WorkerInfo(one.job, one.revision, 1, one.node, 1, "running", 0.0),) for one in assignments
     }
-    return Actual(
+    return ClusterState(
         nodes=_nodes(racks, cores=4), assignments={one.job: one for one in assignments}, workers=workers
     )
 

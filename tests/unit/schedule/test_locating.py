@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.actions import Locate, Unlocate
-from penstock.cluster.documents import Assignment, JobSpec, Kept, Location, NodeInfo, NodeReport, WorkerInfo
-from penstock.cluster.view import Actual
-from penstock.schedule.locating import LocatingRules, locate, occasion
+from penstock.cluster.actions import RemoveBackupLocation, SetBackupLocation
+from penstock.cluster.documents import (
+    Assignment,
+    BackupLocation,
+    BackupStatus,
+    JobSpec,
+    NodeInfo,
+    NodeReport,
+    WorkerInfo,
+)
+from penstock.cluster.view import ClusterState
+from penstock.schedule.locating import LocationSettings, locate, location_inputs
 
 GIB = 1 << 30
 
 
-def _cluster(jobs: dict[str, str], nodes: int = 3, **more: Any) -> tuple[dict[str, JobSpec], Actual]:
+def _cluster(jobs: dict[str, str], nodes: int = 3, **more: Any) -> tuple[dict[str, JobSpec], ClusterState]:
     """Jobs that keep their data with the nodes they are on, each with one core of four."""
     specs = {name: JobSpec(name, "b", "job.py", keep="node") for name in jobs}
     assignments = {
@@ -24,14 +32,14 @@ def _cluster(jobs: dict[str, str], nodes: int = 3, **more: Any) -> tuple[dict[st
         f"n{number}": NodeInfo(f"n{number}", "", 4, 8 * GIB, url=f"http://n{number}", **more)
         for number in range(1, nodes + 1)
     }
-    return specs, Actual(nodes=infos, assignments=assignments)
+    return specs, ClusterState(nodes=infos, assignments=assignments)
 
 
-def _told(actual: Actual, actions: list[Locate | Unlocate]) -> Actual:
+def _told(actual: ClusterState, actions: list[SetBackupLocation | RemoveBackupLocation]) -> ClusterState:
     """Return the cluster in which that has been written."""
     locations = dict(actual.locations)
     for action in actions:
-        if isinstance(action, Locate):
+        if isinstance(action, SetBackupLocation):
             locations[action.job] = action.location
         else:
             del locations[action.job]
@@ -41,7 +49,7 @@ def _told(actual: Actual, actions: list[Locate | Unlocate]) -> Actual:
 def test_a_copy_is_on_another_node_which_runs_the_job_next() -> None:
     desired, actual = _cluster({"a": "n1"})
     [told] = locate(desired, actual, 5.0)
-    assert isinstance(told, Locate)
+    assert isinstance(told, SetBackupLocation)
     found = told.location
     assert found.store == found.redeploy != "n1"
     assert (found.store_url, found.since, found.rate) == (f"http://{found.store}", 5.0, 0.0)
@@ -56,8 +64,8 @@ def test_only_differences_are_told() -> None:
     fewer = {name: node for name, node in settled.nodes.items() if name != gone}
     on_rest = {name: one for name, one in settled.assignments.items() if one.node != gone}
     after = locate(desired, replace(settled, nodes=fewer, assignments=on_rest), 10.0)
-    assert {told.job for told in after if isinstance(told, Locate)} >= {"a"}
-    assert all(told.location.store != gone for told in after if isinstance(told, Locate))
+    assert {told.job for told in after if isinstance(told, SetBackupLocation)} >= {"a"}
+    assert all(told.location.store != gone for told in after if isinstance(told, SetBackupLocation))
 
 
 def test_a_store_that_answers_elsewhere_is_told() -> None:
@@ -66,7 +74,7 @@ def test_a_store_that_answers_elsewhere_is_told() -> None:
     store = settled.locations["a"].store
     nodes = {**settled.nodes, store: replace(settled.nodes[store], url="http://elsewhere")}
     [told] = locate(desired, replace(settled, nodes=nodes), 9.0)
-    assert isinstance(told, Locate)
+    assert isinstance(told, SetBackupLocation)
     assert told.location.store_url == "http://elsewhere"
 
 
@@ -80,9 +88,9 @@ def test_the_location_of_a_job_whose_node_is_gone_stays_until_it_is_used() -> No
 def test_without_another_node_there_is_no_copy() -> None:
     desired, actual = _cluster({"a": "n1"}, nodes=1)
     assert locate(desired, actual, 5.0) == []
-    before = Location("a", "n2", "http://n2", "n2")
+    before = BackupLocation("a", "n2", "http://n2", "n2")
     [told] = locate(desired, replace(actual, locations={"a": before}), 5.0)
-    assert isinstance(told, Unlocate)
+    assert isinstance(told, RemoveBackupLocation)
     assert "nobody can keep a copy" in told.reason
 
 
@@ -91,14 +99,14 @@ def test_the_location_of_a_job_that_is_over_goes_when_its_worker_has() -> None:
     settled = replace(_told(actual, locate(desired, actual, 5.0)), assignments={})
     worker = WorkerInfo("a", 1, 1, "n1", 1, "stopping", 0.0)
     assert locate(desired, replace(settled, workers={"a": (worker,)}), 9.0) == []
-    assert locate(desired, settled, 9.0) == [Unlocate("a", "it runs no more")]
+    assert locate(desired, settled, 9.0) == [RemoveBackupLocation("a", "it runs no more")]
 
 
 def test_what_other_jobs_leave_decides_who_runs_it_next() -> None:
     desired, actual = _cluster({"a": "n1"})
     full = Assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
     [told] = locate(desired, replace(actual, assignments={**actual.assignments, "full": full}), 5.0)
-    assert isinstance(told, Locate)
+    assert isinstance(told, SetBackupLocation)
     assert told.location.redeploy == "n3"
 
 
@@ -108,28 +116,30 @@ def test_two_failures_at_once_need_more_room() -> None:
     three = {name: replace(one, cores=3) for name, one in actual.assignments.items()}
     crowded = replace(actual, assignments=three)
     one = locate(desired, crowded, 5.0)
-    assert len([told for told in one if isinstance(told, Locate)]) == 2, "n3 can take either of them"
-    two = locate(desired, crowded, 5.0, LocatingRules(failures=2))
-    assert len([told for told in two if isinstance(told, Locate)]) < 2, "n3 cannot take both"
+    assert len([told for told in one if isinstance(told, SetBackupLocation)]) == 2, (
+        "n3 can take either of them"
+    )
+    two = locate(desired, crowded, 5.0, LocationSettings(failures=2))
+    assert len([told for told in two if isinstance(told, SetBackupLocation)]) < 2, "n3 cannot take both"
 
 
 def test_how_much_there_is_to_copy_is_what_was_copied() -> None:
     desired, actual = _cluster({"a": "n1"}, bandwidth=10e6)
     # All is on nodes of one link each: what is copied every second must fit through it.
-    fast = replace(actual, kept={"a": Kept("a", "n1", 1, 1, "n2", bytes=50_000_000, rate=20e6)})
+    fast = replace(actual, kept={"a": BackupStatus("a", "n1", 1, 1, "n2", bytes=50_000_000, rate=20e6)})
     assert locate(desired, fast, 5.0) == []
-    slow = replace(actual, kept={"a": Kept("a", "n1", 1, 1, "n2", bytes=50_000_000, rate=2e6)})
+    slow = replace(actual, kept={"a": BackupStatus("a", "n1", 1, 1, "n2", bytes=50_000_000, rate=2e6)})
     assert len(locate(desired, slow, 5.0)) == 1
 
 
 def test_only_what_matters_is_an_occasion() -> None:
     desired, actual = _cluster({"a": "n1"})
-    before = occasion(desired, actual)
+    before = location_inputs(desired, actual)
     moved = replace(actual, assignments={"a": replace(actual.assignments["a"], node="n2")})
-    assert occasion(desired, moved) != before
-    assert occasion(desired, replace(actual, nodes=dict(list(actual.nodes.items())[:2]))) != before
+    assert location_inputs(desired, moved) != before
+    assert location_inputs(desired, replace(actual, nodes=dict(list(actual.nodes.items())[:2]))) != before
     shared = {"a": replace(desired["a"], keep="shared")}
-    assert occasion(shared, actual) == (), "jobs whose data is everywhere need no copies"
+    assert location_inputs(shared, actual) == (), "jobs whose data is everywhere need no copies"
 
 
 def test_a_job_is_redeployed_only_where_its_labels_and_nodes_let_it_run() -> None:
@@ -137,11 +147,11 @@ def test_a_job_is_redeployed_only_where_its_labels_and_nodes_let_it_run() -> Non
     labelled = {**actual.nodes, "n3": replace(actual.nodes["n3"], labels={"disk": "fast"})}
     fast = {"count": replace(specs["count"], labels={"disk": "fast"})}
     (told,) = locate(fast, replace(actual, nodes=labelled), 0.0)
-    assert isinstance(told, Locate)
+    assert isinstance(told, SetBackupLocation)
     assert told.location.redeploy == "n3"
     chosen = {"count": replace(specs["count"], nodes=("n1", "n4"))}
     (told,) = locate(chosen, actual, 0.0)
-    assert isinstance(told, Locate)
+    assert isinstance(told, SetBackupLocation)
     assert told.location.redeploy == "n4"
     nowhere = {"count": replace(specs["count"], nodes=("n1",))}
     assert locate(nowhere, actual, 0.0) == []
@@ -151,15 +161,15 @@ def _report(*, disk_free: int = 100 * GIB, traffic: float = 0.0) -> NodeReport:
     return NodeReport(0.0, 0.0, 0, GIB, traffic, traffic, disk_free=disk_free)
 
 
-def _copied(rate: float = 1e6) -> dict[str, Kept]:
-    return {"a": Kept("a", "n1", 1, 1, "n2", bytes=50_000_000, rate=rate)}
+def _copied(rate: float = 1e6) -> dict[str, BackupStatus]:
+    return {"a": BackupStatus("a", "n1", 1, 1, "n2", bytes=50_000_000, rate=rate)}
 
 
 def test_a_node_without_room_on_its_disk_keeps_no_copy() -> None:
     desired, actual = _cluster({"a": "n1"})
     reports = {name: _report(disk_free=10_000_000 if name == "n2" else 100 * GIB) for name in actual.nodes}
     [told] = locate(desired, replace(actual, reports=reports), 5.0)
-    assert isinstance(told, Locate)
+    assert isinstance(told, SetBackupLocation)
     assert told.location.store == "n3"
     none = {name: _report(disk_free=10_000_000) for name in actual.nodes}
     assert locate(desired, replace(actual, reports=none), 5.0) == []
@@ -170,15 +180,15 @@ def test_what_a_copy_takes_of_a_disk_is_there_for_it() -> None:
     full = replace(actual, reports={"n1": _report(), "n2": _report(disk_free=1_000_000)})
     assert locate(desired, full, 5.0) == []
     [told] = locate(desired, replace(full, kept=_copied()), 5.0)
-    assert isinstance(told, Locate), "it is there already, and has grown by little"
+    assert isinstance(told, SetBackupLocation), "it is there already, and has grown by little"
 
 
 def test_a_link_that_others_use_is_not_counted_on() -> None:
     desired, actual = _cluster({"a": "n1"}, bandwidth=100e6)
     busy = {name: _report(traffic=95e6 if name == "n2" else 0.0) for name in actual.nodes}
-    growing = {"a": Kept("a", "n1", 1, 1, bytes=50_000_000, rate=20e6)}
+    growing = {"a": BackupStatus("a", "n1", 1, 1, bytes=50_000_000, rate=20e6)}
     [told] = locate(desired, replace(actual, reports=busy, kept=growing), 5.0)
-    assert isinstance(told, Locate)
+    assert isinstance(told, SetBackupLocation)
     assert told.location.store == "n3"
     ours = {name: _report(traffic=95e6 if name in ("n1", "n2") else 0.0) for name in actual.nodes}
     copying = replace(actual, reports=ours, kept=_copied(95e6))
@@ -198,7 +208,7 @@ def test_what_goes_between_racks_must_fit_through_their_uplinks() -> None:
 def test_what_nobody_has_said_or_measured_is_told() -> None:
     desired, actual = _cluster({"a": "n1"})
     [told] = locate(desired, actual, 5.0)
-    assert isinstance(told, Locate)
+    assert isinstance(told, SetBackupLocation)
     assert told.location.assumed == (
         "64 MB of data, before it has been copied once; that it grows by 1 MB/s, before it has been seen to"
         f" grow; 125 MB/s of the link of n1, {told.location.store} (--bandwidth); room for it on"
@@ -209,7 +219,7 @@ def test_what_nobody_has_said_or_measured_is_told() -> None:
     linked = {name: replace(node, bandwidth=100e6) for name, node in actual.nodes.items()}
     known = replace(settled, nodes=linked, reports=reports, kept=_copied())
     [again] = locate(desired, known, 9.0)
-    assert isinstance(again, Locate)
+    assert isinstance(again, SetBackupLocation)
     assert again.location.assumed == ""
     assert locate(desired, _told(known, [again]), 9.0) == []
 
@@ -217,7 +227,10 @@ def test_what_nobody_has_said_or_measured_is_told() -> None:
 def test_what_goes_over_links_from_second_to_second_moves_nothing() -> None:
     desired, actual = _cluster({"a": "n1", "b": "n2"}, bandwidth=100e6)
     # No node can both store and run: rates are set aside.
-    kept = {job: Kept(job, node, 1, 1, "", bytes=10**9, rate=1e6) for job, node in (("a", "n1"), ("b", "n2"))}
+    kept = {
+        job: BackupStatus(job, node, 1, 1, "", bytes=10**9, rate=1e6)
+        for job, node in (("a", "n1"), ("b", "n2"))
+    }
     settled = replace(actual, kept=kept)
     settled = _told(settled, locate(desired, settled, 5.0))
     for traffic in (1e6, 3e6, 2e6):

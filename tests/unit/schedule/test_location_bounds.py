@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.schedule.location import Problem, Server, Task, Uplink, solve
+from penstock.schedule.location import LocationProblem, ProtectedTask, Server, Uplink, solve
 from penstock.schedule.location.bounds import Bounds
 from penstock.schedule.location.exact import solve_highs
 from penstock.schedule.location.network import Network
 
 
-def _bounds(problem: Problem) -> Bounds:
+def _bounds(problem: LocationProblem) -> Bounds:
     return Bounds(problem, Network(problem))
 
 
-def _total(problem: Problem) -> float:
+def _total(problem: LocationProblem) -> float:
     return _bounds(problem).total(range(len(problem.tasks)))
 
 
-def _halves(*sizes: float, large: int = 1, failures: int = 1) -> Problem:
+def _halves(*sizes: float, large: int = 1, failures: int = 1) -> LocationProblem:
     """Return backups of these sizes; some large servers could store and redeploy them, two only one of it."""
     servers = (
         Server("here", cpu=0, bandwidth=100, storage=0),
@@ -29,9 +29,10 @@ def _halves(*sizes: float, large: int = 1, failures: int = 1) -> Problem:
         *(Server(f"large-{number}", cpu=9, bandwidth=9, storage=50) for number in range(large)),
     )
     tasks = tuple(
-        Task(f"t{number}", "here", cpu=1, snapshot=size, input_rate=0) for number, size in enumerate(sizes)
+        ProtectedTask(f"t{number}", "here", cpu=1, snapshot=size, input_rate=0)
+        for number, size in enumerate(sizes)
     )
-    return Problem(servers, tasks, failures=failures, rates=(100, 50, 10))
+    return LocationProblem(servers, tasks, failures=failures, rates=(100, 50, 10))
 
 
 def test_a_task_that_one_server_can_take_may_cost_nothing() -> None:
@@ -62,16 +63,16 @@ def test_small_ones_do_not_hide_that_large_ones_do_not_fit() -> None:
 
 def test_what_works_on_a_server_stores_through_its_link() -> None:
     problem = _halves(60)
-    there = Task("there", "storing", cpu=1, snapshot=10, input_rate=0)
-    busy = Problem(problem.servers, (*problem.tasks, there), rates=problem.rates)
+    there = ProtectedTask("there", "storing", cpu=1, snapshot=10, input_rate=0)
+    busy = LocationProblem(problem.servers, (*problem.tasks, there), rates=problem.rates)
     assert _bounds(busy).bare[1] == 99.0
     assert _total(busy) == pytest.approx(60 / 50)
 
 
 def test_a_task_without_any_place_does_not_count_for_links() -> None:
     problem = _halves(60)
-    nowhere = Task("nowhere", "storing", cpu=99, snapshot=10, input_rate=0)
-    busy = Problem(problem.servers, (*problem.tasks, nowhere), rates=problem.rates)
+    nowhere = ProtectedTask("nowhere", "storing", cpu=99, snapshot=10, input_rate=0)
+    busy = LocationProblem(problem.servers, (*problem.tasks, nowhere), rates=problem.rates)
     assert _bounds(busy).bare[1] == 100.0
     assert _total(busy) == pytest.approx(0.6 + busy.unprotected_seconds(nowhere))
 
@@ -83,7 +84,7 @@ def test_a_search_that_is_at_the_bound_says_that_it_is_the_optimum() -> None:
 
 
 @st.composite
-def _problems(draw: st.DrawFn) -> Problem:
+def _problems(draw: st.DrawFn) -> LocationProblem:
     count = draw(st.integers(2, 5))
     servers = tuple(
         Server(
@@ -98,7 +99,7 @@ def _problems(draw: st.DrawFn) -> Problem:
     )
     names = [server.name for server in servers]
     tasks = tuple(
-        Task(
+        ProtectedTask(
             f"t{number}",
             draw(st.sampled_from(names)),
             cpu=draw(st.sampled_from((0.5, 1.5, 3))),
@@ -109,12 +110,12 @@ def _problems(draw: st.DrawFn) -> Problem:
         for number in range(draw(st.integers(1, 6)))
     )
     uplinks = draw(st.sampled_from(((), (Uplink("x", 8),), (Uplink("x", 40), Uplink("y", 40)))))
-    return Problem(servers, tasks, uplinks, failures=draw(st.integers(1, 2)), rates=(40, 20, 5))
+    return LocationProblem(servers, tasks, uplinks, failures=draw(st.integers(1, 2)), rates=(40, 20, 5))
 
 
 @settings(max_examples=settings().max_examples, deadline=None, derandomize=True)
 @given(_problems())
-def test_the_bound_is_never_above_the_optimum(problem: Problem) -> None:
+def test_the_bound_is_never_above_the_optimum(problem: LocationProblem) -> None:
     exact = solve_highs(problem, limit=5).decision
     assert exact is not None
     if exact.optimal:

@@ -8,24 +8,24 @@ from dataclasses import replace
 import pytest
 
 from penstock.schedule.location import (
-    Choice,
-    Decision,
-    Problem,
+    LocationChoice,
+    LocationDecision,
+    LocationProblem,
     ProblemError,
+    ProtectedTask,
     Server,
-    Task,
     Uplink,
     algorithm1,
     solve,
     verify,
 )
 from penstock.schedule.location.exact import solve_highs
-from penstock.schedule.location.model import decide
+from penstock.schedule.location.model import build_decision
 
-Method = Callable[[Problem], Decision]
+Method = Callable[[LocationProblem], LocationDecision]
 
 
-def highs(problem: Problem) -> Decision:
+def highs(problem: LocationProblem) -> LocationDecision:
     solution = solve_highs(problem, limit=10)
     assert solution.decision is not None, solution.status
     assert solution.decision.optimal, solution.status
@@ -35,25 +35,25 @@ def highs(problem: Problem) -> Decision:
 METHODS = pytest.mark.parametrize("method", [algorithm1, solve, highs])
 
 
-def task(name: str, server: str, cpu: float = 1.0) -> Task:
+def task(name: str, server: str, cpu: float = 1.0) -> ProtectedTask:
     # b = 100 + 2 * 10 = 120 bytes; d = 2 + 100 / 10 = 12 bytes/s.
-    return Task(name, server, cpu=cpu, snapshot=100, input_rate=2, interval=10)
+    return ProtectedTask(name, server, cpu=cpu, snapshot=100, input_rate=2, interval=10)
 
 
-def store_here_run_there(tasks: tuple[Task, ...], rates: tuple[float, ...]) -> Problem:
+def store_here_run_there(tasks: tuple[ProtectedTask, ...], rates: tuple[float, ...]) -> LocationProblem:
     """Return a problem where b has storage and no CPU, and c has CPU and no storage."""
     servers = (
         Server("a", cpu=4, cpu_in_use=4, bandwidth=100, storage=0),
         Server("b", cpu=4, cpu_in_use=4, bandwidth=100),
         Server("c", cpu=4, cpu_in_use=0, bandwidth=100, storage=0),
     )
-    return Problem(servers, tasks, rates=rates)
+    return LocationProblem(servers, tasks, rates=rates)
 
 
 @METHODS
 def test_one_server_for_both_costs_nothing(method: Method) -> None:
     servers = (Server("a", cpu=4, bandwidth=100), Server("b", cpu=4, bandwidth=100))
-    decision = method(Problem(servers, (task("t", "a"),)))
+    decision = method(LocationProblem(servers, (task("t", "a"),)))
     assert [(choice.store, choice.redeploy, choice.rate) for choice in decision.choices] == [("b", "b", 0.0)]
     assert decision.objective.total == 0.0
 
@@ -86,7 +86,7 @@ def test_storing_of_those_that_work_takes_from_transfers(method: Method) -> None
     a, b, c = store_here_run_there((), ()).servers
     servers = (a, replace(b, cpu=4.5), c, Server("d", cpu=4, cpu_in_use=4, bandwidth=12, storage=0))
     tasks = (task("t1", "a"), task("t2", "a"), task("u", "d", cpu=0.5))
-    decision = method(Problem(servers, tasks, rates=(60, 30)))
+    decision = method(LocationProblem(servers, tasks, rates=(60, 30)))
     assert decision.objective.transfer_seconds == pytest.approx(8.0)
     assert not decision.unprotected
 
@@ -99,7 +99,7 @@ def test_tasks_of_different_servers_share_cpu_when_one_fails_at_a_time(method: M
         Server("b", cpu=4, cpu_in_use=4, bandwidth=100),
         Server("c", cpu=4, cpu_in_use=2, bandwidth=100),
     )
-    problem = Problem(servers, (task("t1", "a", cpu=2), task("t2", "b", cpu=2)))
+    problem = LocationProblem(servers, (task("t1", "a", cpu=2), task("t2", "b", cpu=2)))
     assert [choice.redeploy for choice in method(problem).choices] == ["c", "c"]
     # Two at once bring 4: one of them has no place, and its reason is told.
     both = method(replace(problem, failures=2))
@@ -116,7 +116,7 @@ def test_a_server_that_is_too_far_is_not_used(method: Method) -> None:
         Server("b", cpu=4, cpu_in_use=4, bandwidth=100, rack="x"),
         Server("c", cpu=4, bandwidth=100, rack="y"),
     )
-    problem = Problem(servers, (task("t", "a"),), (Uplink("x", 5.0),), rates=(5.0, 2.5))
+    problem = LocationProblem(servers, (task("t", "a"),), (Uplink("x", 5.0),), rates=(5.0, 2.5))
     # Stored on b, transferred to c through the uplink at 5: 120 / 5 = 24 seconds.
     decision = method(problem)
     assert [(choice.store, choice.redeploy) for choice in decision.choices] == [("b", "c")]
@@ -130,49 +130,49 @@ def test_algorithm_1_takes_tasks_with_low_latency_and_servers_with_few_edges_fir
         Server("near", cpu=1, bandwidth=100, rack="x"),
     )
     slow, fast = replace(task("slow", "a"), latency=9.0), replace(task("zfast", "a"), latency=0.1)
-    decision = algorithm1(Problem(servers, (slow, fast)))
+    decision = algorithm1(LocationProblem(servers, (slow, fast)))
     assert {choice.task: choice.store for choice in decision.choices} == {"zfast": "near", "slow": "far"}
 
 
 @pytest.mark.parametrize(
     ("choice", "constraints"),
     [
-        (Choice("t1", "a", "b", 40.0, 3.0), "server"),
-        (Choice("t1", "b", "nowhere", 40.0, 3.0), "server"),
-        (Choice("t1", "b", "c", 41.0, 120 / 41), "rate"),
-        (Choice("t1", "b", "c", 40.0, 1.0), "rate"),
-        (Choice("t1", "b", "b", 40.0, 3.0), "cpu rate"),
-        (Choice("t1", "b", "b"), "cpu"),
-        (Choice("t1", "c", "c"), "storage"),
-        (Choice("t1", "b", "c", 100.0, 1.2), ""),
-        (Choice("t1", "b", "c", 200.0, 0.6), "bandwidth"),
-        (Choice("t2", "b", "c", 100.0, 1.2), "once"),
+        (LocationChoice("t1", "a", "b", 40.0, 3.0), "server"),
+        (LocationChoice("t1", "b", "nowhere", 40.0, 3.0), "server"),
+        (LocationChoice("t1", "b", "c", 41.0, 120 / 41), "rate"),
+        (LocationChoice("t1", "b", "c", 40.0, 1.0), "rate"),
+        (LocationChoice("t1", "b", "b", 40.0, 3.0), "cpu rate"),
+        (LocationChoice("t1", "b", "b"), "cpu"),
+        (LocationChoice("t1", "c", "c"), "storage"),
+        (LocationChoice("t1", "b", "c", 100.0, 1.2), ""),
+        (LocationChoice("t1", "b", "c", 200.0, 0.6), "bandwidth"),
+        (LocationChoice("t2", "b", "c", 100.0, 1.2), "once"),
     ],
 )
-def test_verify_finds_what_is_wrong(choice: Choice, constraints: str) -> None:
+def test_verify_finds_what_is_wrong(choice: LocationChoice, constraints: str) -> None:
     problem = store_here_run_there((task("t1", "a"),), rates=(200, 100, 40))
-    found = verify(problem, decide(problem, "by hand", [choice], {}))
+    found = verify(problem, build_decision(problem, "by hand", [choice], {}))
     assert {violation.constraint for violation in found} == set(constraints.split())
     assert all(violation.reason for violation in found)
 
 
 def test_a_task_that_is_answered_twice_is_found() -> None:
     problem = store_here_run_there((task("t1", "a"),), rates=(40,))
-    good = Choice("t1", "b", "c", 40.0, 3.0)
-    found = verify(problem, decide(problem, "by hand", [good, good], {}))
+    good = LocationChoice("t1", "b", "c", 40.0, 3.0)
+    found = verify(problem, build_decision(problem, "by hand", [good, good], {}))
     assert "once" in {violation.constraint for violation in found}
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda a: Problem((a, a), ()),
-        lambda a: Problem((a,), (task("t", "b"),)),
-        lambda a: Problem((replace(a, bandwidth=0),), ()),
-        lambda a: Problem((a,), (), failures=0),
-        lambda a: Problem((a,), (replace(task("t", "a"), interval=0),)),
+        lambda a: LocationProblem((a, a), ()),
+        lambda a: LocationProblem((a,), (task("t", "b"),)),
+        lambda a: LocationProblem((replace(a, bandwidth=0),), ()),
+        lambda a: LocationProblem((a,), (), failures=0),
+        lambda a: LocationProblem((a,), (replace(task("t", "a"), interval=0),)),
     ],
 )
-def test_a_description_that_contradicts_itself_is_refused(make: Callable[[Server], Problem]) -> None:
+def test_a_description_that_contradicts_itself_is_refused(make: Callable[[Server], LocationProblem]) -> None:
     with pytest.raises(ProblemError):
         make(Server("a", cpu=1, bandwidth=1))

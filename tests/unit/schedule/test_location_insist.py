@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from penstock.schedule.location import Problem, Server, Task, Uplink, resolve, solve, verify
+from penstock.schedule.location import LocationProblem, ProtectedTask, Server, Uplink, resolve, solve, verify
 from penstock.schedule.location.bounds import Bounds
-from penstock.schedule.location.insist import Insist
-from penstock.schedule.location.model import decide
-from penstock.schedule.location.placement import Placement
-from penstock.schedule.location.repair import Repair
+from penstock.schedule.location.insist import ForcedInsertion
+from penstock.schedule.location.model import build_decision
+from penstock.schedule.location.placement import LocationState
+from penstock.schedule.location.repair import LocationRepair
 
 
-def _crossing(kept: set[int]) -> Placement:
+def _crossing(kept: set[int]) -> LocationState:
     """Return two racks; the large task's transfer is fast only if nothing else is stored across."""
     servers = (
         Server("home", cpu=0, bandwidth=100, storage=0, rack="x"),
@@ -25,15 +25,15 @@ def _crossing(kept: set[int]) -> Placement:
         Server("other home", cpu=0, bandwidth=100, storage=0, rack="x"),
     )
     tasks = (
-        Task("large", "home", cpu=1, snapshot=100, input_rate=0),
-        Task("small", "other home", cpu=1, snapshot=10, input_rate=0),
+        ProtectedTask("large", "home", cpu=1, snapshot=100, input_rate=0),
+        ProtectedTask("small", "other home", cpu=1, snapshot=10, input_rate=0),
     )
-    placement = Placement(Problem(servers, tasks, (Uplink("x", 100),), rates=(100, 50)))
+    placement = LocationState(LocationProblem(servers, tasks, (Uplink("x", 100),), rates=(100, 50)))
     placement.put(1, (4, 4))
     assert placement.put_apart(0, (1, 2))
     assert placement.total() == 2.0
     bounds = Bounds(placement.problem, placement.network)
-    Insist(Repair(placement, kept, 0, bounds), bounds, 1000).run()
+    ForcedInsertion(LocationRepair(placement, kept, 0, bounds), bounds, 1000).run()
     return placement
 
 
@@ -52,28 +52,28 @@ def test_what_was_kept_does_not_make_room() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_insisting_never_makes_it_dearer_and_keeps_every_constraint(seed: int) -> None:
     problem = _halves(seed)
-    placement = Placement(problem)
+    placement = LocationState(problem)
     bounds = Bounds(problem, placement.network)
-    repair = Repair(placement, set(), 5000, bounds)
+    repair = LocationRepair(placement, set(), 5000, bounds)
     repair.place_all(list(range(len(problem.tasks))))
     before = placement.total()
-    Insist(repair, bounds, 5000).run()
+    ForcedInsertion(repair, bounds, 5000).run()
     assert placement.total() <= before * (1 + 1e-9)
     choices = [choice for task in range(len(problem.tasks)) if (choice := placement.choice(task))]
-    assert verify(problem, decide(problem, "test", choices, {})) == ()
+    assert verify(problem, build_decision(problem, "test", choices, {})) == ()
 
 
 def test_insisting_gains_where_no_single_step_does() -> None:
     gained = 0
     for seed in range(6):
         problem = _halves(seed)
-        placement = Placement(problem)
+        placement = LocationState(problem)
         bounds = Bounds(problem, placement.network)
-        repair = Repair(placement, set(), 20_000, bounds)
+        repair = LocationRepair(placement, set(), 20_000, bounds)
         repair.place_all(list(range(len(problem.tasks))))
         repair.run()
         before = placement.total()
-        Insist(repair, bounds, 20_000).run()
+        ForcedInsertion(repair, bounds, 20_000).run()
         gained += placement.total() < before * (1 - 1e-6)
     assert gained
 
@@ -87,8 +87,8 @@ def test_an_unchanged_cluster_keeps_its_decision() -> None:
 
 def test_a_placement_is_restored_as_it_was() -> None:
     problem = _halves(2)
-    placement = Placement(problem)
-    repair = Repair(placement, set(), 5000, None)
+    placement = LocationState(problem)
+    repair = LocationRepair(placement, set(), 5000, None)
     repair.place_all(list(range(len(problem.tasks))))
     saved, total = placement.saved(), placement.total()
     for task in (0, 3, 5):
@@ -99,7 +99,7 @@ def test_a_placement_is_restored_as_it_was() -> None:
     assert placement.total() == total
 
 
-def _halves(seed: int) -> Problem:
+def _halves(seed: int) -> LocationProblem:
     """Return a cluster whose servers have CPU or storage, and rarely both."""
     draw = random.Random(seed)
 
@@ -114,7 +114,7 @@ def _halves(seed: int) -> Problem:
         )
 
     tasks = tuple(
-        Task(
+        ProtectedTask(
             f"t{number:02d}",
             f"s{draw.randrange(24):02d}",
             draw.uniform(0.5, 2),
@@ -125,4 +125,4 @@ def _halves(seed: int) -> Problem:
         for number in range(28)
     )
     racks = tuple(Uplink(f"r{number}", 125) for number in range(3))
-    return Problem(tuple(server(number) for number in range(24)), tasks, racks)
+    return LocationProblem(tuple(server(number) for number in range(24)), tasks, racks)

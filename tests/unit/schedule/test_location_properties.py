@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.schedule.location import (
-    Decision,
-    Problem,
+    LocationDecision,
+    LocationProblem,
+    ProtectedTask,
     Server,
-    Task,
     Uplink,
     algorithm1,
     changes,
@@ -29,7 +29,7 @@ FEW = settings(max_examples=settings().max_examples, deadline=None, derandomize=
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_servers: int = 6, most_tasks: int = 10) -> Problem:
+def problems(draw: st.DrawFn, most_servers: int = 6, most_tasks: int = 10) -> LocationProblem:
     count = draw(st.integers(1, most_servers))
     figure = st.integers(0, 8)
     servers = tuple(
@@ -44,7 +44,7 @@ def problems(draw: st.DrawFn, most_servers: int = 6, most_tasks: int = 10) -> Pr
         for number in range(count)
     )
     tasks = tuple(
-        Task(
+        ProtectedTask(
             f"t{number}",
             f"s{draw(st.integers(0, count - 1))}",
             cpu=draw(figure) / 2,
@@ -54,10 +54,10 @@ def problems(draw: st.DrawFn, most_servers: int = 6, most_tasks: int = 10) -> Pr
         for number in range(draw(st.integers(0, most_tasks)))
     )
     uplinks = (Uplink("x", draw(st.sampled_from((5, 50)))),)
-    return Problem(servers, tasks, uplinks, failures=draw(st.integers(1, 2)), rates=(100, 50, 20, 5))
+    return LocationProblem(servers, tasks, uplinks, failures=draw(st.integers(1, 2)), rates=(100, 50, 20, 5))
 
 
-def cluster(servers: int, tasks: int, seed: int, *, halves: bool = False) -> Problem:
+def cluster(servers: int, tasks: int, seed: int, *, halves: bool = False) -> LocationProblem:
     """Return a cluster with some room; with halves, some servers have CPU and the others storage."""
     source = random.Random(seed)
 
@@ -71,8 +71,8 @@ def cluster(servers: int, tasks: int, seed: int, *, halves: bool = False) -> Pro
         storage *= max(1.0, tasks / servers)
         return Server(f"s{number:03d}", 8, bandwidth, used, storage, rack=f"r{number % 3}")
 
-    def task(number: int) -> Task:
-        return Task(
+    def task(number: int) -> ProtectedTask:
+        return ProtectedTask(
             f"t{number:03d}",
             f"s{source.randrange(servers):03d}",
             cpu=source.uniform(0.5, 2),
@@ -81,12 +81,12 @@ def cluster(servers: int, tasks: int, seed: int, *, halves: bool = False) -> Pro
             interval=30,
         )
 
-    return Problem(
+    return LocationProblem(
         tuple(server(number) for number in range(servers)), tuple(task(number) for number in range(tasks))
     )
 
 
-def by_definition(problem: Problem, decision: Decision) -> None:
+def by_definition(problem: LocationProblem, decision: LocationDecision) -> None:
     """Check CPU and equation (4) for each set of servers that may fail together."""
     network, tasks = Network(problem), {task.name: task for task in problem.tasks}
     names = [server.name for server in problem.servers]
@@ -111,7 +111,7 @@ def by_definition(problem: Problem, decision: Decision) -> None:
 
 @FEW
 @given(problems())
-def test_both_algorithms_keep_every_constraint(problem: Problem) -> None:
+def test_both_algorithms_keep_every_constraint(problem: LocationProblem) -> None:
     for decision in (algorithm1(problem), solve(problem, effort=500)):
         assert verify(problem, decision) == ()
         by_definition(problem, decision)
@@ -119,7 +119,7 @@ def test_both_algorithms_keep_every_constraint(problem: Problem) -> None:
 
 @settings(max_examples=settings().max_examples // 4, deadline=None, derandomize=True)
 @given(problems(most_servers=4, most_tasks=5))
-def test_the_exact_solution_keeps_every_constraint_and_is_not_worse(problem: Problem) -> None:
+def test_the_exact_solution_keeps_every_constraint_and_is_not_worse(problem: LocationProblem) -> None:
     solution = solve_highs(problem, limit=2)
     assert solution.decision is not None, solution.status
     assert verify(problem, solution.decision) == ()
@@ -143,20 +143,20 @@ def test_the_decision_is_near_the_optimum(seed: int) -> None:
 
 @FEW
 @given(problems())
-def test_ours_is_never_behind_algorithm_1(problem: Problem) -> None:
+def test_ours_is_never_behind_algorithm_1(problem: LocationProblem) -> None:
     assert solve(problem, effort=200).objective.total <= algorithm1(problem).objective.total * (1 + 1e-5)
 
 
 @FEW
 @given(problems())
-def test_the_same_input_gives_the_same_decision(problem: Problem) -> None:
+def test_the_same_input_gives_the_same_decision(problem: LocationProblem) -> None:
     assert solve(problem, effort=300) == solve(problem, effort=300)
     assert algorithm1(problem) == algorithm1(problem)
 
 
 @FEW
 @given(problems())
-def test_nothing_changes_when_nothing_changed(problem: Problem) -> None:
+def test_nothing_changes_when_nothing_changed(problem: LocationProblem) -> None:
     first = solve(problem, effort=300)
     again = resolve(problem, first, effort=300)
     assert verify(problem, again) == ()

@@ -8,16 +8,24 @@ from random import Random
 
 import pytest
 
-from penstock.schedule.location import Problem, Server, Task, algorithm1, resolve, solve, verify
+from penstock.schedule.location import (
+    LocationProblem,
+    ProtectedTask,
+    Server,
+    algorithm1,
+    resolve,
+    solve,
+    verify,
+)
 from penstock.schedule.location.bounds import Bounds
-from penstock.schedule.location.chains import Chains
+from penstock.schedule.location.chains import DisplacementChains
 from penstock.schedule.location.exact import solve_highs
-from penstock.schedule.location.model import Decision, decide
-from penstock.schedule.location.placement import Placement
-from penstock.schedule.location.ruin import Draw, Ruin
+from penstock.schedule.location.model import LocationDecision, build_decision
+from penstock.schedule.location.placement import LocationState
+from penstock.schedule.location.ruin import RepeatableDraw, RuinAndRecreate
 
 
-def _row() -> tuple[Problem, Placement]:
+def _row() -> tuple[LocationProblem, LocationState]:
     """Return three servers of growing size, where a task has to push two others on to find a place.
 
     Each server stores one backup; the large task needs the large server, whose task needs the middle one.
@@ -27,11 +35,11 @@ def _row() -> tuple[Problem, Placement]:
         for name, storage in (("here", 0), ("small", 10), ("middle", 20), ("large", 30))
     )
     tasks = tuple(
-        Task(name, "here", cpu=1, snapshot=size, input_rate=0)
+        ProtectedTask(name, "here", cpu=1, snapshot=size, input_rate=0)
         for name, size in (("ten", 10), ("twenty", 20), ("thirty", 30))
     )
-    problem = Problem(servers, tasks)
-    placement = Placement(problem)
+    problem = LocationProblem(servers, tasks)
+    placement = LocationState(problem)
     placement.put(0, (2, 2))
     placement.put(1, (3, 3))
     return problem, placement
@@ -40,7 +48,7 @@ def _row() -> tuple[Problem, Placement]:
 def test_a_chain_pushes_tasks_on_until_one_finds_a_free_place() -> None:
     _, placement = _row()
     moves, left_over = next(
-        Chains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset())
+        DisplacementChains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset())
     )
     assert moves == [(2, 3), (1, 2), (0, 1)]
     assert left_over is None
@@ -48,16 +56,21 @@ def test_a_chain_pushes_tasks_on_until_one_finds_a_free_place() -> None:
 
 def test_a_chain_leaves_kept_tasks_alone() -> None:
     _, placement = _row()
-    assert list(Chains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset({0}))) == [
-        ([(2, 3)], 1)
-    ]
-    assert list(Chains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset({1}))) == []
+    assert list(
+        DisplacementChains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset({0}))
+    ) == [([(2, 3)], 1)]
+    assert (
+        list(
+            DisplacementChains(placement, Bounds(placement.problem, placement.network)).of(2, frozenset({1}))
+        )
+        == []
+    )
 
 
 def test_looking_for_chains_changes_nothing() -> None:
     _, placement = _row()
     before = list(placement.places), [dict(loads) for loads in placement.ledger.cpu]
-    chains = Chains(placement, Bounds(placement.problem, placement.network))
+    chains = DisplacementChains(placement, Bounds(placement.problem, placement.network))
     list(chains.of(2, frozenset()))
     assert (placement.places, placement.ledger.cpu) == before
     assert chains.spent() > 0
@@ -78,11 +91,11 @@ def test_all_find_a_place_by_chains() -> None:
 def test_ruin_leaves_the_cheapest_and_what_was_kept() -> None:
     problem, placement = _row()
     before = placement.total()
-    Ruin(placement, {1}, 3000, 0.5, 1, spread=True).run()
+    RuinAndRecreate(placement, {1}, 3000, 0.5, 1, spread=True).run()
     assert placement.places[1] == (3, 3)
     assert placement.total() <= before
     free = _row()[1]
-    Ruin(free, set(), 3000, 0.5, 1, spread=False).run()
+    RuinAndRecreate(free, set(), 3000, 0.5, 1, spread=False).run()
     assert free.total() == 0.0
     decision = _decision(problem, free)
     assert verify(problem, decision) == ()
@@ -90,7 +103,7 @@ def test_ruin_leaves_the_cheapest_and_what_was_kept() -> None:
 
 def test_ruin_without_anything_costly_ends_at_once() -> None:
     _, placement = _row()
-    ruin = Ruin(placement, {0, 1, 2}, 1000, 0.5, 1, spread=False)
+    ruin = RuinAndRecreate(placement, {0, 1, 2}, 1000, 0.5, 1, spread=False)
     ruin.run()
     assert ruin.effort == 1000
 
@@ -103,7 +116,7 @@ def test_what_is_tried_and_taken_back_leaves_every_constraint_kept(seed: int) ->
         assert verify(problem, solve(problem, effort=effort)) == ()
 
 
-def _narrow(seed: int) -> Problem:
+def _narrow(seed: int) -> LocationProblem:
     draw = Random(seed)
     servers = tuple(
         Server(
@@ -116,31 +129,37 @@ def _narrow(seed: int) -> Problem:
         for number in range(5)
     )
     tasks = tuple(
-        Task(f"t{number}", f"s{draw.randrange(5)}", draw.uniform(0.5, 2), draw.uniform(5e6, 40e6), 3e5, 30.0)
+        ProtectedTask(
+            f"t{number}", f"s{draw.randrange(5)}", draw.uniform(0.5, 2), draw.uniform(5e6, 40e6), 3e5, 30.0
+        )
         for number in range(9)
     )
-    return Problem(servers, tasks)
+    return LocationProblem(servers, tasks)
 
 
 def test_draws_are_spread_and_the_same_each_time() -> None:
-    drawn = [Draw(5).below(6) for _ in range(3)]
+    drawn = [RepeatableDraw(5).below(6) for _ in range(3)]
     assert len(set(drawn)) == 1
-    draw = Draw(7)
+    draw = RepeatableDraw(7)
     counts = [0] * 6
     for _ in range(6000):
         counts[draw.below(6)] += 1
     assert all(850 < count < 1150 for count in counts)
-    assert sorted(Draw(3).some([1, 2, 3, 4], 9)) == [1, 2, 3, 4]
-    assert len(Draw(3).some([1, 2, 3, 4], 2)) == 2
+    assert sorted(RepeatableDraw(3).some([1, 2, 3, 4], 9)) == [1, 2, 3, 4]
+    assert len(RepeatableDraw(3).some([1, 2, 3, 4], 2)) == 2
 
 
-def _allowed(*names: str) -> Problem:
+def _allowed(*names: str) -> LocationProblem:
     servers = tuple(Server(name, cpu=4, bandwidth=100, storage=1000) for name in "abc")
-    return Problem(servers, (Task("t", "a", cpu=1, snapshot=100, input_rate=0, allowed=names),))
+    return LocationProblem(
+        servers, (ProtectedTask("t", "a", cpu=1, snapshot=100, input_rate=0, allowed=names),)
+    )
 
 
 @pytest.mark.parametrize("method", [solve, algorithm1])
-def test_a_task_is_redeployed_only_where_it_may_run(method: Callable[[Problem], Decision]) -> None:
+def test_a_task_is_redeployed_only_where_it_may_run(
+    method: Callable[[LocationProblem], LocationDecision],
+) -> None:
     decision = method(_allowed("c", "gone"))
     assert decision.choices[0].redeploy == "c"
     assert method(_allowed()).unprotected[0].task == "t"
@@ -162,6 +181,6 @@ def test_a_choice_is_given_up_when_its_server_may_run_the_task_no_more() -> None
     assert again.choices[0].redeploy == "c"
 
 
-def _decision(problem: Problem, placement: Placement) -> Decision:
+def _decision(problem: LocationProblem, placement: LocationState) -> LocationDecision:
     choices = [choice for task in range(len(problem.tasks)) if (choice := placement.choice(task))]
-    return decide(problem, "test", choices, {})
+    return build_decision(problem, "test", choices, {})

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, Progress, Resources, WorkerInfo
-from penstock.cluster.view import Actual
-from penstock.schedule.rebalancing import Move, rebalance
+from penstock.cluster.view import ClusterState
+from penstock.schedule.rebalancing import DriverMove, rebalance
 
 GIB = 1 << 30
 
 
 def _cluster(
     nodes: dict[str, int], places: dict[str, tuple[str, int]], *, phase: str = "running", only: str = ""
-) -> tuple[dict[str, JobSpec], Actual]:
+) -> tuple[dict[str, JobSpec], ClusterState]:
     """Nodes with cores, and jobs with the node and the cores of their driver."""
     specs, assignments, workers = {}, {}, {}
     for name, (node, cores) in places.items():
@@ -27,13 +27,13 @@ def _cluster(
         assignments[name] = Assignment(name, 1, 1, 1, "b", "job.py", node, cores, GIB)
         workers[name] = (WorkerInfo(name, 1, 1, node, 1, phase, 0.0, progress=Progress()),)
     infos = {name: NodeInfo(name, "127.0.0.1", cores, 64 * GIB) for name, cores in nodes.items()}
-    return specs, Actual(nodes=infos, assignments=assignments, workers=workers)
+    return specs, ClusterState(nodes=infos, assignments=assignments, workers=workers)
 
 
 def test_jobs_move_from_full_nodes_to_empty_ones() -> None:
     desired, actual = _cluster({"n1": 4, "n2": 4}, {"a": ("n1", 2), "b": ("n1", 2)})
     assert rebalance(desired, actual) == [
-        Move("b", "n1", "n2", "how full it is: n1 from 100% to 50%, n2 from 0% to 50%")
+        DriverMove("b", "n1", "n2", "how full it is: n1 from 100% to 50%, n2 from 0% to 50%")
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, NodeReport, Resources
-from penstock.schedule.model import OVERLOADED, Snapshot
+from penstock.schedule.model import OVERLOADED, ClusterSnapshot
 from penstock.schedule.reading import node_of, tasks_of
 
 NODES = {
@@ -50,5 +50,5 @@ def test_the_load_of_a_node_is_that_of_its_scarcer_resource() -> None:
     report = NodeReport(0.0, 0.2, 95, 100, 0.0, 0.0)
     first, second = node_of(NODES["n1"], report), node_of(NODES["n2"], None)
     assert (first.load, second.load) == (0.95, 0.0)
-    assert Snapshot((first,), ()).status(first) == OVERLOADED
+    assert ClusterSnapshot((first,), ()).status(first) == OVERLOADED
     assert (first.rack, second.cores) == ("r1", 8)

@@ -7,7 +7,13 @@ import pytest
 from penstock.schedule.simulation.cluster import Sample
 from penstock.schedule.simulation.recovery import Recovery
 from penstock.schedule.simulation.running import Run
-from penstock.schedule.simulation.summary import difference, estimate, over_time, student, summarize
+from penstock.schedule.simulation.summary import (
+    difference,
+    estimate,
+    over_time,
+    student_t_quantile,
+    summarize,
+)
 
 
 def _run(*imbalances: float, recoveries: tuple[Recovery, ...] = ()) -> Run:
@@ -19,7 +25,7 @@ def _run(*imbalances: float, recoveries: tuple[Recovery, ...] = ()) -> Run:
 
 @pytest.mark.parametrize(("freedom", "exact"), [(4, 2.776), (9, 2.262), (29, 2.045), (99, 1.984)])
 def test_the_quantiles_are_those_of_the_tables(freedom: int, exact: float) -> None:
-    assert student(freedom) == pytest.approx(exact, rel=0.01)
+    assert student_t_quantile(freedom) == pytest.approx(exact, rel=0.01)
 
 
 def test_one_run_has_no_interval_and_equal_ones_a_narrow_one() -> None:

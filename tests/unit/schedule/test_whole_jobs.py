@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from penstock.schedule.baselines.storm_resource_aware import StormResourceAware, by_connections
-from penstock.schedule.cost import DEFAULT, cost
+from penstock.schedule.cost import DEFAULT_WEIGHTS, cost
 from penstock.schedule.deciding import decide
-from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.index import NOWHERE, SnapshotIndex
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Node, Snapshot, Task, Traffic
-from penstock.schedule.state import begin
+from penstock.schedule.model import ClusterSnapshot, Node, Task, Traffic
+from penstock.schedule.state import initial_state
 from penstock.schedule.strategies.balanced import Balanced
 from penstock.schedule.strategies.traffic import TrafficFirst
-from penstock.schedule.whole_jobs import fill_whole
+from penstock.schedule.whole_jobs import place_whole_jobs
 
 
 def _nodes(racks: str, cores: float = 4) -> tuple[Node, ...]:
@@ -26,7 +26,7 @@ def _chain(job: str, length: int, rates: list[float]) -> tuple[list[Task], list[
     return tasks, [Traffic(one.id, two.id, rate) for one, two, rate in pairs]
 
 
-def _racks(places: Matrix, snapshot: Snapshot, job: str) -> set[str]:
+def _racks(places: Matrix, snapshot: ClusterSnapshot, job: str) -> set[str]:
     return {
         snapshot.node_named[node].rack for task, node in places.places.items() if task.startswith(f"{job}/")
     }
@@ -39,7 +39,7 @@ def test_jobs_that_fit_into_a_rack_are_whole_and_the_nodes_alike(strategy: Balan
         of, sent = _chain(job, 4, [1.0] * 3)
         tasks += of
         traffic += sent
-    snapshot = Snapshot(_nodes("xxyy"), tuple(tasks), tuple(traffic))
+    snapshot = ClusterSnapshot(_nodes("xxyy"), tuple(tasks), tuple(traffic))
     placement = decide(strategy, snapshot, name="tested")
     assert not placement.unplaced
     assert placement.cost.cross_rack == 0.0
@@ -50,7 +50,7 @@ def test_jobs_that_fit_into_a_rack_are_whole_and_the_nodes_alike(strategy: Balan
 
 def test_a_job_that_fits_into_no_rack_is_cut_where_it_sends_least() -> None:
     tasks, traffic = _chain("a", 6, [5.0, 5.0, 0.1, 5.0, 5.0])
-    snapshot = Snapshot(_nodes("xy", cores=4), tuple(tasks), tuple(traffic))
+    snapshot = ClusterSnapshot(_nodes("xy", cores=4), tuple(tasks), tuple(traffic))
     placement = decide(Balanced(), snapshot, name="balanced")
     assert not placement.unplaced
     assert placement.cost.cross_rack == pytest.approx(0.1 / 20.1)
@@ -60,7 +60,7 @@ def test_the_emptier_rack_takes_a_new_job() -> None:
     old, sent = _chain("old", 3, [1.0] * 2)
     running = [Task(task.id, task.job, memory=task.memory, current="n0") for task in old]
     new, more = _chain("new", 3, [1.0] * 2)
-    snapshot = Snapshot(_nodes("xxyy"), (*running, *new), (*sent, *more))
+    snapshot = ClusterSnapshot(_nodes("xxyy"), (*running, *new), (*sent, *more))
     placement = decide(Balanced(), snapshot, name="balanced")
     assert _racks(placement.matrix, snapshot, "new") == {"y"}
 
@@ -68,10 +68,10 @@ def test_the_emptier_rack_takes_a_new_job() -> None:
 def test_what_fits_into_no_rack_is_left_to_others_and_nothing_stays_behind() -> None:
     tasks, traffic = _chain("a", 6, [1.0] * 5)
     small, more = _chain("b", 2, [1.0])
-    snapshot = Snapshot(_nodes("xy"), (*tasks, *small), (*traffic, *more))
-    index = Index(snapshot)
-    movable, state = begin(index, snapshot.tasks, DEFAULT)
-    left = fill_whole(state, movable)
+    snapshot = ClusterSnapshot(_nodes("xy"), (*tasks, *small), (*traffic, *more))
+    index = SnapshotIndex(snapshot)
+    movable, state = initial_state(index, snapshot.tasks, DEFAULT_WEIGHTS)
+    left = place_whole_jobs(state, movable)
     assert sorted(index.tasks[task].id for task in left) == [task.id for task in tasks]
     assert all(state.place[task] == NOWHERE for task in left)
     assert sum(state.cpu) == 2.0
@@ -80,7 +80,7 @@ def test_what_fits_into_no_rack_is_left_to_others_and_nothing_stays_behind() -> 
 def test_the_whole_is_taken_only_where_it_is_cheaper() -> None:
     # One job on two racks with nothing sent: level is all that counts.
     tasks = tuple(Task(f"a/t-{number}", "a", memory=1 << 20) for number in range(4))
-    snapshot = Snapshot(_nodes("xy"), tasks)
+    snapshot = ClusterSnapshot(_nodes("xy"), tasks)
     assert cost(Balanced().place(snapshot, tasks), snapshot).imbalance == pytest.approx(0.0, abs=1e-9)
 
 
@@ -96,7 +96,7 @@ def test_storm_takes_the_best_connected_vertex_first_and_one_of_each_neighbour_i
         for first in range(1, counts[one] + 1)
         for second in range(1, counts[two] + 1)
     )
-    index = Index(Snapshot(_nodes("x"), tasks, traffic))
+    index = SnapshotIndex(ClusterSnapshot(_nodes("x"), tasks, traffic))
     order = [index.tasks[task].id for task in by_connections(index, list(range(len(tasks))))]
     # split has 2 (1 + 3) connections, count 3 * 2, spout 1 * 2; of split's neighbours spout has fewer tasks.
     assert order == ["j/split-1", "j/spout-1", "j/count-1", "j/split-2", "j/count-2", "j/count-3"]
@@ -105,5 +105,5 @@ def test_storm_takes_the_best_connected_vertex_first_and_one_of_each_neighbour_i
 def test_storm_goes_on_where_its_job_is() -> None:
     running = Task("j/a-1", "j", current="n1", memory=1)
     lost = Task("j/a-2", "j", memory=1)
-    snapshot = Snapshot(_nodes("xx"), (running, lost))
+    snapshot = ClusterSnapshot(_nodes("xx"), (running, lost))
     assert StormResourceAware().place(snapshot, (lost,)).places["j/a-2"] == "n1"

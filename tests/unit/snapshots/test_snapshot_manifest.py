@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.snapshots.manifest import Manifest, ManifestError, Piece, is_inside
+from penstock.snapshots.manifest import Manifest, ManifestError, SnapshotFile, is_inside
 
 WHOLE = Manifest(
     "count",
@@ -18,7 +18,7 @@ WHOLE = Manifest(
     1,
     41,
     12.5,
-    (Piece("logs/in/log.json", "ab" * 32, 120), Piece("x", "cd" * 32, 0)),
+    (SnapshotFile("logs/in/log.json", "ab" * 32, 120), SnapshotFile("x", "cd" * 32, 0)),
     ("logs/out",),
 )
 
@@ -81,7 +81,7 @@ def test_paths_that_get_in_each_others_way_are_refused(
     pieces: list[str], folders: list[str], reason: str
 ) -> None:
     manifest = Manifest(
-        "count", 1, 1, 1, 1, 1.0, tuple(Piece(path, "ab" * 32, 1) for path in pieces), tuple(folders)
+        "count", 1, 1, 1, 1, 1.0, tuple(SnapshotFile(path, "ab" * 32, 1) for path in pieces), tuple(folders)
     )
     with pytest.raises(ManifestError, match=reason):
         Manifest.from_json(manifest.to_json())

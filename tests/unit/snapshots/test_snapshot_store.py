@@ -25,7 +25,7 @@ from penstock.snapshots.errors import (
     SnapshotStaleError,
 )
 from penstock.snapshots.framing import SMALL, frame
-from penstock.snapshots.manifest import Manifest, Piece
+from penstock.snapshots.manifest import Manifest, SnapshotFile
 from penstock.snapshots.store import LINGER, SnapshotStore
 
 DATA = b"0123456789" * 30
@@ -47,7 +47,7 @@ def append(
 
 
 def single(data: bytes = DATA, path: str = "a") -> Manifest:
-    return Manifest(JOB, 0, 1, 1, 0, 1.0, (Piece(path, sha(data), len(data)),))
+    return Manifest(JOB, 0, 1, 1, 0, 1.0, (SnapshotFile(path, sha(data), len(data)),))
 
 
 def objects_of(folder: Path) -> set[str]:

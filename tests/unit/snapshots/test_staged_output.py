@@ -17,7 +17,7 @@ from penstock.engine.job_start import start_job
 from penstock.engine.takeover import Claim, take_over
 from penstock.errors import PenstockError
 from penstock.log import Log, log_folder
-from penstock.snapshots.cutting import Cutter
+from penstock.snapshots.cutting import SnapshotCutter
 from penstock.snapshots.log_folders import make_log_folders
 from penstock.testing.local_engine import LocalRuntime
 
@@ -103,7 +103,7 @@ class _Posting(HttpSink):
 
 def copied(home: Path, into: Path) -> Path:
     """Copy a home as it is restored on another node."""
-    cutter = Cutter(home, JOB, into.with_name(f"{into.name}-cut"))
+    cutter = SnapshotCutter(home, JOB, into.with_name(f"{into.name}-cut"))
     cut = cutter.cut(number=1, revision=1, attempt=1, before=None, now=1.0)
     assert cut is not None
     for piece in cut.pieces:

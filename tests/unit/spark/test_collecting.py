@@ -16,9 +16,9 @@ import penstock as ps
 from penstock.connect.memory import MemorySink, MemorySource
 from penstock.engine.batch_planner import BatchPlanner
 from penstock.engine.batch_result import merge_result
-from penstock.engine.blueprint import Blueprint, draw
+from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.engine.flow import Program
-from penstock.engine.stages import Row, run_direct, run_keyed
+from penstock.engine.stages import Row, run_keyed_stage, run_source_stage
 from penstock.errors import IncompleteBatchError
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.spark.collecting import collect_rows
@@ -65,14 +65,16 @@ def batch_of(folder: Path, *, keyed: bool, text: int) -> tuple[Blueprint, list[R
     source = job.source("in", MemorySource([(n, "x" * (text // 8)) for n in range(8)], partitions=4))
     onward = source >> job.task("last", ps.Reduce(lambda a, b: b)) if keyed else source
     onward >> job.sink("out", MemorySink())
-    blueprint = draw(job, folder=folder, buckets=3, sides={s: MemorySink() for s in SIDE_STREAMS})
+    blueprint = make_blueprint(job, folder=folder, buckets=3, sides={s: MemorySink() for s in SIDE_STREAMS})
     blueprint.folders.create()
     program, planner = Program(blueprint), BatchPlanner(blueprint)
     start = planner.begin()
-    rows = [row for part in planner.parts(start, planner.latest(start)) for row in run_direct(program, part)]
+    rows = [
+        row for part in planner.parts(start, planner.latest(start)) for row in run_source_stage(program, part)
+    ]
     if keyed:
         dealt = [[row for row in rows if row[0] == bucket] for bucket in range(3)]
-        rows = [row for given in dealt for row in run_keyed(program, given)]
+        rows = [row for given in dealt for row in run_keyed_stage(program, given)]
     return blueprint, rows
 
 

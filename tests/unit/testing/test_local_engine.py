@@ -21,7 +21,7 @@ import penstock as ps
 from penstock.cli.main import command_line
 from penstock.cli.supervisor_process import SupervisorOptions
 from penstock.cluster.documents import Assignment, JobSpec
-from penstock.daemons.instance import Instance
+from penstock.daemons.instance import WorkerConfig
 from penstock.daemons.instances import FolderInstances
 from penstock.errors import SettingError, TaskError
 from penstock.testing import local_engine
@@ -232,7 +232,7 @@ def _selects(name: str) -> bool:
 
 
 def test_no_document_and_no_request_selects_it() -> None:
-    documents = (JobSpec, Assignment, Instance)
+    documents = (JobSpec, Assignment, WorkerConfig)
     names = {field.name for document in documents for field in fields(document)}
     requests = [
         model

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from penstock.daemons.interface import InvalidError
+from penstock.daemons.interface import InvalidRequestError
 from penstock.graph.names import name_fault
 from penstock.web.schemas import NAME, Name, ScaleRequest, SubmissionRequest
 
@@ -52,5 +52,5 @@ def test_numbers_are_not_made_of_text() -> None:
     with pytest.raises(ValidationError):
         ScaleRequest.model_validate({"executers": 1})
     assert ScaleRequest.model_validate({"executors": 0, "nodes": []}).changes() == {"executors": 0}
-    with pytest.raises(InvalidError):
+    with pytest.raises(InvalidRequestError):
         ScaleRequest().changes()

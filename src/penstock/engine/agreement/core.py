@@ -15,7 +15,7 @@ from enum import Enum
 from penstock.errors import JobFailedError
 
 
-class Move(Enum):
+class BatchAction(Enum):
     """What to do."""
 
     FOLLOW = "follow"
@@ -33,7 +33,7 @@ class Move(Enum):
 
 
 @dataclass(frozen=True)
-class Seen:
+class BatchStatus:
     """What a replica sees of one batch in the shared place."""
 
     floor: int
@@ -41,7 +41,7 @@ class Seen:
     committed: bool = False
 
 
-def before_batch(batch: int, seen: Seen, *, work: bool, whole: bool = True) -> Move:
+def before_batch(batch: int, seen: BatchStatus, *, work: bool, whole: bool = True) -> BatchAction:
     """Return what to do about the next batch of a replica.
 
     ``work`` says whether there is anything to plan; ``whole`` is false for a replica whose state lacks what
@@ -53,13 +53,13 @@ def before_batch(batch: int, seen: Seen, *, work: bool, whole: bool = True) -> M
     <Move.REBUILD: 'rebuild'>
     """
     if batch < seen.floor:
-        return Move.REBUILD
+        return BatchAction.REBUILD
     if seen.planned:
-        return Move.FOLLOW
-    return Move.PROPOSE if work and whole else Move.WAIT
+        return BatchAction.FOLLOW
+    return BatchAction.PROPOSE if work and whole else BatchAction.WAIT
 
 
-def after_batch(batch: int, seen: Seen, *, whole: bool = True, holds: bool = False) -> Move:
+def after_batch(batch: int, seen: BatchStatus, *, whole: bool = True, holds: bool = False) -> BatchAction:
     """Return what to do with the output of a batch that a replica has run.
 
     ``holds`` is true for a backup that still gives the primary its time.
@@ -70,16 +70,16 @@ def after_batch(batch: int, seen: Seen, *, whole: bool = True, holds: bool = Fal
     <Move.WAIT: 'wait'>
     """
     if batch < seen.floor:
-        return Move.REBUILD
+        return BatchAction.REBUILD
     if seen.committed:
-        return Move.ACCEPT
-    return Move.COMMIT if whole and not holds else Move.WAIT
+        return BatchAction.ACCEPT
+    return BatchAction.COMMIT if whole and not holds else BatchAction.WAIT
 
 
-class Entrance(Enum):
+class JoinAction(Enum):
     """How a replica comes in."""
 
-    FOUND = "found"
+    CREATE = "found"
     """It makes the shared place."""
     WAIT = "wait"
     """Whoever makes the shared place has not yet."""
@@ -94,7 +94,7 @@ class Entrance(Enum):
 
 
 @dataclass(frozen=True)
-class Shared:
+class AgreementStatus:
     """The shared place as a replica finds it that comes in."""
 
     begin: int
@@ -110,14 +110,14 @@ class Shared:
 def enter(
     number: int,
     own: int,
-    shared: Shared | None,
+    shared: AgreementStatus | None,
     others: Mapping[str, int],
     *,
     stray: bool = False,
     stateless: bool = False,
     new: bool = False,
     far: int = 20,
-) -> tuple[Entrance, str]:
+) -> tuple[JoinAction, str]:
     """Return how a replica comes in, and whom it copies.
 
     ``own`` and ``others`` are last batches, -1 for none; of ``others`` only those whose state can be trusted
@@ -128,16 +128,16 @@ def enter(
     the first, who knows of the batches before.
 
     >>> enter(0, -1, None, {})
-    (<Entrance.FOUND: 'found'>, '')
+    (<JoinAction.CREATE: 'found'>, '')
     >>> enter(1, -1, Shared(begin=0, floor=0, head=2), {"a": 2})
-    (<Entrance.BEGIN: 'begin'>, '')
+    (<JoinAction.BEGIN: 'begin'>, '')
     >>> enter(1, 5, Shared(begin=0, floor=30, head=90), {"a": 89, "b": 88})
-    (<Entrance.COPY: 'copy'>, 'a')
+    (<JoinAction.COPY: 'copy'>, 'a')
     >>> enter(1, 5, Shared(begin=0, floor=30, head=90, done=89), {"a": 89}, stateless=True)
-    (<Entrance.SKIP: 'skip'>, '')
+    (<JoinAction.SKIP: 'skip'>, '')
     """
     if shared is None:
-        return (Entrance.FOUND if number == 0 or new else Entrance.WAIT), ""
+        return (JoinAction.CREATE if number == 0 or new else JoinAction.WAIT), ""
     if own > shared.head:
         raise JobFailedError(
             f"a replica has done batch {own}, and the shared place knows of none after {shared.head}: it was"
@@ -148,18 +148,18 @@ def enter(
         return _go_on(own), ""
     # A batch is needed that is still there: what it has put out may have to be published once more.
     if stateless and shared.done >= shared.floor and shared.done > own:
-        return Entrance.SKIP, ""
+        return JoinAction.SKIP, ""
     best = max(sorted(others), key=lambda name: others[name], default="")
     if best and can_go_on(others[best], shared) and (stray or others[best] > own):
-        return Entrance.COPY, best
-    return (_go_on(own) if able else Entrance.WAIT), ""
+        return JoinAction.COPY, best
+    return (_go_on(own) if able else JoinAction.WAIT), ""
 
 
-def _go_on(own: int) -> Entrance:
-    return Entrance.GO_ON if own >= 0 else Entrance.BEGIN
+def _go_on(own: int) -> JoinAction:
+    return JoinAction.GO_ON if own >= 0 else JoinAction.BEGIN
 
 
-def can_go_on(own: int, shared: Shared) -> bool:
+def can_go_on(own: int, shared: AgreementStatus) -> bool:
     """Whether a replica with this last batch finds in the shared place all that comes next.
 
     >>> place = Shared(begin=0, floor=30, head=90)

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from penstock.engine.agreement.core import Seen, Shared
-from penstock.errors import JobFailedError, OutdatedError
+from penstock.engine.agreement.core import AgreementStatus, BatchStatus
+from penstock.errors import JobFailedError, ReplicaOutdatedError
 from penstock.private_files import sync
 
 _FOLDER = re.compile(r"agreed-(\d{12})")
@@ -77,7 +77,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ReplicaProgress:
     """How far a replica has come, by its own words."""
 
     name: str
@@ -87,7 +87,7 @@ class Standing:
     """How long its last batch has taken."""
 
 
-class Agreement:
+class AgreementFolder:
     """The shared place of one job. A process, or a thread of it, has its own."""
 
     def __init__(self, place: Path, *, synced: bool = False) -> None:
@@ -97,7 +97,7 @@ class Agreement:
         self._folder = ""
         self._floor = 0
 
-    def found(self, charter: Charter) -> None:
+    def create(self, charter: Charter) -> None:
         """Make the shared place, unless it is there. Nobody else may have put anything into its folder."""
         parent = self._place.parent
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ class Agreement:
             return None
         return Charter(**fields)
 
-    def shared(self) -> Shared | None:
+    def shared(self) -> AgreementStatus | None:
         """Return how far the replicas have come together. Reads the names of all files."""
         charter = self.charter()
         if charter is None:
@@ -138,7 +138,9 @@ class Agreement:
             for kind in (".plan", ".done")
         }
         below = self._floor - 1  # What was not removed of what is forgotten does not count.
-        return Shared(charter.begin, self._floor, max(last[".plan"], below), max(last[".done"], below))
+        return AgreementStatus(
+            charter.begin, self._floor, max(last[".plan"], below), max(last[".done"], below)
+        )
 
     def head(self, after: int) -> int:
         """Return the last batch that is planned, for one who knows of all up to ``after``.
@@ -156,20 +158,20 @@ class Agreement:
                 return head
             self._folder = ""
 
-    def see(self, batch: int) -> Seen:
+    def see(self, batch: int) -> BatchStatus:
         """Return what is agreed on about a batch."""
         while True:
             folder = self._current()
             if batch < self._floor:
-                return Seen(self._floor)
+                return BatchStatus(self._floor)
             name = f"{folder}/{batch:012d}"
-            seen = Seen(self._floor, _exists(f"{name}.plan"), _exists(f"{name}.done"))
+            seen = BatchStatus(self._floor, _exists(f"{name}.plan"), _exists(f"{name}.done"))
             if seen.planned or _exists(folder):
                 return seen
             self._folder = ""
 
     def plan(self, batch: int) -> Plan | None:
-        """Return what a batch reads, if that is agreed on. Raises OutdatedError when it is history."""
+        """Return what a batch reads, if that is agreed on. Raises ReplicaOutdatedError when it is history."""
         fields = self._get(batch, "plan")
         return Plan(**fields) if fields is not None else None
 
@@ -186,7 +188,7 @@ class Agreement:
         """Offer the output of a batch, and return the one that counts."""
         return Commit(**self._make(commit.batch, "done", vars(commit)))
 
-    def mark_out(self, batch: int) -> None:
+    def mark_published(self, batch: int) -> None:
         """Note that the output of a batch is where it belongs."""
         while True:
             folder = self._current()
@@ -199,7 +201,7 @@ class Agreement:
                 return
             self._folder = ""
 
-    def is_out(self, batch: int) -> bool:
+    def is_published(self, batch: int) -> bool:
         """Whether the output of a batch is where it belongs."""
         while True:
             folder = self._current()
@@ -209,7 +211,7 @@ class Agreement:
                 return False
             self._folder = ""
 
-    def stand(self, standing: Standing) -> None:
+    def report_progress(self, standing: ReplicaProgress) -> None:
         """Say how far a replica has come."""
         members = self._place / _MEMBERS
         staged = f"{members}/.{standing.name}.{uuid4().hex}"
@@ -219,7 +221,7 @@ class Agreement:
         except FileNotFoundError:
             raise self._gone(members) from None
 
-    def standings(self) -> dict[str, Standing]:
+    def replica_progress(self) -> dict[str, ReplicaProgress]:
         """Return how far each replica has come, by name."""
         members = self._place / _MEMBERS
         try:
@@ -227,7 +229,7 @@ class Agreement:
         except FileNotFoundError:
             return {}
         read = {name: _read(f"{members}/{name}") for name in sorted(names) if not name.startswith(".")}
-        return {name: Standing(**fields) for name, fields in read.items() if fields is not None}
+        return {name: ReplicaProgress(**fields) for name, fields in read.items() if fields is not None}
 
     def leave(self, name: str) -> None:
         """Take a replica off the list of those that stand somewhere."""
@@ -297,7 +299,7 @@ class Agreement:
 
     def _check(self, batch: int) -> None:
         if batch < self._floor:
-            raise OutdatedError(
+            raise ReplicaOutdatedError(
                 f"batch {batch} is history: the replicas have agreed on all batches before {self._floor}"
             )
 

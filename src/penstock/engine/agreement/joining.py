@@ -18,11 +18,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from penstock.engine.agreement.folder import Commit
-from penstock.engine.blueprint import Folders
-from penstock.engine.ledger import Entry, Ledger
+from penstock.engine.blueprint import JobFolders
+from penstock.engine.ledger import Ledger, LedgerEntry
 from penstock.engine.sealed import read_sealed, write_sealed
 from penstock.engine.state import parent_of
-from penstock.engine.takeover import current, is_emptied
+from penstock.engine.takeover import current_claim, is_emptied
 from penstock.errors import JobFailedError, PenstockError, SupersededError
 from penstock.private_files import sync
 
@@ -50,7 +50,7 @@ def last_batch(base: Path, *, after: int = 0) -> int:
     that has strayed, or lacks what came before it joined, is no help to others.
     """
     for _ in range(_TRIES):
-        holder = current(base)
+        holder = current_claim(base)
         if holder is None or holder.revision <= after:
             return -1
         folder = base / holder.name
@@ -64,10 +64,10 @@ def last_batch(base: Path, *, after: int = 0) -> int:
 
 
 def _is_no_help(folder: Path) -> bool:
-    return (folder / STRAYED).exists() or Folders(str(folder)).unwhole.exists()
+    return (folder / STRAYED).exists() or JobFolders(str(folder)).unwhole.exists()
 
 
-def empty(folders: Folders) -> None:
+def clear_replica_folder(folders: JobFolders) -> None:
     """Remove all that a replica has done; the ledger first and in order, so that a crash leaves no half."""
     _check_held(folders)
     for path in sorted(folders.ledger.iterdir()):
@@ -79,24 +79,24 @@ def empty(folders: Folders) -> None:
     folders.create()
 
 
-def copy_snapshot(source: Path, into: Folders, look: Callable[[], None] = lambda: None) -> int:
+def copy_snapshot(source: Path, into: JobFolders, look: Callable[[], None] = lambda: None) -> int:
     """Replace all that a replica has by what the newest batch of another consists of; return that batch.
 
     ``source`` is the place of the other's folders. ``look`` is called again and again, and may raise. Raises
     CopyError when the other has nothing to copy, or goes on faster than it can be copied.
     """
-    empty(into)
+    clear_replica_folder(into)
     return Copier(into).copy(source, look)
 
 
-def join_blank(source: Path, into: Folders, look: Callable[[], None] = lambda: None) -> int:
+def join_without_state(source: Path, into: JobFolders, look: Callable[[], None] = lambda: None) -> int:
     """Begin after the newest batch of another replica, without its state; return that batch.
 
     What is kept are the times of that batch: who has no window that was open then has lost nothing.
     """
-    empty(into)
+    clear_replica_folder(into)
 
-    def take(folders: Folders) -> int:
+    def take(folders: JobFolders) -> int:
         look()
         entry, structure = _newest(folders)
         into.unwhole.write_text(json.dumps(entry.times))
@@ -111,17 +111,19 @@ def join_blank(source: Path, into: Folders, look: Callable[[], None] = lambda: N
     return _persistently(source, take)
 
 
-def skip_to(commit: Commit, into: Folders) -> None:
+def skip_to(commit: Commit, into: JobFolders) -> None:
     """Begin after a batch that others have committed, in a job that keeps nothing from batch to batch."""
-    empty(into)
-    entry = Entry(commit.batch, dict(commit.end), {name: list(r) for name, r in commit.receipts.items()})
+    clear_replica_folder(into)
+    entry = LedgerEntry(
+        commit.batch, dict(commit.end), {name: list(r) for name, r in commit.receipts.items()}
+    )
     Ledger(into.ledger, synced=into.synced).replace(entry)
 
 
 class Copier:
     """Copies snapshots of other replicas into a folder; a file that is there it does not copy again."""
 
-    def __init__(self, into: Folders) -> None:
+    def __init__(self, into: JobFolders) -> None:
         self._into = into
         self._look: Callable[[], None] = lambda: None
         self._ledger = Ledger(into.ledger, synced=into.synced)
@@ -143,7 +145,7 @@ class Copier:
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
-    def _try(self, source: Folders) -> int:
+    def _try(self, source: JobFolders) -> int:
         own = self._ledger.latest_batch()
         uncounted = source.unwhole.exists() or source.uncounted.exists()
         entry, structure = _newest(source)
@@ -221,7 +223,7 @@ class Copier:
                     self._parents.pop(path, None)
 
 
-def _newest(source: Folders) -> tuple[Entry, bytes | None]:
+def _newest(source: JobFolders) -> tuple[LedgerEntry, bytes | None]:
     """Return the newest entry of a ledger, and the structure of the job that made it."""
     ledger = Ledger(source.ledger)
     try:
@@ -239,22 +241,22 @@ def _newest(source: Folders) -> tuple[Entry, bytes | None]:
     return entry, structure
 
 
-def _persistently(source: Path, take: Callable[[Folders], int]) -> int:
+def _persistently(source: Path, take: Callable[[JobFolders], int]) -> int:
     """Take something from the folder of another replica, wherever that is by now."""
     for _ in range(_TRIES):
-        holder = current(source)
+        holder = current_claim(source)
         if holder is None and not source.exists():
             raise CopyError(f"{source} is not there: that replica has never begun")
         if holder is not None:
             with suppress(_GoneError):
                 try:
-                    return take(Folders(str(source / holder.name)))
+                    return take(JobFolders(str(source / holder.name)))
                 except JobFailedError as error:
                     raise CopyError(f"the snapshot cannot be used: {error}") from error
         time.sleep(_PAUSE)
     raise CopyError(f"what is in {source} changed {_TRIES} times while it was copied")
 
 
-def _check_held(into: Folders) -> None:
+def _check_held(into: JobFolders) -> None:
     if not into.ledger.is_dir():
         raise SupersededError(f"{into.root} is gone: another worker has taken the replica over")

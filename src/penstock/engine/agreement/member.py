@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Member:
+class ReplicaSpec:
     """One of the replicas of a job. All of them have the same agreement and different names."""
 
     name: str
@@ -21,7 +21,7 @@ class Member:
     it does so in time."""
     scratch: str = ""
     """A folder of this node alone, for output that is held."""
-    tolerates: int = -1
+    may_differ_until: int = -1
     """The last batch in which it may differ from what counts: nobody has the state that goes with that."""
 
     @property

@@ -10,12 +10,12 @@ from __future__ import annotations
 from math import inf
 
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.clock import Times
+from penstock.engine.clock import TimeProgress
 from penstock.graph.rules.recovery import lasting_state
 from penstock.graph.windows import EVENT_TIME, PROCESSING_TIME, TimeWindow, result_time
 
 
-def whole_from(blueprint: Blueprint, joined: Times) -> dict[str, float]:
+def complete_from(blueprint: Blueprint, joined: TimeProgress) -> dict[str, float]:
     """Return, by vertex with windows of time, the mark from which on all of its windows are whole.
 
     That is the end of the last window that had begun when the replica joined, with ``joined`` as what the
@@ -32,7 +32,7 @@ def whole_from(blueprint: Blueprint, joined: Times) -> dict[str, float]:
     return found
 
 
-def is_whole(blueprint: Blueprint, joined: Times, now: Times) -> bool:
+def is_complete(blueprint: Blueprint, joined: TimeProgress, now: TimeProgress) -> bool:
     """Whether a replica that has joined without state gives, from the next batch on, what the others give.
 
     ``now`` is what it knows of time after its last batch. In that batch, windows may have been closed that
@@ -40,7 +40,7 @@ def is_whole(blueprint: Blueprint, joined: Times, now: Times) -> bool:
     """
     if not _ends_with_time(blueprint):
         return False
-    return all(now.marks.get(name, -inf) >= mark for name, mark in whole_from(blueprint, joined).items())
+    return all(now.marks.get(name, -inf) >= mark for name, mark in complete_from(blueprint, joined).items())
 
 
 def _ends_with_time(blueprint: Blueprint) -> bool:
@@ -54,7 +54,7 @@ def _ends_with_time(blueprint: Blueprint) -> bool:
     )
 
 
-def _last_seen(blueprint: Blueprint, joined: Times, vertex: int, seen: dict[int, float]) -> float:
+def _last_seen(blueprint: Blueprint, joined: TimeProgress, vertex: int, seen: dict[int, float]) -> float:
     """Return up to which time a vertex may have got records that the replica lacks, or gets wrong ones."""
     if vertex in seen:
         return seen[vertex]

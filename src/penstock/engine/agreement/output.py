@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from penstock.engine.agreement.core import Move, after_batch
-from penstock.engine.agreement.folder import Agreement, Commit, Standing
-from penstock.engine.agreement.pacing import forgettable
+from penstock.engine.agreement.core import BatchAction, after_batch
+from penstock.engine.agreement.folder import AgreementFolder, Commit, ReplicaProgress
+from penstock.engine.agreement.pacing import first_batch_to_keep
 from penstock.engine.agreement.standby import Standby
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.ledger import Entry
+from penstock.engine.ledger import LedgerEntry
 from penstock.engine.publishing import acknowledge, discard, publish, tidy
-from penstock.errors import OutdatedError, StrayedError, SupersededError
+from penstock.errors import ReplicaDivergedError, ReplicaOutdatedError, SupersededError
 
 _STATE_EVERY = 16
 """Every so many batches replicas compare all changes of their state as well."""
@@ -46,11 +46,11 @@ class AgreedOutput:
     """Decides for one replica whose output of each batch counts."""
 
     def __init__(self, blueprint: Blueprint) -> None:
-        assert blueprint.member is not None, "only replicas agree"
+        assert blueprint.replica_spec is not None, "only replicas agree"
         self._blueprint = blueprint
-        self._member = blueprint.member
-        self._agreement = Agreement(blueprint.member.folder, synced=blueprint.folders.synced)
-        self._standby = Standby(blueprint) if blueprint.member.holds else None
+        self._member = blueprint.replica_spec
+        self._agreement = AgreementFolder(blueprint.replica_spec.folder, synced=blueprint.folders.synced)
+        self._standby = Standby(blueprint) if blueprint.replica_spec.holds else None
         self._mixed = False
         """Whether a batch was given by other code lately: then results may differ without anybody's fault."""
         self._times: dict[int, float] = {}
@@ -59,7 +59,8 @@ class AgreedOutput:
     def settle(self, offer: Offer) -> Commit:
         """Bring the output of a batch out, this replica's or another's, and return the commit that counts.
 
-        Raises StrayedError when this replica came to something else, OutdatedError when it is far behind.
+        Raises ReplicaDivergedError when this replica came to something else, ReplicaOutdatedError when it is
+        far behind.
         """
         batch = offer.batch
         stood, mine = self._agree(offer)
@@ -75,11 +76,11 @@ class AgreedOutput:
             publish(self._blueprint, batch, own)
         if mine:
             tidy(self._blueprint)  # Who gave a batch has brought out all that was left before it.
-        self._agreement.stand(Standing(self._member.name, batch, time.time(), offer.seconds))
+        self._agreement.report_progress(ReplicaProgress(self._member.name, batch, time.time(), offer.seconds))
         self._forget(batch)
         return stood
 
-    def resume(self, last: Entry) -> None:
+    def resume(self, last: LedgerEntry) -> None:
         """Bring out what a replica that starts again may have left of its last batch."""
         charter = self._agreement.charter()
         if charter is not None and last.batch < charter.begin:
@@ -91,12 +92,12 @@ class AgreedOutput:
             assert stood is not None, "a commit that was seen stays"
             self._bring_out(stood)
 
-    def is_out(self, batch: int) -> bool:
+    def is_published(self, batch: int) -> bool:
         """Whether all output of a batch is known to be out, whoever had to bring it out."""
         charter = self._agreement.charter()
         if charter is not None and batch < charter.begin:
             return self._member.number == 0  # It was for the first one to bring out.
-        return self._agreement.is_out(batch)
+        return self._agreement.is_published(batch)
 
     def _bring_out(self, stood: Commit, *, sure: bool = False) -> None:
         """Make the output of a batch visible that counts, unless that is known to be done.
@@ -104,12 +105,12 @@ class AgreedOutput:
         ``sure`` is who gave it; so is the same replica when it starts again. Others leave alone what must not
         be done twice at the same time.
         """
-        if not sure and self._agreement.is_out(stood.batch):
+        if not sure and self._agreement.is_published(stood.batch):
             return
         whole = stood.by == self._member.name or self._all_shared(stood.receipts)
         publish(self._blueprint, stood.batch, stood.receipts if whole else self._shared(stood.receipts))
         if whole:
-            self._agreement.mark_out(stood.batch)
+            self._agreement.mark_published(stood.batch)
 
     def _agree(self, offer: Offer) -> tuple[Commit, bool]:
         """Return whose output counts, and whether it is the one that is offered."""
@@ -123,16 +124,16 @@ class AgreedOutput:
             stopping = self._blueprint.folders.stop_request.exists()
             holds = self._standby is not None and self._standby.holds() and not stopping
             move = after_batch(batch, seen, whole=whole, holds=holds)
-            if move is Move.REBUILD:
-                raise OutdatedError(
+            if move is BatchAction.REBUILD:
+                raise ReplicaOutdatedError(
                     f"batch {batch} is history for the other replicas: they are at {seen.floor}"
                 )
-            if move is not Move.WAIT:
+            if move is not BatchAction.WAIT:
                 break
             if stopping:
                 raise SupersededError(f"batch {batch} is left to the other replicas: this one was stopped")
             time.sleep(_LOOK)
-        if move is Move.COMMIT:
+        if move is BatchAction.COMMIT:
             if self._standby is not None:
                 offer.receipts = self._standby.release(batch, offer.receipts)
             stood = self._agreement.commit(self._commit(offer, attempt))
@@ -180,7 +181,7 @@ class AgreedOutput:
         Who gave the batch before may have died before it came to what was left to it.
         """
         first = batch
-        while first > 0 and not self._agreement.is_out(first - 1):
+        while first > 0 and not self._agreement.is_published(first - 1):
             first -= 1
         for left in range(first, batch):
             self._deliver(left)
@@ -194,16 +195,16 @@ class AgreedOutput:
         if left is None:
             return
         deadline = time.monotonic() + (0.0 if self._all_shared(left.receipts) else _DELIVERY_SECONDS)
-        while not self._agreement.is_out(batch):
+        while not self._agreement.is_published(batch):
             if time.monotonic() >= deadline:
                 publish(self._blueprint, batch, left.receipts)
-                self._agreement.mark_out(batch)
+                self._agreement.mark_published(batch)
                 return
             time.sleep(_LOOK)
 
     def _compare(self, offer: Offer, stood: Commit) -> None:
-        """Raise StrayedError when this replica has come to something else than what counts."""
-        if self._blueprint.folders.unwhole.exists() or offer.batch <= self._member.tolerates:
+        """Raise ReplicaDivergedError when this replica has come to something else than what counts."""
+        if self._blueprint.folders.unwhole.exists() or offer.batch <= self._member.may_differ_until:
             return  # It lacks state, and knows; or nobody has the state that goes with what counts.
         if stood.generation != self._member.generation:
             self._mixed = True
@@ -212,7 +213,7 @@ class AgreedOutput:
         vertex = state or _different(offer.digests, stood.digests)
         if vertex is not None:
             what = "state" if state else "output"
-            raise StrayedError(
+            raise ReplicaDivergedError(
                 self._blueprint.job,
                 offer.batch,
                 vertex,
@@ -229,7 +230,7 @@ class AgreedOutput:
         self._times[batch] = now
         if batch % _FORGET_EVERY:
             return
-        floor = forgettable(self._times, now)
+        floor = first_batch_to_keep(self._times, now)
         if floor == min(self._times):
             return
         settled = self._agreement.committed(floor)

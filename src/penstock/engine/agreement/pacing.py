@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.engine.agreement.folder import Standing
+from penstock.engine.agreement.folder import ReplicaProgress
 
 KEPT_BATCHES = 512
 KEPT_SECONDS = 600.0
@@ -22,7 +22,7 @@ _APART = 1.25
 def pause(
     batch: int,
     me: str,
-    standings: Mapping[str, Standing],
+    replica_progress: Mapping[str, ReplicaProgress],
     now: float,
     since_last_plan: float,
     usual: float,
@@ -42,13 +42,13 @@ def pause(
     """
     behind = any(
         standing.batch < batch - 2 and now - standing.at <= 2 * max(usual, standing.seconds) + _SLACK_SECONDS
-        for name, standing in standings.items()
+        for name, standing in replica_progress.items()
         if name != me
     )
     return max(0.0, _APART * usual - since_last_plan) if behind else 0.0
 
 
-def forgettable(
+def first_batch_to_keep(
     planned_at: Mapping[int, float], now: float, *, keep: int = KEPT_BATCHES, seconds: float = KEPT_SECONDS
 ) -> int:
     """Return the first batch that has to be kept, of those that the replica which asks has published itself.
@@ -56,9 +56,9 @@ def forgettable(
     ``planned_at`` says of these batches when they were planned. At least ``keep`` of them are kept, and all
     that are younger than ``seconds``, so that a replica which was away that long goes on without a copy.
 
-    >>> forgettable({batch: float(batch) for batch in range(10)}, now=9.0, keep=2, seconds=5.0)
+    >>> first_batch_to_keep({batch: float(batch) for batch in range(10)}, now=9.0, keep=2, seconds=5.0)
     4
-    >>> forgettable({batch: float(batch) for batch in range(10)}, now=99.0, keep=2, seconds=5.0)
+    >>> first_batch_to_keep({batch: float(batch) for batch in range(10)}, now=99.0, keep=2, seconds=5.0)
     8
     """
     batches = sorted(planned_at)

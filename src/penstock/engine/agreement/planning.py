@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.engine.agreement.core import Move, before_batch
-from penstock.engine.agreement.folder import Agreement, Plan
-from penstock.engine.agreement.member import Member
+from penstock.engine.agreement.core import BatchAction, before_batch
+from penstock.engine.agreement.folder import AgreementFolder, Plan
+from penstock.engine.agreement.member import ReplicaSpec
 from penstock.engine.agreement.pacing import pause
-from penstock.engine.blueprint import Folders
-from penstock.errors import OutdatedError
+from penstock.engine.blueprint import JobFolders
+from penstock.errors import ReplicaOutdatedError
 
 Offset = dict[str, Any]
 
@@ -19,10 +19,10 @@ Offset = dict[str, Any]
 class AgreedPlans:
     """The plans of one replica."""
 
-    def __init__(self, member: Member, folders: Folders) -> None:
-        self._member = member
+    def __init__(self, replica_spec: ReplicaSpec, folders: JobFolders) -> None:
+        self._member = replica_spec
         self._folders = folders
-        self._agreement = Agreement(member.folder, synced=folders.synced)
+        self._agreement = AgreementFolder(replica_spec.folder, synced=folders.synced)
         self._planned_at = 0.0
         self._usual = 0.0
         """How long lately it has been from one plan to the next, but for what others were waited for."""
@@ -36,18 +36,20 @@ class AgreedPlans:
     def next(self, start: Offset, propose: Callable[[], Offset]) -> Offset:
         """Return the end of the batch after ``start``; the start itself when there is nothing to do yet.
 
-        Raises OutdatedError when the others are so far ahead that they have forgotten that batch.
+        Raises ReplicaOutdatedError when the others are so far ahead that they have forgotten that batch.
         """
         batch = start["batch"]
         seen = self._agreement.see(batch)
         wanted = start if seen.planned else propose()
         whole = not self._folders.unwhole.exists()
         move = before_batch(batch, seen, work=wanted != start, whole=whole)
-        if move is Move.REBUILD:
-            raise OutdatedError(f"batch {batch} is history for the other replicas: they are at {seen.floor}")
-        if move is Move.WAIT or (move is Move.PROPOSE and self._must_wait(batch)):
+        if move is BatchAction.REBUILD:
+            raise ReplicaOutdatedError(
+                f"batch {batch} is history for the other replicas: they are at {seen.floor}"
+            )
+        if move is BatchAction.WAIT or (move is BatchAction.PROPOSE and self._must_wait(batch)):
             return start
-        if move is Move.PROPOSE:
+        if move is BatchAction.PROPOSE:
             plan = self._agreement.propose(Plan(batch, wanted, self._member.name, time.time()))
         else:
             found = self._agreement.plan(batch)
@@ -59,8 +61,8 @@ class AgreedPlans:
     def _must_wait(self, batch: int) -> bool:
         """Whether another replica is behind and shall have time to catch up."""
         since = time.monotonic() - self._planned_at
-        standings = self._agreement.standings()
-        waits = pause(batch, self._member.name, standings, time.time(), since, self._usual) > 0.0
+        replica_progress = self._agreement.replica_progress()
+        waits = pause(batch, self._member.name, replica_progress, time.time(), since, self._usual) > 0.0
         if waits and not self._waits_since:
             self._waits_since = time.monotonic()
         return waits

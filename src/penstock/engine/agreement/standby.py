@@ -21,12 +21,12 @@ class Standby:
     """Whether one replica is the primary, and what it holds as long as it is not."""
 
     def __init__(self, blueprint: Blueprint) -> None:
-        assert blueprint.member is not None, "only replicas hold anything"
+        assert blueprint.replica_spec is not None, "only replicas hold anything"
         self._sinks = blueprint.sinks
-        self._folder = Path(blueprint.member.scratch)
+        self._folder = Path(blueprint.replica_spec.scratch)
         self._note = blueprint.folders.primary
         self._until = 0.0
-        if blueprint.member.number == 0 and blueprint.folders.is_new:
+        if blueprint.replica_spec.number == 0 and blueprint.folders.is_new:
             self._note.touch(mode=0o600)
 
     def begin(self, seconds: float) -> None:

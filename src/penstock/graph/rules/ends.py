@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from penstock.graph.job import Job
 
 
-def ends(job: Job) -> Iterator[Problem]:
+def sources_and_sinks(job: Job) -> Iterator[Problem]:
     """A graph begins at sources and ends at sinks (seed 000 IV.A.1: in-degree and out-degree 0)."""
     if not job.sources:
         yield Problem("no-source", "the job has no source: add one with job.source(name, source)")
@@ -21,7 +21,7 @@ def ends(job: Job) -> Iterator[Problem]:
     outgoing: dict[int, str] = {}
     for edge in job.edges:
         incoming.setdefault(edge.target, job.vertices[edge.source].label)
-        if not job.vertices[edge.source].is_side(edge.source_port):
+        if not job.vertices[edge.source].is_side_port(edge.source_port):
             outgoing.setdefault(edge.source, job.vertices[edge.target].label)
     for vertex in job.vertices:
         if vertex.kind == "source" and vertex.index in incoming:

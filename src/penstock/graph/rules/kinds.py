@@ -9,7 +9,7 @@ from penstock.errors import Problem, SettingError
 from penstock.graph.cycles import closing_arcs, job_arcs, loop_members
 from penstock.graph.datatypes import StructType
 from penstock.graph.ends import Source
-from penstock.graph.kinds import COLUMNAR, ArrowTask, NativeTask
+from penstock.graph.kinds import COLUMNAR_TASKS, ArrowTask, NativeTask
 from penstock.graph.partitioning import ROUND_ROBIN
 from penstock.graph.rules.schemas import schema_of
 from penstock.graph.schema import Schema
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from penstock.graph.vertex import Vertex
 
 
-def kinds(job: Job) -> Iterator[Problem]:
+def columnar_vertices(job: Job) -> Iterator[Problem]:
     """What works on columns must know their types, and Spark's own vertices cannot be in a loop."""
     for edge in job.edges:
         target = job.vertices[edge.target]
-        if isinstance(target.operator, COLUMNAR):
+        if isinstance(target.operator, COLUMNAR_TASKS):
             yield from _edge(job, edge, target)
     looped = _looped(job)
     for vertex in job.vertices:
@@ -32,7 +32,7 @@ def kinds(job: Job) -> Iterator[Problem]:
         if isinstance(vertex.operator, NativeTask) and vertex.index in looped:
             reason = "Spark runs it for a whole batch at a time, so it cannot be part of a loop"
             yield Problem("unsupported", f"{where}: {reason}: use a function or a ps.ArrowTask", vertex.label)
-        if isinstance(vertex.operator, COLUMNAR) and vertex.window is not None:
+        if isinstance(vertex.operator, COLUMNAR_TASKS) and vertex.window is not None:
             reason = "it works on batches of columns and not on windows: leave window out"
             yield Problem("unsupported", f"{where}: {reason}", vertex.label)
 
@@ -40,7 +40,7 @@ def kinds(job: Job) -> Iterator[Problem]:
 def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
     source = job.vertices[edge.source]
     arrow = f"edge {source.label!r} -> {target.label!r}"
-    if source.is_side(edge.source_port):
+    if source.is_side_port(edge.source_port):
         reason = f"what stands in {edge.source_port!r} is of no schema: put a function between"
         yield Problem("no-schema", f"{arrow}: {reason}", target.label, edge.target_port)
         return

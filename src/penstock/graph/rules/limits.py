@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem
 from penstock.graph.dealing import buckets_of
-from penstock.graph.kinds import COLUMNAR
+from penstock.graph.kinds import COLUMNAR_TASKS
 from penstock.graph.on_error import on_error_fault
 from penstock.graph.qos import qos_faults
 from penstock.graph.wording import shown
@@ -39,7 +39,7 @@ def _wrong_number(job: Job, vertex: Vertex) -> str | None:
             f"its instances are the parts of its keys, of which the job has {shown(buckets_of(job))}: say "
             "one number for all tasks with state, by buckets= of the job or by their parallelism"
         )
-    if isinstance(vertex.operator, COLUMNAR):
+    if isinstance(vertex.operator, COLUMNAR_TASKS):
         kind = type(vertex.operator).__name__
         return f"{kind} runs where its columns are and has no instances of its own: leave parallelism out"
     return None

@@ -21,7 +21,7 @@ def unknown_ports(job: Job) -> Iterator[Problem]:
     for edge in job.edges:
         source, target = job.vertices[edge.source], job.vertices[edge.target]
         arrow = f"edge {source.label!r} -> {target.label!r}"
-        if source.is_side(edge.source_port):
+        if source.is_side_port(edge.source_port):
             yield from _useless_side(job, arrow, source, edge.source_port)
         else:
             yield from _unknown_port(arrow, source, "output", edge.source_port, source.outputs)
@@ -57,7 +57,7 @@ def unconnected_ports(job: Job) -> Iterator[Problem]:
     """Each declared port must have an edge; a record sent to nowhere is a mistake in the graph."""
     taken = {(edge.target, "input", edge.target_port) for edge in job.edges}
     taken |= {(edge.source, "output", edge.source_port) for edge in job.edges}
-    aside = {e.source for e in job.edges if job.vertices[e.source].is_side(e.source_port)}
+    aside = {e.source for e in job.edges if job.vertices[e.source].is_side_port(e.source_port)}
     for vertex in job.vertices:
         for side, declared in (("input", vertex.inputs), ("output", vertex.outputs)):
             # A vertex whose only port has no edge is unreachable or a dead end, and reported as that.

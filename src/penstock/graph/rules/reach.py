@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.graph.job import Job
 
 
-def reach(job: Job) -> Iterator[Problem]:
+def reachability(job: Job) -> Iterator[Problem]:
     """Each vertex must lie on a way from a source to a sink."""
     arcs = job_arcs(job)
     sources = [vertex.index for vertex in job.vertices if vertex.kind == "source"]

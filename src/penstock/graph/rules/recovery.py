@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem
 from penstock.graph.cycles import job_arcs
-from penstock.graph.dealing import Dealing, dealing_of
+from penstock.graph.dealing import Distribution, distribution_of
 from penstock.graph.kinds import NativeTask
 from penstock.graph.replication import replication_of
 from penstock.graph.tasks import CombiningTask, StatefulTask
@@ -70,5 +70,7 @@ def _is_keyed(job: Job, vertex: Vertex) -> bool:
     if vertex.windowed_source or vertex.sync:
         return True
     return any(
-        dealing_of(job, edge) is not Dealing.CHAINED for edge in job.edges if edge.target == vertex.index
+        distribution_of(job, edge) is not Distribution.CHAINED
+        for edge in job.edges
+        if edge.target == vertex.index
     )

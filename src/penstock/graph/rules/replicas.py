@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.errors import Problem
-from penstock.graph.dealing import Dealing, dealing_of
+from penstock.graph.dealing import Distribution, distribution_of
 from penstock.graph.ends import Sink, Source
 from penstock.graph.kinds import NativeTask
 from penstock.graph.replication import replication_of
@@ -67,7 +67,7 @@ def _reached_in_memory(job: Job, start: Vertex) -> list[Vertex]:
             target = job.vertices[edge.target]
             if edge.source != index or target.index in found:
                 continue
-            if dealing_of(job, edge) not in (Dealing.BY_KEY, Dealing.TO_ALL):
+            if distribution_of(job, edge) not in (Distribution.BY_KEY, Distribution.TO_ALL):
                 found[target.index] = target
                 waiting.append(target.index)
     return [found[index] for index in sorted(found) if found[index].kind == "sink"]

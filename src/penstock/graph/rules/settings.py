@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.durations import read_duration
 from penstock.errors import Problem, SettingError
 from penstock.graph.on_error import on_error_fault
-from penstock.graph.replication import CHOICES, is_number_of_losses, replication_of
+from penstock.graph.replication import REPLICATION_CHOICES, is_valid_k, replication_of
 from penstock.graph.wording import choices, shown
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _CHOICES = {
     "mode": (("throughput",), ("latency",)),
     "guarantee": (("exactly-once", "at-least-once", "at-most-once"), ()),
     "durability": (("none", "batch"), ()),
-    **{setting: (known, ()) for setting, known in CHOICES.items()},
+    **{setting: (known, ()) for setting, known in REPLICATION_CHOICES.items()},
 }
 """For each setting of a job the values it may have, and those that are known but not supported yet."""
 
@@ -30,7 +30,7 @@ def settings(job: Job) -> Iterator[Problem]:
     fault = on_error_fault(job.on_error)
     if fault:
         yield Problem("bad-on-error", fault)
-    if not is_number_of_losses(job.k):
+    if not is_valid_k(job.k):
         yield Problem("bad-k", f"k must be a whole number from 0 on, not {shown(job.k)}")
     else:
         yield from _replicas(job)

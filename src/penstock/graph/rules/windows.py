@@ -53,7 +53,7 @@ def _mixed(job: Job, vertex: Vertex) -> Iterator[Problem]:
     senders = {
         job.vertices[edge.source].windowed_source
         for edge in job.edges
-        if edge.target == vertex.index and not job.vertices[edge.source].is_side(edge.source_port)
+        if edge.target == vertex.index and not job.vertices[edge.source].is_side_port(edge.source_port)
     }
     if len(senders) > 1:
         reason = "gets windows from one vertex and records from another: use a function for each"

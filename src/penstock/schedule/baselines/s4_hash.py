@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from zlib import crc32
 
-from penstock.schedule.cost import DEFAULT
-from penstock.schedule.index import Index
+from penstock.schedule.cost import DEFAULT_WEIGHTS
+from penstock.schedule.index import SnapshotIndex
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
-from penstock.schedule.state import begin
+from penstock.schedule.model import ClusterSnapshot, Task
+from penstock.schedule.state import initial_state
 
 
 @dataclass(frozen=True)
 class S4Hash:
     """The node at the hash of the name; the next one if that cannot take it."""
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
         """Return the placement of all tasks."""
-        index = Index(snapshot)
-        movable, state = begin(index, demands, DEFAULT)
+        index = SnapshotIndex(snapshot)
+        movable, state = initial_state(index, demands, DEFAULT_WEIGHTS)
         count = len(index.nodes)
         for task in movable:
             start = crc32(index.tasks[task].id.encode())

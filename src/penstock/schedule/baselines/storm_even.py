@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from penstock.schedule.cost import DEFAULT
-from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.cost import DEFAULT_WEIGHTS
+from penstock.schedule.index import NOWHERE, SnapshotIndex
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
-from penstock.schedule.state import State, begin
+from penstock.schedule.model import ClusterSnapshot, Task
+from penstock.schedule.state import PlacementState, initial_state
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class StormEven:
     workers: int = 0
     """Of each job; 0 for as many as it has tasks."""
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
         """Return the placement of all tasks."""
-        index = Index(snapshot)
-        movable, state = begin(index, demands, DEFAULT)
+        index = SnapshotIndex(snapshot)
+        movable, state = initial_state(index, demands, DEFAULT_WEIGHTS)
         jobs: dict[str, list[int]] = defaultdict(list)
         for task in movable:
             jobs[index.tasks[task].job].append(task)
@@ -52,7 +52,7 @@ class StormEven:
         return [node for turn in range(self.slots) for node in order if turn < free[node]]
 
 
-def _deal(state: State, tasks: list[int], slots: list[int]) -> None:
+def _deal(state: PlacementState, tasks: list[int], slots: list[int]) -> None:
     everywhere = list(range(len(state.index.nodes)))
     for turn, task in enumerate(tasks):
         shifted = slots[turn % len(slots) :] + slots[: turn % len(slots)] if slots else []

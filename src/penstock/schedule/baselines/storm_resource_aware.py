@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.schedule.cost import DEFAULT
-from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.cost import DEFAULT_WEIGHTS
+from penstock.schedule.index import NOWHERE, SnapshotIndex
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
-from penstock.schedule.state import State, begin
+from penstock.schedule.model import ClusterSnapshot, Task
+from penstock.schedule.state import PlacementState, initial_state
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class StormResourceAware:
     steps: int = 1000
     """How often a job may try a node before what has fitted by then is left as it is."""
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
         """Return the placement of all tasks."""
-        index = Index(snapshot)
-        movable, state = begin(index, demands, DEFAULT)
+        index = SnapshotIndex(snapshot)
+        movable, state = initial_state(index, demands, DEFAULT_WEIGHTS)
         jobs: dict[str, list[int]] = defaultdict(list)
         for task in movable:
             jobs[index.tasks[task].job].append(task)
@@ -48,7 +48,7 @@ def component(task: Task) -> str:
     return task.id.rstrip("0123456789").rstrip("-/.")
 
 
-def by_connections(index: Index, tasks: list[int]) -> list[int]:
+def by_connections(index: SnapshotIndex, tasks: list[int]) -> list[int]:
     """Return tasks in the order that they are placed in.
 
     Vertices with the most connections come first; with each come its neighbours, those with the fewest tasks
@@ -73,7 +73,7 @@ def by_connections(index: Index, tasks: list[int]) -> list[int]:
     return order
 
 
-def _search(state: State, order: list[int], job: Counter[int], steps: int) -> None:
+def _search(state: PlacementState, order: list[int], job: Counter[int], steps: int) -> None:
     """Place tasks depth first; keep what fits if not all do. ``job`` counts the job's tasks on each node."""
     trails: list[Iterator[int]] = []
     while len(trails) < len(order) and steps > 0:
@@ -102,7 +102,7 @@ def _search(state: State, order: list[int], job: Counter[int], steps: int) -> No
             job[node] += 1
 
 
-def _nodes(state: State, task: int, job: Counter[int]) -> list[int]:
+def _nodes(state: PlacementState, task: int, job: Counter[int]) -> list[int]:
     """Return the nodes that can take a task, in the order that they are tried in.
 
     What is free of a rack is measured by what is free of the cluster, and what is free of a node by what is

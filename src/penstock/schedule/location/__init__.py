@@ -18,30 +18,30 @@ System" (here *the paper*), whose equation numbers the docstrings name.
 from penstock.schedule.location.algorithm1 import algorithm1
 from penstock.schedule.location.improved import resolve, solve
 from penstock.schedule.location.model import (
-    Choice,
-    Decision,
+    LocationChoice,
+    LocationDecision,
+    LocationProblem,
     Objective,
-    Problem,
     ProblemError,
+    ProtectedTask,
     Server,
-    Task,
     Unprotected,
     Uplink,
     changes,
 )
-from penstock.schedule.location.verify import Violation, verify
+from penstock.schedule.location.verify import LocationViolation, verify
 
 __all__ = [
-    "Choice",
-    "Decision",
+    "LocationChoice",
+    "LocationDecision",
+    "LocationProblem",
+    "LocationViolation",
     "Objective",
-    "Problem",
     "ProblemError",
+    "ProtectedTask",
     "Server",
-    "Task",
     "Unprotected",
     "Uplink",
-    "Violation",
     "algorithm1",
     "changes",
     "resolve",

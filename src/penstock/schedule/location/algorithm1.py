@@ -20,18 +20,24 @@ What the text leaves open, and what is done here:
 
 from __future__ import annotations
 
-from penstock.schedule.location.ledger import Ledger
-from penstock.schedule.location.model import Choice, Decision, Problem, Task, decide
+from penstock.schedule.location.ledger import CapacityLedger
+from penstock.schedule.location.model import (
+    LocationChoice,
+    LocationDecision,
+    LocationProblem,
+    ProtectedTask,
+    build_decision,
+)
 from penstock.schedule.location.network import Network
 
 
-def algorithm1(problem: Problem) -> Decision:
+def algorithm1(problem: LocationProblem) -> LocationDecision:
     """Decide with Algorithm 1."""
     network = Network(problem)
-    ledger = Ledger(problem, network)
+    ledger = CapacityLedger(problem, network)
     tasks = sorted(problem.tasks, key=lambda task: (task.latency, task.name))
-    choices: list[Choice] = []
-    left: list[Task] = []
+    choices: list[LocationChoice] = []
+    left: list[ProtectedTask] = []
     for task in tasks:
         choice = _same_server(task, network, ledger)
         if choice:
@@ -45,10 +51,10 @@ def algorithm1(problem: Problem) -> Decision:
             choices.append(choice)
         else:
             reasons[task.name] = "no pair of servers has storage, CPU and bandwidth for it"
-    return decide(problem, "algorithm1", choices, reasons)
+    return build_decision(problem, "algorithm1", choices, reasons)
 
 
-def _stores(task: Task, network: Network, ledger: Ledger) -> list[int]:
+def _stores(task: ProtectedTask, network: Network, ledger: CapacityLedger) -> list[int]:
     source = network.index[task.server]
     return [
         server
@@ -59,7 +65,7 @@ def _stores(task: Task, network: Network, ledger: Ledger) -> list[int]:
     ]
 
 
-def _same_server(task: Task, network: Network, ledger: Ledger) -> Choice | None:
+def _same_server(task: ProtectedTask, network: Network, ledger: CapacityLedger) -> LocationChoice | None:
     source = network.index[task.server]
     stores = _stores(task, network, ledger)
     for server in sorted(stores, key=lambda server: len(network.path(source, server))):
@@ -67,17 +73,19 @@ def _same_server(task: Task, network: Network, ledger: Ledger) -> Choice | None:
             ledger.take(source, server, server, (task.cpu, task.backup, task.store_rate), 0.0)
             name = network.names[server]
             edges = len(network.path(source, server))
-            return Choice(
+            return LocationChoice(
                 task.name, name, name, reason=f"stores and redeploys on one server, {edges} edges away"
             )
     return None
 
 
-def _may_run(task: Task, server: str) -> bool:
+def _may_run(task: ProtectedTask, server: str) -> bool:
     return task.allowed is None or server in task.allowed
 
 
-def _two_servers(problem: Problem, task: Task, network: Network, ledger: Ledger) -> Choice | None:
+def _two_servers(
+    problem: LocationProblem, task: ProtectedTask, network: Network, ledger: CapacityLedger
+) -> LocationChoice | None:
     source = network.index[task.server]
     need = (task.cpu, task.backup, task.store_rate)
     redeploys = [
@@ -101,7 +109,7 @@ def _two_servers(problem: Problem, task: Task, network: Network, ledger: Ledger)
         rate = next((rate for rate in problem.rates if rate <= room), None)
         if rate is not None:
             ledger.set_rate(source, store, redeploy, rate)
-            return Choice(
+            return LocationChoice(
                 task.name,
                 network.names[store],
                 network.names[redeploy],

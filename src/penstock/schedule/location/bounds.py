@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.schedule.location.ledger import SLACK
-from penstock.schedule.location.model import Problem, Task
+from penstock.schedule.location.model import LocationProblem, ProtectedTask
 from penstock.schedule.location.network import Network, allowed_servers
 
 
@@ -35,7 +35,7 @@ class Bounds:
     all others cost at least.
     """
 
-    def __init__(self, problem: Problem, network: Network) -> None:
+    def __init__(self, problem: LocationProblem, network: Network) -> None:
         self.problem = problem
         self.network = network
         servers, capacity = range(len(network.names)), network.capacity
@@ -57,7 +57,7 @@ class Bounds:
         self._apart: dict[int, float] = {}
         self._matched: dict[float, float] = {}
 
-    def _look(self, task: Task, allowed: frozenset[int] | None) -> Alone:
+    def _look(self, task: ProtectedTask, allowed: frozenset[int] | None) -> Alone:
         network, capacity, size, cpu = self.network, self.network.capacity, task.backup, task.cpu
         source, storage, free_cpu = network.index[task.server], self._storage, self._free_cpu
         racks, uplinks, rack = network.rack_of, len(network.names), network.rack_of[source]

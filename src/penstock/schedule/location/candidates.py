@@ -5,21 +5,21 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from penstock.schedule.location.ledger import SLACK
-from penstock.schedule.location.placement import Placement
+from penstock.schedule.location.placement import LocationState
 
 NEAR = 6
 FAR = 12
-FEW = 64
+MAX_SCANNED_SERVERS = 64
 
 
-class Candidates:
+class CandidateServers:
     """Finds servers that can take a task: first in its own rack, fewer edges away, then anywhere.
 
     A server's link also carries what its own tasks store elsewhere. What is still to come of it is reserved,
     so that tasks placed early do not take it.
     """
 
-    def __init__(self, placement: Placement, scans: int) -> None:
+    def __init__(self, placement: LocationState, scans: int) -> None:
         self.placement = placement
         self.scans = scans
         """How many servers may be looked at one by one, in all."""
@@ -72,7 +72,7 @@ class Candidates:
                 found = self._first(task, self.everywhere, FAR)
             if found is not None:
                 return found
-        if len(reach) > FEW:
+        if len(reach) > MAX_SCANNED_SERVERS:
             if self.scans < len(reach):
                 return None
             self.scans -= len(reach)

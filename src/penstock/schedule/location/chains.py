@@ -11,18 +11,18 @@ from collections.abc import Iterator, Set
 
 from penstock.schedule.location.bounds import Bounds
 from penstock.schedule.location.ledger import SLACK, worst
-from penstock.schedule.location.placement import Placement
+from penstock.schedule.location.placement import LocationState
 
-Move = tuple[int, int]
+ChainStep = tuple[int, int]
 """A task and the server that it goes to, to be stored and redeployed there."""
 CHEAPER = 3
 """How many places are looked at here in the time that it takes to try one."""
 
 
-class Chains:
+class DisplacementChains:
     """Finds chains in a placement, and changes nothing."""
 
-    def __init__(self, placement: Placement, bounds: Bounds) -> None:
+    def __init__(self, placement: LocationState, bounds: Bounds) -> None:
         self.placement = placement
         self.bounds = bounds
         self._looked = 0
@@ -33,7 +33,7 @@ class Chains:
         self._looked = 0
         return spent
 
-    def of(self, task: int, kept: Set[int]) -> Iterator[tuple[list[Move], int | None]]:
+    def of(self, task: int, kept: Set[int]) -> Iterator[tuple[list[ChainStep], int | None]]:
         """Return chains that begin with a task, each with the task that is left over at its end, if any.
 
         First come those that end at a free place; then those that leave over a task with a smaller backup.
@@ -41,7 +41,7 @@ class Chains:
         """
         placement, ledger = self.placement, self.placement.ledger
         needs, sources, places = placement.needs, placement.sources, placement.places
-        cause: dict[int, Move] = {}
+        cause: dict[int, ChainStep] = {}
         seen = {task, *kept}
         waiting = deque([task])
         while waiting:
@@ -72,7 +72,7 @@ class Chains:
             if needs[other][1] < needs[task][1]:
                 yield self._chain(cause, cause[other]), other
 
-    def _chain(self, cause: dict[int, Move], last: Move) -> list[Move]:
+    def _chain(self, cause: dict[int, ChainStep], last: ChainStep) -> list[ChainStep]:
         moves = [last]
         while moves[-1][0] in cause:
             moves.append(cause[moves[-1][0]])

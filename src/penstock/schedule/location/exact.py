@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from itertools import chain
 
 from penstock.schedule.location.formulation import Formulation
-from penstock.schedule.location.model import Decision, Problem
+from penstock.schedule.location.model import LocationDecision, LocationProblem
 
 
 @dataclass(frozen=True)
 class Solution:
     """What a solver came to."""
 
-    decision: Decision | None
+    decision: LocationDecision | None
     """None if it found nothing within its time."""
     status: str
     """In the solver's words."""
 
 
-def solve_cbc(problem: Problem, *, limit: float = 60.0, first: bool = False) -> Solution:
+def solve_cbc(problem: LocationProblem, *, limit: float = 60.0, first: bool = False) -> Solution:
     """Solve with CBC, which runs as a process, within so many seconds of processor time.
 
     With ``first``, take its first solution, as the paper did.
@@ -59,7 +59,7 @@ def solve_cbc(problem: Problem, *, limit: float = 60.0, first: bool = False) -> 
     return Solution(formulation.decision(values, "cbc", optimal=optimal), status)
 
 
-def solve_highs(problem: Problem, *, limit: float = 60.0) -> Solution:
+def solve_highs(problem: LocationProblem, *, limit: float = 60.0) -> Solution:
     """Solve with HiGHS, in this process."""
     import numpy
     from scipy import sparse

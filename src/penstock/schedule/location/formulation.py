@@ -14,7 +14,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.schedule.location.model import Choice, Decision, Problem, Task, decide
+from penstock.schedule.location.model import (
+    LocationChoice,
+    LocationDecision,
+    LocationProblem,
+    ProtectedTask,
+    build_decision,
+)
 from penstock.schedule.location.network import Network
 
 Terms = dict[int, float]
@@ -71,7 +77,7 @@ class Variables:
 class Formulation:
     """The program of a problem, and the way back from its solution to a decision."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LocationProblem) -> None:
         self.problem = problem
         self.network = Network(problem)
         self.program = Program()
@@ -89,7 +95,7 @@ class Formulation:
             if limit < math.inf:
                 self._edge(edge, limit)
 
-    def _task(self, task: Task) -> None:
+    def _task(self, task: ProtectedTask) -> None:
         program, network = self.program, self.network
         source = network.index[task.server]
         others = [server for server in range(len(network.names)) if server != source]
@@ -174,7 +180,7 @@ class Formulation:
             self.program.require(_sum({over: limit, threshold: limit}, terms, sign=-1.0), low=0.0)
         self.program.require(total, high=limit)
 
-    def decision(self, values: list[float], method: str, *, optimal: bool) -> Decision:
+    def decision(self, values: list[float], method: str, *, optimal: bool) -> LocationDecision:
         """Read a decision from the values of the variables."""
         names = self.network.names
         choices = []
@@ -184,12 +190,14 @@ class Formulation:
             store = max(variables.store, key=lambda server: values[variables.store[server]])
             redeploy = max(variables.redeploy, key=lambda server: values[variables.redeploy[server]])
             if store == redeploy:
-                choices.append(Choice(task.name, names[store], names[store], reason=f"solved with {method}"))
+                choices.append(
+                    LocationChoice(task.name, names[store], names[store], reason=f"solved with {method}")
+                )
                 continue
             chosen = max(range(len(variables.rates)), key=lambda rung: values[variables.rates[rung]])
             rate = self.problem.rates[chosen]
             choices.append(
-                Choice(
+                LocationChoice(
                     task.name,
                     names[store],
                     names[redeploy],
@@ -198,7 +206,7 @@ class Formulation:
                     f"solved with {method}",
                 )
             )
-        return decide(self.problem, method, choices, {}, optimal=optimal)
+        return build_decision(self.problem, method, choices, {}, optimal=optimal)
 
 
 def _sum(first: Terms, second: Terms, sign: float = 1.0) -> Terms:

@@ -32,15 +32,15 @@ from collections.abc import Callable, Iterator
 
 from penstock.schedule.location.algorithm1 import algorithm1
 from penstock.schedule.location.bounds import Bounds
-from penstock.schedule.location.candidates import Candidates
-from penstock.schedule.location.insist import Insist
-from penstock.schedule.location.model import Decision, Problem, decide
-from penstock.schedule.location.placement import Placement
-from penstock.schedule.location.repair import Repair
-from penstock.schedule.location.ruin import Ruin
-from penstock.schedule.location.trial import Trial
+from penstock.schedule.location.candidates import CandidateServers
+from penstock.schedule.location.insist import ForcedInsertion
+from penstock.schedule.location.model import LocationDecision, LocationProblem, build_decision
+from penstock.schedule.location.placement import LocationState
+from penstock.schedule.location.repair import LocationRepair
+from penstock.schedule.location.ruin import RuinAndRecreate
+from penstock.schedule.location.trial import TaskInsertion
 
-Order = Callable[[Placement], list[int]]
+Order = Callable[[LocationState], list[int]]
 
 MUCH_WORSE = 2.0
 SECONDS_WORTH = 1.0
@@ -63,12 +63,14 @@ _RUINS = ((0.3, False), (0.6, True))
 """How `ruin` is run, one time after the other; what each finds is repaired. See its arguments."""
 
 
-def solve(problem: Problem, *, effort: int | None = None) -> Decision:
+def solve(problem: LocationProblem, *, effort: int | None = None) -> LocationDecision:
     """Decide for all tasks. The effort bounds how many places are tried, and so the time."""
     return _solve(problem, None, effort)
 
 
-def resolve(problem: Problem, previous: Decision, *, effort: int | None = None) -> Decision:
+def resolve(
+    problem: LocationProblem, previous: LocationDecision, *, effort: int | None = None
+) -> LocationDecision:
     """Decide again after something changed, and keep of the previous decision what can be kept.
 
     A choice is given up if one of its servers is gone, if the task now works on one of them, if they can take
@@ -79,18 +81,20 @@ def resolve(problem: Problem, previous: Decision, *, effort: int | None = None) 
     return _solve(problem, previous, effort)
 
 
-def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> Decision:
+def _solve(
+    problem: LocationProblem, previous: LocationDecision | None, effort: int | None
+) -> LocationDecision:
     if effort is None:
         effort = EFFORT + EFFORT_PER_TASK * len(problem.tasks)
     few = len(problem.tasks) <= FEW_TASKS
     bounds: Bounds | None = None
-    repairs: list[Repair] = []
+    repairs: list[LocationRepair] = []
     for placement, kept in _starts(problem, previous, effort, few=few):
         if placement.total() == 0.0:
             return _decision(problem, placement, optimal=True)
         if len(problem.servers) <= FEW_SERVERS:
             bounds = bounds or Bounds(problem, placement.network)
-        repair = Repair(placement, kept, effort // STARTS if few else effort, bounds)
+        repair = LocationRepair(placement, kept, effort // STARTS if few else effort, bounds)
         repair.run()
         if repair.done():
             return _decision(problem, placement, optimal=True)
@@ -104,60 +108,60 @@ def _solve(problem: Problem, previous: Decision | None, effort: int | None) -> D
 
 
 def _starts(
-    problem: Problem, previous: Decision | None, effort: int, *, few: bool
-) -> Iterator[tuple[Placement, set[int]]]:
+    problem: LocationProblem, previous: LocationDecision | None, effort: int, *, few: bool
+) -> Iterator[tuple[LocationState, set[int]]]:
     """Return placements to begin with, and what was kept in each of the decision before."""
     for order in _ORDERS if few else _ORDERS[:1]:
-        placement = Placement(problem)
+        placement = LocationState(problem)
         kept = _keep(placement, previous) if previous else set()
         _place(placement, kept, order, effort)
         yield placement, kept
     if few and previous is None:
-        placement = Placement(problem)
+        placement = LocationState(problem)
         _keep(placement, algorithm1(problem))
         _place(placement, set(), _hardest_first, effort)
         yield placement, set()
 
 
-def _insist(repair: Repair, effort: int) -> None:
+def _insist(repair: LocationRepair, effort: int) -> None:
     tasks = len(repair.placement.places)
     # Where choices are to be kept, a task that costs something is no reason to move others about.
     if repair.bounds and tasks <= INSISTING and not repair.kept:
         # Each try takes the longer the more tasks there are.
-        Insist(repair, repair.bounds, effort * 5 // 4 * MANY_TASKS // max(MANY_TASKS, tasks)).run()
+        ForcedInsertion(repair, repair.bounds, effort * 5 // 4 * MANY_TASKS // max(MANY_TASKS, tasks)).run()
 
 
-def _search(repair: Repair, effort: int, ruin_effort: int) -> None:
+def _search(repair: LocationRepair, effort: int, ruin_effort: int) -> None:
     for seed, (dearer, spread) in enumerate(_RUINS):
         if repair.done():
             return
         share = ruin_effort // len(_RUINS)
-        ruin = Ruin(repair.placement, repair.kept, share, dearer, seed, spread=spread)
+        ruin = RuinAndRecreate(repair.placement, repair.kept, share, dearer, seed, spread=spread)
         ruin.run(repair.bound())
         repair.effort = min(share, effort) * 2 // 3
         repair.run()
         _insist(repair, effort)
 
 
-def _place(placement: Placement, kept: set[int], order: Order, effort: int) -> None:
+def _place(placement: LocationState, kept: set[int], order: Order, effort: int) -> None:
     """Place all tasks that are not placed yet in an order."""
     open_tasks = [task for task in order(placement) if placement.places[task] is None]
-    candidates = Candidates(placement, effort)
+    candidates = CandidateServers(placement, effort)
     left = [task for task in open_tasks if not candidates.put(task)]
-    Trial(placement, kept, effort).place_all(left)
+    TaskInsertion(placement, kept, effort).place_all(left)
 
 
-def _decision(problem: Problem, placement: Placement, *, optimal: bool) -> Decision:
+def _decision(problem: LocationProblem, placement: LocationState, *, optimal: bool) -> LocationDecision:
     choices = [choice for task in range(len(problem.tasks)) if (choice := placement.choice(task))]
     reasons = {
         problem.tasks[task].name: _why_not(placement, task)
         for task in range(len(problem.tasks))
         if placement.places[task] is None
     }
-    return decide(problem, "improved", choices, reasons, optimal=optimal)
+    return build_decision(problem, "improved", choices, reasons, optimal=optimal)
 
 
-def _hardest_first(placement: Placement) -> list[int]:
+def _hardest_first(placement: LocationState) -> list[int]:
     """Return the tasks, those first that ask for the largest share of what the servers have on average."""
     ledger, servers = placement.ledger, max(1, len(placement.network.names))
     totals = (sum(ledger.free_cpu), sum(ledger.storage), sum(ledger.capacity[:servers]))
@@ -171,7 +175,7 @@ def _hardest_first(placement: Placement) -> list[int]:
     return _largest_first(placement, hardness)
 
 
-def _largest_first(placement: Placement, size: Callable[[int], float]) -> list[int]:
+def _largest_first(placement: LocationState, size: Callable[[int], float]) -> list[int]:
     tasks = placement.problem.tasks
     return sorted(range(len(tasks)), key=lambda task: (-size(task), tasks[task].name))
 
@@ -185,7 +189,7 @@ _ORDERS: tuple[Order, ...] = (
 """Of the tasks: by the scarcest need, by the size of the backup, by CPU, and the smallest rate first."""
 
 
-def _keep(placement: Placement, previous: Decision) -> set[int]:
+def _keep(placement: LocationState, previous: LocationDecision) -> set[int]:
     """Put the tasks back where they were as far as that holds, and return those."""
     problem, index = placement.problem, placement.network.index
     numbers = {task.name: number for number, task in enumerate(problem.tasks)}
@@ -211,7 +215,7 @@ def _keep(placement: Placement, previous: Decision) -> set[int]:
     return kept
 
 
-def _why_not(placement: Placement, task: int) -> str:
+def _why_not(placement: LocationState, task: int) -> str:
     """Return why a task has no place: what stands against each server, counted."""
     network, source = placement.network, placement.sources[task]
     reach = placement.reach(task)

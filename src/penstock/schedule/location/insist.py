@@ -11,7 +11,7 @@ from itertools import product
 
 from penstock.schedule.location.bounds import Bounds
 from penstock.schedule.location.placement import Place
-from penstock.schedule.location.repair import Repair
+from penstock.schedule.location.repair import LocationRepair
 from penstock.schedule.location.trial import GAIN
 
 WAYS = 4
@@ -26,10 +26,10 @@ Way = tuple[Place, list[int]]
 """Where a task would go, and who has to make room."""
 
 
-class Insist:
+class ForcedInsertion:
     """Changes a placement for the better, through states that are dearer."""
 
-    def __init__(self, repair: Repair, bounds: Bounds, effort: int) -> None:
+    def __init__(self, repair: LocationRepair, bounds: Bounds, effort: int) -> None:
         self.repair = repair
         self.bounds = bounds
         self.effort = effort
@@ -190,7 +190,7 @@ class Insist:
         repair.effort = PUSHING
         # Those first that have fewest servers to go to.
         repair.place_all(sorted(away, key=lambda other: (len(alone[other].able), other)))
-        repair.push_on()
+        repair.run_chains()
         self.effort -= PUSHING - repair.effort
         if exchanging and placement.total() > before * (1 + GAIN):
             repair.effort = EXCHANGING

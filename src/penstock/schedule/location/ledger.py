@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import nlargest
 
-from penstock.schedule.location.model import Problem
+from penstock.schedule.location.model import LocationProblem
 from penstock.schedule.location.network import Network
 
 SLACK = 1.0 + 1e-9
@@ -33,10 +33,10 @@ def worst(loads: Iterable[float], failures: int) -> float:
     return sum(load for load in nlargest(failures, loads) if load > 0.0)
 
 
-class Ledger:
+class CapacityLedger:
     """Takes and gives back; a question changes nothing. Servers, tasks and edges are numbers."""
 
-    def __init__(self, problem: Problem, network: Network) -> None:
+    def __init__(self, problem: LocationProblem, network: Network) -> None:
         self.failures = problem.failures
         self.network = network
         self.capacity = network.capacity

@@ -39,7 +39,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ProtectedTask:
     """A task τ of the paper's T.
 
     >>> task = Task("count", "a", cpu=1, snapshot=50e6, input_rate=1e6, interval=10)
@@ -83,7 +83,7 @@ class Uplink:
 
 
 @dataclass(frozen=True)
-class Problem:
+class LocationProblem:
     """All that a decision depends on.
 
     >>> Problem((Server("a", 4, 100.0), Server("b", 4, 50.0)), (), rates=(10, 40)).rates
@@ -91,7 +91,7 @@ class Problem:
     """
 
     servers: tuple[Server, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[ProtectedTask, ...]
     uplinks: tuple[Uplink, ...] = ()
     failures: int = 1
     """How many servers may fail at once. The paper assumes one."""
@@ -127,13 +127,13 @@ class Problem:
         rates = self.rates or tuple(fastest / 2**rung for rung in range(RUNGS))
         object.__setattr__(self, "rates", tuple(sorted((float(rate) for rate in rates), reverse=True)))
 
-    def unprotected_seconds(self, task: Task) -> float:
+    def unprotected_seconds(self, task: ProtectedTask) -> float:
         """Return what a task without a place costs: a second, and ten transfers at the lowest rate."""
         return 1.0 + UNPROTECTED_FACTOR * task.backup / self.rates[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LocationChoice:
     """Where one task's backup goes."""
 
     task: str
@@ -172,35 +172,35 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Decision:
+class LocationDecision:
     """A place for each task's backup: the set L of the paper, with reasons."""
 
     method: str
-    choices: tuple[Choice, ...]
+    choices: tuple[LocationChoice, ...]
     unprotected: tuple[Unprotected, ...]
     objective: Objective
     optimal: bool = False
     """Whether it is proven that no better decision exists."""
 
-    def choice(self, task: str) -> Choice | None:
+    def choice(self, task: str) -> LocationChoice | None:
         """Return a task's choice, or None if it has no place."""
         return next((choice for choice in self.choices if choice.task == task), None)
 
 
-def decide(
-    problem: Problem,
+def build_decision(
+    problem: LocationProblem,
     method: str,
-    choices: Iterable[Choice],
+    choices: Iterable[LocationChoice],
     reasons: dict[str, str],
     *,
     optimal: bool = False,
-) -> Decision:
+) -> LocationDecision:
     """Make the decision of these choices; tasks without one are unprotected, for the reasons given."""
     ordered = tuple(sorted(choices, key=lambda choice: choice.task))
     chosen = {choice.task for choice in ordered}
     left = [task for task in problem.tasks if task.name not in chosen]
     left.sort(key=lambda task: task.name)
-    return Decision(
+    return LocationDecision(
         method,
         ordered,
         tuple(Unprotected(task.name, reasons.get(task.name, "no place was found")) for task in left),
@@ -212,11 +212,11 @@ def decide(
     )
 
 
-def changes(before: Decision | None, after: Decision) -> tuple[Choice, ...]:
+def changes(before: LocationDecision | None, after: LocationDecision) -> tuple[LocationChoice, ...]:
     """Return the choices whose servers or rate differ from before: what has to be told to the servers."""
     known = {choice.task: choice for choice in before.choices} if before else {}
 
-    def differs(choice: Choice) -> bool:
+    def differs(choice: LocationChoice) -> bool:
         old = known.get(choice.task)
         return old is None or (old.store, old.redeploy, old.rate) != (
             choice.store,

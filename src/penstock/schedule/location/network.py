@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from penstock.schedule.location.model import Problem
+from penstock.schedule.location.model import LocationProblem
 
 Allowed = list[frozenset[int] | None]
 
@@ -27,7 +27,7 @@ class Network:
     [inf, 20.0]
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LocationProblem) -> None:
         self.names = [server.name for server in problem.servers]
         self.index = {name: number for number, name in enumerate(self.names)}
         self.racks = sorted({server.rack for server in problem.servers})
@@ -68,7 +68,7 @@ class Network:
         return f"the uplink of rack {self.racks[edge - servers]!r}"
 
 
-def allowed_servers(problem: Problem, network: Network) -> Allowed:
+def allowed_servers(problem: LocationProblem, network: Network) -> Allowed:
     """Return for each task the servers that may run it; None where all may."""
     index = network.index
     return [

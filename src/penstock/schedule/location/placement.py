@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from penstock.schedule.location.ledger import SLACK, Ledger
-from penstock.schedule.location.model import Choice, Problem
+from penstock.schedule.location.ledger import SLACK, CapacityLedger
+from penstock.schedule.location.model import LocationChoice, LocationProblem
 from penstock.schedule.location.network import Network, allowed_servers
 
 Place = tuple[int, int]
 """Store and redeploy server."""
 
 
-class Placement:
+class LocationState:
     """Where tasks are by now. Tasks are numbers in the problem's order."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LocationProblem) -> None:
         self.problem = problem
         self.network = Network(problem)
-        self.ledger = Ledger(problem, self.network)
+        self.ledger = CapacityLedger(problem, self.network)
         self.sources = [self.network.index[task.server] for task in problem.tasks]
         self.needs = [(task.cpu, task.backup, task.store_rate) for task in problem.tasks]
         self.allowed = allowed_servers(problem, self.network)
@@ -251,7 +251,7 @@ class Placement:
         self.ledger.set_rate(self.sources[task], *place, rate - self.rates[task])
         self.rates[task] = rate
 
-    def choice(self, task: int) -> Choice | None:
+    def choice(self, task: int) -> LocationChoice | None:
         """Return what was decided for a task."""
         place = self.places[task]
         if place is None:
@@ -259,6 +259,10 @@ class Placement:
         name, names = self.problem.tasks[task].name, self.network.names
         store, redeploy = place
         if store == redeploy:
-            return Choice(name, names[store], names[store], reason="one server stores and redeploys it")
+            return LocationChoice(
+                name, names[store], names[store], reason="one server stores and redeploys it"
+            )
         reason = "no one server has the storage, CPU and bandwidth; nothing cheaper was found than this pair"
-        return Choice(name, names[store], names[redeploy], self.rates[task], self.seconds(task), reason)
+        return LocationChoice(
+            name, names[store], names[redeploy], self.rates[task], self.seconds(task), reason
+        )

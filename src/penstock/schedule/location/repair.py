@@ -6,9 +6,9 @@ from collections.abc import Callable
 from itertools import chain, combinations, islice, permutations, product
 
 from penstock.schedule.location.bounds import Bounds
-from penstock.schedule.location.chains import Chains, Move
-from penstock.schedule.location.placement import Place, Placement
-from penstock.schedule.location.trial import GAIN, TRIED_PAIRS, WIDE, Left, Trial
+from penstock.schedule.location.chains import ChainStep, DisplacementChains
+from penstock.schedule.location.placement import LocationState, Place
+from penstock.schedule.location.trial import GAIN, TRIED_PAIRS, WIDE, TaskInsertion, TransferCapacity
 
 NEAREST = 12
 SMALL = 24
@@ -19,17 +19,17 @@ CLEARED = 4
 """How many backups at most leave their servers to clear the links."""
 
 
-class Repair(Trial):
+class LocationRepair(TaskInsertion):
     """A local search: each step makes the decision cheaper, and the number of places tried is bounded.
 
     Without bounds, which on many servers take too long to find, it goes on until its effort is spent.
     """
 
-    def __init__(self, placement: Placement, kept: set[int], effort: int, bounds: Bounds | None) -> None:
+    def __init__(self, placement: LocationState, kept: set[int], effort: int, bounds: Bounds | None) -> None:
         super().__init__(placement, kept, effort)
         self.bounds = bounds
         self._costly: list[int] = []
-        self._chains = Chains(placement, bounds) if bounds else None
+        self._chains = DisplacementChains(placement, bounds) if bounds else None
 
     def run(self) -> None:
         """Make the decision cheaper until nothing gains or the effort is spent."""
@@ -39,7 +39,7 @@ class Repair(Trial):
         while not self.done() and any(self._round(move) for move in moves):
             pass
 
-    def push_on(self) -> None:
+    def run_chains(self) -> None:
         """Make the decision cheaper by chains alone."""
         while self._round(self._chain):
             pass
@@ -107,7 +107,7 @@ class Repair(Trial):
         self.effort -= self._chains.spent()
         return False
 
-    def _moved(self, moves: list[Move], left_over: int | None) -> bool:
+    def _moved(self, moves: list[ChainStep], left_over: int | None) -> bool:
         placement = self.placement
         for leaving, _ in moves:
             self._take_out(leaving)
@@ -130,7 +130,7 @@ class Repair(Trial):
         if placement.places[task] is None or self.bounds is None:
             return False
         size, now = placement.needs[task][1], placement.seconds(task)
-        left = Left(placement, placement.sources[task])
+        left = TransferCapacity(placement, placement.sources[task])
         alone, bare = self.bounds.alone[task], self.bounds.bare
         faster = [rate for rate in placement.problem.rates if size / rate < now * (1 - GAIN)]
         if not faster:

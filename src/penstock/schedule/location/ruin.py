@@ -7,7 +7,7 @@ a while accepts what is a little dearer, to get around such an end. The method i
 
 from __future__ import annotations
 
-from penstock.schedule.location.placement import Place, Placement
+from penstock.schedule.location.placement import LocationState, Place
 
 MOST = 5
 """How many tasks are taken out at once."""
@@ -18,7 +18,7 @@ APART = 5
 GAIN = 1e-6
 
 
-class Draw:
+class RepeatableDraw:
     """Numbers that look random and are the same each time: a decision depends on its problem alone.
 
     >>> draw = Draw(1)
@@ -44,11 +44,11 @@ class Draw:
         return left[:count]
 
 
-class Ruin:
+class RuinAndRecreate:
     """Changes a placement for the better. What was kept of an earlier decision is left alone."""
 
     def __init__(
-        self, placement: Placement, kept: set[int], effort: int, dearer: float, seed: int, *, spread: bool
+        self, placement: LocationState, kept: set[int], effort: int, dearer: float, seed: int, *, spread: bool
     ) -> None:
         self.placement = placement
         self.dearer = dearer
@@ -56,7 +56,7 @@ class Ruin:
         self.spread = spread
         """Whether tasks that could be on one server are put on two now and then."""
         self.effort = effort
-        self.draw = Draw(seed)
+        self.draw = RepeatableDraw(seed)
         self.movable = [task for task in range(len(placement.places)) if task not in kept]
         self.lowest = placement.problem.rates[-1]
 

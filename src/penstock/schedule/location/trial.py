@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.schedule.location.placement import Place, Placement
+from penstock.schedule.location.placement import LocationState, Place
 
 WIDE = 8
-FEW = 64
+MAX_SEEN_SERVERS = 64
 AT_LEAST = 24
 """So many servers a task sees at a time when the effort is spent."""
 TRIED_PAIRS = 4
@@ -15,10 +15,10 @@ GAIN = 1e-6
 """Less than this part of the cost is no gain, but rounding."""
 
 
-class Trial:
+class TaskInsertion:
     """Places tasks where that is cheapest, and remembers what was before. What it tries is effort spent."""
 
-    def __init__(self, placement: Placement, kept: set[int], effort: int) -> None:
+    def __init__(self, placement: LocationState, kept: set[int], effort: int) -> None:
         self.placement = placement
         self.kept = kept
         self.effort = effort
@@ -33,7 +33,7 @@ class Trial:
         until they have seen all.
         """
         servers = len(self.placement.network.names)
-        for turn in range(-(-servers // AT_LEAST) if servers > FEW else 1):
+        for turn in range(-(-servers // AT_LEAST) if servers > MAX_SEEN_SERVERS else 1):
             self._turn = turn
             left = [task for task in left if self.placement.places[task] is None]
             for task in left:
@@ -110,7 +110,9 @@ class Trial:
             return None
         # Of few servers the fullest that can take it, to leave large gaps for large tasks.
         return (
-            able[0] if len(reach) > FEW else min(able, key=lambda server: placement.ledger.free_cpu[server])
+            able[0]
+            if len(reach) > MAX_SEEN_SERVERS
+            else min(able, key=lambda server: placement.ledger.free_cpu[server])
         )
 
     def _some(self, task: int, servers: list[int]) -> list[int]:
@@ -118,7 +120,7 @@ class Trial:
 
         When the effort is spent these are only a few.
         """
-        if len(servers) <= FEW:
+        if len(servers) <= MAX_SEEN_SERVERS:
             return servers
         begin = (task * 37 + self._turn * AT_LEAST) % len(servers)
         order = servers[begin:] + servers[:begin]
@@ -138,15 +140,15 @@ class Trial:
             room, most = placement.ledger.room, WIDE if self.effort > 0 else WIDE // 2
             stores = sorted(stores, key=lambda server: -room(server, source))[:most]
             redeploys = sorted(redeploys, key=lambda server: -room(server, source))[:most]
-        pairs = Left(placement, source).widest(stores, redeploys)
+        pairs = TransferCapacity(placement, source).widest(stores, redeploys)
         self.effort -= len(pairs)
         return pairs[: TRIED_PAIRS if self.effort > 0 else 1]
 
 
-class Left:
+class TransferCapacity:
     """What edges leave for the transfers of a source: looked up once for all pairs of servers."""
 
-    def __init__(self, placement: Placement, source: int) -> None:
+    def __init__(self, placement: LocationState, source: int) -> None:
         self._ledger, self._source = placement.ledger, source
         self._rack_of, self._uplinks = placement.network.rack_of, len(placement.network.names)
         self._edges: dict[int, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from penstock.schedule.location.model import Choice, Decision, Problem, Task
+from penstock.schedule.location.model import LocationChoice, LocationDecision, LocationProblem, ProtectedTask
 from penstock.schedule.location.network import Network
 
 TOLERANCE = 1e-5
@@ -13,7 +13,7 @@ TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class LocationViolation:
     """One constraint that a decision breaks."""
 
     constraint: str
@@ -22,12 +22,12 @@ class Violation:
     reason: str
 
 
-def verify(problem: Problem, decision: Decision) -> tuple[Violation, ...]:
+def verify(problem: LocationProblem, decision: LocationDecision) -> tuple[LocationViolation, ...]:
     """Return everything that is wrong with a decision; nothing if it may be used."""
     network = Network(problem)
     tasks = {task.name: task for task in problem.tasks}
     found = [*_answered(problem, decision)]
-    sound: list[tuple[Task, Choice]] = []
+    sound: list[tuple[ProtectedTask, LocationChoice]] = []
     for choice in decision.choices:
         task = tasks.get(choice.task)
         if task is None:
@@ -42,7 +42,7 @@ def verify(problem: Problem, decision: Decision) -> tuple[Violation, ...]:
     return tuple(found)
 
 
-def _answered(problem: Problem, decision: Decision) -> list[Violation]:
+def _answered(problem: LocationProblem, decision: LocationDecision) -> list[LocationViolation]:
     times: dict[str, int] = defaultdict(int)
     for name in (
         *(answer.task for answer in decision.choices),
@@ -56,28 +56,38 @@ def _answered(problem: Problem, decision: Decision) -> list[Violation]:
             reason = (
                 f"task {task.name!r} is answered {count} times; equation (5) wants one store and one redeploy"
             )
-            found.append(Violation("once", task.name, reason))
-    return found + [Violation("once", name, f"task {name!r} is not in the problem") for name in sorted(times)]
+            found.append(LocationViolation("once", task.name, reason))
+    return found + [
+        LocationViolation("once", name, f"task {name!r} is not in the problem") for name in sorted(times)
+    ]
 
 
-def _choice(problem: Problem, network: Network, task: Task, choice: Choice) -> list[Violation]:
+def _choice(
+    problem: LocationProblem, network: Network, task: ProtectedTask, choice: LocationChoice
+) -> list[LocationViolation]:
     found = []
     for role, server in (("stored on", choice.store), ("redeployed to", choice.redeploy)):
         if server not in network.index:
-            found.append(Violation("server", task.name, f"it is {role} {server!r}, which is no server here"))
+            found.append(
+                LocationViolation("server", task.name, f"it is {role} {server!r}, which is no server here")
+            )
         elif server == task.server:
             reason = f"it is {role} {server!r}, where it works: both would be lost together, equation (5)"
-            found.append(Violation("server", task.name, reason))
+            found.append(LocationViolation("server", task.name, reason))
     if task.allowed is not None and choice.redeploy not in task.allowed:
-        found.append(Violation("allowed", task.name, f"it may not run on {choice.redeploy!r}"))
+        found.append(LocationViolation("allowed", task.name, f"it may not run on {choice.redeploy!r}"))
     if choice.store == choice.redeploy:
         if choice.rate or choice.seconds:
-            found.append(Violation("rate", task.name, "nothing is transferred, but it has a rate or a time"))
+            found.append(
+                LocationViolation("rate", task.name, "nothing is transferred, but it has a rate or a time")
+            )
     elif choice.rate not in problem.rates:
-        found.append(Violation("rate", task.name, f"{choice.rate} is none of the rates {problem.rates}"))
+        found.append(
+            LocationViolation("rate", task.name, f"{choice.rate} is none of the rates {problem.rates}")
+        )
     elif abs(choice.seconds - task.backup / choice.rate) > TOLERANCE * max(1.0, choice.seconds):
         reason = f"its transfer takes {task.backup / choice.rate} s by equation (3), not {choice.seconds} s"
-        found.append(Violation("rate", task.name, reason))
+        found.append(LocationViolation("rate", task.name, reason))
     return found
 
 
@@ -86,7 +96,9 @@ def _worst(loads: dict[str, float], failures: int) -> tuple[float, str]:
     return sum(load for load, _ in ordered), ", ".join(sorted(name for _, name in ordered))
 
 
-def _cpu(problem: Problem, sound: list[tuple[Task, Choice]]) -> list[Violation]:
+def _cpu(
+    problem: LocationProblem, sound: list[tuple[ProtectedTask, LocationChoice]]
+) -> list[LocationViolation]:
     loads: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for task, choice in sound:
         loads[choice.redeploy][task.server] += task.cpu
@@ -95,22 +107,28 @@ def _cpu(problem: Problem, sound: list[tuple[Task, Choice]]) -> list[Violation]:
         need, failed = _worst(loads[server.name], problem.failures)
         if need > server.free_cpu + TOLERANCE * max(1.0, server.free_cpu):
             reason = f"when {failed} fail it must run {need:g} cores more and has {server.free_cpu:g} free"
-            found.append(Violation("cpu", server.name, reason))
+            found.append(LocationViolation("cpu", server.name, reason))
     return found
 
 
-def _storage(problem: Problem, sound: list[tuple[Task, Choice]]) -> list[Violation]:
+def _storage(
+    problem: LocationProblem, sound: list[tuple[ProtectedTask, LocationChoice]]
+) -> list[LocationViolation]:
     stored: dict[str, float] = defaultdict(float)
     for task, choice in sound:
         stored[choice.store] += task.backup
     return [
-        Violation("storage", server.name, f"stores {stored[server.name]:g} of {server.storage:g} bytes")
+        LocationViolation(
+            "storage", server.name, f"stores {stored[server.name]:g} of {server.storage:g} bytes"
+        )
         for server in problem.servers
         if stored[server.name] > server.storage * (1 + TOLERANCE)
     ]
 
 
-def _bandwidth(problem: Problem, network: Network, sound: list[tuple[Task, Choice]]) -> list[Violation]:
+def _bandwidth(
+    problem: LocationProblem, network: Network, sound: list[tuple[ProtectedTask, LocationChoice]]
+) -> list[LocationViolation]:
     storing: dict[int, float] = defaultdict(float)
     failing: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for task, choice in sound:
@@ -126,5 +144,5 @@ def _bandwidth(problem: Problem, network: Network, sound: list[tuple[Task, Choic
         if storing[edge] + more > limit * (1 + TOLERANCE):
             when = f"when {failed} fail" if failed else "while all servers work"
             reason = f"{when} it must carry {storing[edge] + more:g} of {limit:g} bytes/s, equation (4)"
-            found.append(Violation("bandwidth", network.edge_name(edge), reason))
+            found.append(LocationViolation("bandwidth", network.edge_name(edge), reason))
     return found

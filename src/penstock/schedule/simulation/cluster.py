@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from penstock.schedule.cost import imbalance
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task, Traffic
+from penstock.schedule.model import ClusterSnapshot, Task, Traffic
 from penstock.schedule.simulation.scenario import Scenario, Topology
 
 
@@ -86,7 +86,7 @@ class SimulatedCluster:
         """How many tasks have no node."""
         return sum(len(job.tasks) for job in self.jobs.values()) - len(self.places)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ClusterSnapshot:
         """Return what decisions see: what tasks ask for, and how busy nodes are by what they use."""
         used = self._used()
         nodes = tuple(
@@ -98,7 +98,7 @@ class SimulatedCluster:
             for task in job.tasks
         )
         scenario = self._scenario
-        return Snapshot(nodes, tasks, self._traffic(), scenario.links, scenario.overloaded_above)
+        return ClusterSnapshot(nodes, tasks, self._traffic(), scenario.links, scenario.overloaded_above)
 
     def measure(self, at: float) -> Sample:
         """Return what is measured now."""

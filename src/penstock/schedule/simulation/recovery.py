@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from penstock.schedule import location
-from penstock.schedule.model import Snapshot
+from penstock.schedule.model import ClusterSnapshot
 from penstock.schedule.simulation.scenario import GIB, Backup
 
 BANDWIDTH = 125e6
@@ -16,12 +16,12 @@ BANDWIDTH = 125e6
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostTask:
     """A task whose node is gone, and what was decided for that."""
 
     task: str
     at: float
-    choice: location.Choice | None
+    choice: location.LocationChoice | None
     size: float
     """Bytes that are kept of it."""
 
@@ -41,22 +41,22 @@ class Locations:
 
     def __init__(self, backup: Backup) -> None:
         self._backup = backup
-        self._decision: location.Decision | None = None
+        self._decision: location.LocationDecision | None = None
         self._sizes: dict[str, float] = {}
 
-    def decide(self, snapshot: Snapshot) -> None:
+    def decide(self, snapshot: ClusterSnapshot) -> None:
         """Decide for the tasks that run."""
-        problem = problem_of(snapshot, self._backup)
+        problem = simulated_problem(snapshot, self._backup)
         self._sizes = {task.name: task.backup for task in problem.tasks}
         before = self._decision
         self._decision = location.solve(problem) if before is None else location.resolve(problem, before)
 
-    def lost(self, tasks: Iterable[str], at: float) -> list[Lost]:
+    def lost(self, tasks: Iterable[str], at: float) -> list[LostTask]:
         """Return what is known of tasks that were lost."""
         choices = {choice.task: choice for choice in self._decision.choices} if self._decision else {}
-        return [Lost(task, at, choices.get(task), self._sizes.get(task, 0.0)) for task in tasks]
+        return [LostTask(task, at, choices.get(task), self._sizes.get(task, 0.0)) for task in tasks]
 
-    def recovered(self, lost: Lost, node: str, at: float, snapshot: Snapshot) -> Recovery:
+    def recovered(self, lost: LostTask, node: str, at: float, snapshot: ClusterSnapshot) -> Recovery:
         """Return how long a lost task took that runs on a node again from now on."""
         waited = at - lost.at + self._backup.restart
         choice, nodes = lost.choice, snapshot.node_named
@@ -69,7 +69,7 @@ class Locations:
         return Recovery(lost.task, waited + lost.size / _slowest(snapshot, choice.store, node), whole=True)
 
 
-def pinned(snapshot: Snapshot, lost: Iterable[Lost]) -> Snapshot:
+def pinned(snapshot: ClusterSnapshot, lost: Iterable[LostTask]) -> ClusterSnapshot:
     """Return the snapshot in which lost tasks may go to their predetermined nodes only."""
     where = {
         one.task: one.choice.redeploy
@@ -82,7 +82,7 @@ def pinned(snapshot: Snapshot, lost: Iterable[Lost]) -> Snapshot:
     return replace(snapshot, tasks=tasks)
 
 
-def problem_of(snapshot: Snapshot, backup: Backup) -> location.Problem:
+def simulated_problem(snapshot: ClusterSnapshot, backup: Backup) -> location.LocationProblem:
     """Return the problem that the location controller has in a snapshot, for the tasks that run."""
     input_rate: dict[str, float] = defaultdict(float)
     for pair in snapshot.traffic:
@@ -96,7 +96,7 @@ def problem_of(snapshot: Snapshot, backup: Backup) -> location.Problem:
         for node in snapshot.nodes
     )
     tasks = tuple(
-        location.Task(
+        location.ProtectedTask(
             task.id,
             task.current or "",
             task.cpu,
@@ -107,10 +107,10 @@ def problem_of(snapshot: Snapshot, backup: Backup) -> location.Problem:
         for task in running
     )
     uplinks = tuple(location.Uplink(link.rack, link.bandwidth) for link in snapshot.links)
-    return location.Problem(servers, tasks, uplinks, backup.failures)
+    return location.LocationProblem(servers, tasks, uplinks, backup.failures)
 
 
-def _slowest(snapshot: Snapshot, start: str, end: str) -> float:
+def _slowest(snapshot: ClusterSnapshot, start: str, end: str) -> float:
     """Return the bandwidth of the slowest link between two nodes."""
     first, last = snapshot.node_named[start], snapshot.node_named[end]
     limits = [first.bandwidth or BANDWIDTH, last.bandwidth or BANDWIDTH]

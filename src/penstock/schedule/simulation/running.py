@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from math import floor
 
 from penstock.schedule.deciding import Placement, decide
-from penstock.schedule.model import Snapshot
+from penstock.schedule.model import ClusterSnapshot
 from penstock.schedule.simulation.cluster import Sample, SimulatedCluster
-from penstock.schedule.simulation.recovery import Locations, Lost, Recovery, pinned
+from penstock.schedule.simulation.recovery import Locations, LostTask, Recovery, pinned
 from penstock.schedule.simulation.scenario import Scenario
 from penstock.schedule.simulation.workload import (
-    Changed,
-    Ended,
     Event,
-    Failed,
-    Happening,
-    Returned,
-    Submitted,
+    ExternalEvent,
+    JobEnded,
+    JobSubmitted,
+    LoadsChanged,
+    NodeFailed,
+    NodeReturned,
 )
 from penstock.schedule.strategies import Strategy
 
-Watcher = Callable[[Snapshot, Placement], None]
+Watcher = Callable[[ClusterSnapshot, Placement], None]
 """Is told every decision, and the snapshot that it was made for."""
 
 
@@ -61,7 +61,7 @@ def simulate(
 
     What happens at one moment is decided on together: events first, then rebalancing, then the sample.
     """
-    run = _Running(scenario, strategy, name, watch)
+    run = _Simulation(scenario, strategy, name, watch)
     for at, what in _timeline(scenario, sorted(events, key=lambda event: event.at)):
         run.happen(at, what)
     return Run(name, tuple(run.samples), tuple(run.recoveries), run.moves, run.refused)
@@ -69,8 +69,8 @@ def simulate(
 
 def _timeline(
     scenario: Scenario, events: Sequence[Event]
-) -> Iterator[tuple[float, Happening | _Rebalance | _Measure]]:
-    timed: list[tuple[float, int, Happening | _Rebalance | _Measure]]
+) -> Iterator[tuple[float, ExternalEvent | _Rebalance | _Measure]]:
+    timed: list[tuple[float, int, ExternalEvent | _Rebalance | _Measure]]
     timed = [(event.at, 0, event.what) for event in events]
     timed += [(at, 1, _Rebalance()) for at in _ticks(scenario.rebalance_every, scenario.duration)]
     timed += [(at, 2, _Measure()) for at in _ticks(scenario.sample_every, scenario.duration)]
@@ -83,7 +83,7 @@ def _ticks(every: float, duration: float) -> list[float]:
 
 
 @dataclass
-class _Running:
+class _Simulation:
     scenario: Scenario
     strategy: Strategy
     name: str
@@ -97,30 +97,30 @@ class _Running:
         self.cluster = SimulatedCluster(self.scenario)
         backup = self.scenario.backup
         self.locations = Locations(backup) if backup else None
-        self.waiting: dict[str, Lost] = {}
+        self.waiting: dict[str, LostTask] = {}
 
-    def happen(self, at: float, what: Happening | _Rebalance | _Measure) -> None:
+    def happen(self, at: float, what: ExternalEvent | _Rebalance | _Measure) -> None:
         """Do what happens, and decide where that asks for it."""
         cluster = self.cluster
         match what:
             case _Measure():
                 self.samples.append(cluster.measure(at))
                 return
-            case Changed(loads):
+            case LoadsChanged(loads):
                 cluster.change(loads)
                 return
-            case Submitted(job, topology):
+            case JobSubmitted(job, topology):
                 cluster.submit(job, topology)
-            case Ended(job):
+            case JobEnded(job):
                 cluster.end(job)
                 self.waiting = {task: lost for task, lost in self.waiting.items() if task in self._tasks()}
-            case Failed(node):
+            case NodeFailed(node):
                 lost = cluster.lose(node)
                 if self.locations is not None:
                     known = self.locations.lost(lost, at)
                     self.waiting.update({one.task: one for one in known})
                     self._decide(at, pinned(cluster.snapshot(), known))
-            case Returned(node):
+            case NodeReturned(node):
                 cluster.return_node(node)
             case _Rebalance():
                 self._decide(at, cluster.snapshot(), everything=True)
@@ -129,7 +129,7 @@ class _Running:
         if self.locations is not None:
             self.locations.decide(cluster.snapshot())
 
-    def _decide(self, at: float, snapshot: Snapshot, *, everything: bool = False) -> None:
+    def _decide(self, at: float, snapshot: ClusterSnapshot, *, everything: bool = False) -> None:
         demands = snapshot.tasks if everything else ()
         placement = decide(self.strategy, snapshot, name=self.name, demands=demands)
         if self.watch is not None:

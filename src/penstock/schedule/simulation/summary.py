@@ -45,15 +45,15 @@ def estimate(values: Sequence[float]) -> Estimate:
     count = len(values)
     if count < 2:
         return Estimate(fmean(values) if values else 0.0, 0.0, count)
-    return Estimate(fmean(values), student(count - 1) * stdev(values) / sqrt(count), count)
+    return Estimate(fmean(values), student_t_quantile(count - 1) * stdev(values) / sqrt(count), count)
 
 
-def student(freedom: int, confidence: float = 0.95) -> float:
+def student_t_quantile(freedom: int, confidence: float = 0.95) -> float:
     """Return how many standard errors an interval has on each side.
 
     By the expansion of Fisher and Cornish; it is within 1 % for 4 degrees of freedom and exact for many.
 
-    >>> round(student(29), 3), round(student(9), 3)
+    >>> round(student_t_quantile(29), 3), round(student_t_quantile(9), 3)
     (2.045, 2.262)
     """
     z = NormalDist().inv_cdf(0.5 + confidence / 2)

@@ -14,7 +14,7 @@ from typing import Protocol
 from penstock.schedule.simulation.scenario import Failures, Load, Scenario, Topology
 
 
-class Draw(Protocol):
+class RandomSource(Protocol):
     """Where chance comes from; ``random.Random`` is one. The caller makes it, with a seed."""
 
     def random(self) -> float:
@@ -23,7 +23,7 @@ class Draw(Protocol):
 
 
 @dataclass(frozen=True)
-class Submitted:
+class JobSubmitted:
     """A job comes."""
 
     job: str
@@ -31,34 +31,34 @@ class Submitted:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnded:
     """A job ends."""
 
     job: str
 
 
 @dataclass(frozen=True)
-class Failed:
+class NodeFailed:
     """A node is lost, with all that runs on it and all that it stores."""
 
     node: str
 
 
 @dataclass(frozen=True)
-class Returned:
+class NodeReturned:
     """A node is back, empty."""
 
     node: str
 
 
 @dataclass(frozen=True)
-class Changed:
+class LoadsChanged:
     """The jobs have other loads: shares of their full loads."""
 
     loads: tuple[tuple[str, float], ...]
 
 
-Happening = Submitted | Ended | Failed | Returned | Changed
+ExternalEvent = JobSubmitted | JobEnded | NodeFailed | NodeReturned | LoadsChanged
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Event:
     """Something that happens at a time."""
 
     at: float
-    what: Happening
+    what: ExternalEvent
 
 
-def draw_events(scenario: Scenario, draw: Draw) -> tuple[Event, ...]:
+def draw_events(scenario: Scenario, draw: RandomSource) -> tuple[Event, ...]:
     """Return what happens in one run, in the order of time."""
     events = list(_jobs(scenario, draw))
     if scenario.failures is not None:
@@ -80,7 +80,7 @@ def draw_events(scenario: Scenario, draw: Draw) -> tuple[Event, ...]:
 
 
 @dataclass
-class _Running:
+class _RunningJobs:
     """The jobs that run, and what they ask for."""
 
     cpu: float = 0.0
@@ -97,11 +97,11 @@ class _Running:
             at, job, topology = heappop(self.ends)
             self.cpu -= topology.cpu
             self.memory -= topology.memory
-            yield Event(at, Ended(job))
+            yield Event(at, JobEnded(job))
 
 
-def _jobs(scenario: Scenario, draw: Draw) -> Iterator[Event]:
-    running = _Running()
+def _jobs(scenario: Scenario, draw: RandomSource) -> Iterator[Event]:
+    running = _RunningJobs()
     most_cpu, most_memory = scenario.fill * scenario.cores, scenario.fill * scenario.memory
     for number in range(_times(scenario.duration, scenario.submit_every)):
         now = number * scenario.submit_every
@@ -112,11 +112,11 @@ def _jobs(scenario: Scenario, draw: Draw) -> Iterator[Event]:
         if fits:
             job = f"job-{number:04}"
             running.start(job, topology, now + lasts)
-            yield Event(now, Submitted(job, topology))
+            yield Event(now, JobSubmitted(job, topology))
     yield from running.end_until(scenario.duration)
 
 
-def _failures(scenario: Scenario, failures: Failures, draw: Draw) -> Iterator[Event]:
+def _failures(scenario: Scenario, failures: Failures, draw: RandomSource) -> Iterator[Event]:
     away: list[tuple[float, str]] = []
     now = _exponential(draw, failures.between)
     while now < scenario.duration:
@@ -127,15 +127,16 @@ def _failures(scenario: Scenario, failures: Failures, draw: Draw) -> Iterator[Ev
             node = left[int(draw.random() * len(left))]
             back = now + failures.repair
             away.append((back, node))
-            yield Event(now, Failed(node))
+            yield Event(now, NodeFailed(node))
             if back < scenario.duration:
-                yield Event(back, Returned(node))
+                yield Event(back, NodeReturned(node))
         now += _exponential(draw, failures.between)
 
 
-def _loads(scenario: Scenario, load: Load, events: Sequence[Event], draw: Draw) -> Iterator[Event]:
+def _loads(scenario: Scenario, load: Load, events: Sequence[Event], draw: RandomSource) -> Iterator[Event]:
     jobs = sorted(
-        (event for event in events if isinstance(event.what, Submitted | Ended)), key=lambda event: event.at
+        (event for event in events if isinstance(event.what, JobSubmitted | JobEnded)),
+        key=lambda event: event.at,
     )
     now: dict[str, float] = {}
     position = 0
@@ -143,15 +144,15 @@ def _loads(scenario: Scenario, load: Load, events: Sequence[Event], draw: Draw) 
         at = number * load.every
         while position < len(jobs) and jobs[position].at <= at:
             what = jobs[position].what
-            if isinstance(what, Submitted):
+            if isinstance(what, JobSubmitted):
                 now[what.job] = 1.0
-            elif isinstance(what, Ended):
+            elif isinstance(what, JobEnded):
                 del now[what.job]
             position += 1
         for job in sorted(now):
             step = (2 * draw.random() - 1) * load.step
             now[job] = min(max(now[job] + step, load.least), 1.0)
-        yield Event(at, Changed(tuple(sorted(now.items()))))
+        yield Event(at, LoadsChanged(tuple(sorted(now.items()))))
 
 
 def _times(duration: float, every: float) -> int:
@@ -159,5 +160,5 @@ def _times(duration: float, every: float) -> int:
     return ceil(duration / every - 1e-9)
 
 
-def _exponential(draw: Draw, mean: float) -> float:
+def _exponential(draw: RandomSource, mean: float) -> float:
     return -mean * log(1.0 - draw.random())

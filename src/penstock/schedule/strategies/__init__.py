@@ -8,7 +8,7 @@ from typing import Protocol
 from penstock.errors import PenstockError
 from penstock.schedule.custom import is_custom
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task
+from penstock.schedule.model import ClusterSnapshot, Task
 from penstock.schedule.strategies.balanced import Balanced
 from penstock.schedule.strategies.exact import Exact
 from penstock.schedule.strategies.load_aware import LoadAware
@@ -19,7 +19,7 @@ from penstock.schedule.strategies.traffic import TrafficFirst
 class Strategy(Protocol):
     """Decides where tasks run. A user's own strategy is a class with this method, made without arguments."""
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
         """Return where all tasks run.
 
         ``demands`` are the tasks to be placed. The other tasks of the snapshot stay where they are. A task
@@ -41,7 +41,7 @@ STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
 }
 
 
-def named(name: str) -> Strategy:
+def builtin_strategy(name: str) -> Strategy:
     """Return one of Penstock's own strategies.
 
     >>> named("fastest")  # doctest: +ELLIPSIS
@@ -56,12 +56,12 @@ def named(name: str) -> Strategy:
     return STRATEGIES[name]()
 
 
-def known(name: str) -> str:
+def check_strategy_name(name: str) -> str:
     """Return a name that can be a strategy's; whether a user's class is there is found when it is asked.
 
     >>> known("packed"), known("mine.placing:Nearest")
     ('packed', 'mine.placing:Nearest')
     """
     if not is_custom(name):
-        named(name)
+        builtin_strategy(name)
     return name

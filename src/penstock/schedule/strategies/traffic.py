@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.schedule.cost import Weights
-from penstock.schedule.greedy import fill, hardest_first
+from penstock.schedule.greedy import most_constrained_first, place_greedily
 from penstock.schedule.improving import improve
-from penstock.schedule.index import NOWHERE, Index
+from penstock.schedule.index import NOWHERE, SnapshotIndex
 from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import Snapshot, Task, Traffic
-from penstock.schedule.state import begin
+from penstock.schedule.model import ClusterSnapshot, Task, Traffic
+from penstock.schedule.state import initial_state
 from penstock.schedule.strategies.balanced import Balanced
 
 HEAVY = Weights(imbalance=0.4, cross_node=0.5, cross_rack=4.0, moves=0.02, fit=0.02)
@@ -30,20 +30,22 @@ class TrafficFirst:
     """Of the largest node: what is joined takes at most this, or else it could not be balanced."""
     tries: int = 20_000
 
-    def place(self, snapshot: Snapshot, demands: tuple[Task, ...]) -> Matrix:
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
         """Return the placement of all tasks."""
         joined = join(snapshot, demands, self.part)
         together = tuple(task for task in joined.snapshot.tasks if task.id in joined.members)
         rough = Balanced(self.weights, self.tries // 2).place(joined.snapshot, together)
-        index = Index(snapshot)
-        movable, state = begin(index, demands, self.weights)
+        index = SnapshotIndex(snapshot)
+        movable, state = initial_state(index, demands, self.weights)
         for name, node in rough.places.items():
             for member in joined.members.get(name, ()):
                 state.put(index.task_at[member], index.node_at[node])
-        left = fill(state, hardest_first(index, [task for task in movable if state.place[task] == NOWHERE]))
-        state.settle()
+        left = place_greedily(
+            state, most_constrained_first(index, [task for task in movable if state.place[task] == NOWHERE])
+        )
+        state.recompute()
         improve(state, movable, self.tries // 2)
-        fill(state, left)
+        place_greedily(state, left)
         return state.matrix()
 
 
@@ -51,12 +53,12 @@ class TrafficFirst:
 class Joined:
     """A snapshot whose tasks stand for several; all that is not demanded is as it was."""
 
-    snapshot: Snapshot
+    snapshot: ClusterSnapshot
     members: Mapping[str, tuple[str, ...]]
     """The tasks that each joined task stands for, a single one included."""
 
 
-def join(snapshot: Snapshot, demands: tuple[Task, ...], part: float) -> Joined:
+def join(snapshot: ClusterSnapshot, demands: tuple[Task, ...], part: float) -> Joined:
     """Join demanded tasks, heaviest pair first. Tasks that run apart from others stay single."""
     most_cpu = part * max((node.cores for node in snapshot.nodes), default=0.0)
     most_memory = part * max((node.memory for node in snapshot.nodes), default=0)
@@ -81,7 +83,7 @@ def _may_join(one: Task, other: Task) -> bool:
     return alike and not one.apart and not other.apart
 
 
-def _joined(snapshot: Snapshot, groups: Mapping[str, list[Task]], leader: Mapping[str, str]) -> Joined:
+def _joined(snapshot: ClusterSnapshot, groups: Mapping[str, list[Task]], leader: Mapping[str, str]) -> Joined:
     stand_ins = [
         replace(
             tasks[0],
