@@ -44,7 +44,9 @@ class ForeachBatchSink(Sink):
         function = self.function
         assert function is not None, "only the driver's own sink has the function"
         number = BatchNumber(batch, receipts)
-        self._staging.once(receipts, lambda records: function(number, list(records)), synced=self.synced)
+        self._staging.deliver_once(
+            receipts, lambda records: function(number, list(records)), synced=self.synced
+        )
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
         """Remove what the function will not be called with."""

@@ -84,7 +84,7 @@ class HttpSink(Sink):
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
         """Post a batch, unless all of it has been posted."""
-        self._staging.once(
+        self._staging.deliver_once(
             receipts, lambda records: self._post_all(batch, receipts, records), synced=self.synced
         )
         self._halved_file(receipts).unlink(missing_ok=True)

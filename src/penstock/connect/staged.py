@@ -67,7 +67,7 @@ class Staging:
         if synced:
             sync_with_parents(self.folder)
 
-    def once(
+    def deliver_once(
         self,
         receipts: Sequence[Receipt],
         hand_over: Callable[[Iterator[Record]], None],

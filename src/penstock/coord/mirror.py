@@ -143,7 +143,7 @@ class StoreMirror:
                 for new, together in _by_rank(found).items():
                     work.setdefault(new, set()).update(together)
 
-    def doubt(self, path: str) -> None:
+    def mark_stale(self, path: str) -> None:
         """Have a node read again although no watch has told of it: a write has found it otherwise."""
         change = (Kind.DATA, path)
         with self._lock:

@@ -169,9 +169,11 @@ class Master:
 
     def _read_back(self, operations: list[Operation]) -> None:
         for operation in operations:
-            self._mirror.doubt(operation.path)
+            self._mirror.mark_stale(operation.path)
         with self._reading:
-            wanted = self._begun + 1  # It begins after the doubt, and will: it is woken after this.
+            wanted = (
+                self._begun + 1
+            )  # It begins after the node was marked stale, and will: it is woken after this.
         self._hurry.set()
         self.wake()
         if self._runs and self.connected:
@@ -298,7 +300,7 @@ class Master:
                 # Something has changed since it was read, or another leads: decide again on what is so now.
                 _log.warning("decided on old news", reason=str(error), epoch=epoch.number)
                 if error.operation is not None:
-                    self._mirror.doubt(error.operation.path)
+                    self._mirror.mark_stale(error.operation.path)
                 self.wake()
                 return
             for action in together:
@@ -320,7 +322,7 @@ class Master:
         self._leadership.write(operations)
         for operation in operations:
             if not isinstance(operation, Check):
-                self._mirror.doubt(operation.path)
+                self._mirror.mark_stale(operation.path)
 
     def _list_jobs(self, assignments: Mapping[str, Assignment]) -> None:
         """Have each node's list name the jobs that are assigned to it, whoever led before."""
@@ -339,7 +341,7 @@ class Master:
         except ConflictError as error:
             _log.warning("lists of jobs not written", reason=str(error))
             if error.operation is not None:
-                self._mirror.doubt(error.operation.path)
+                self._mirror.mark_stale(error.operation.path)
             self.wake()
             return
         self._listed = (assignments, listed)

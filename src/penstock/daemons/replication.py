@@ -69,12 +69,12 @@ def with_replication(spec: JobSpec, wanted: ReplicationSettings) -> JobSpec:
 
     A job whose batches were once agreed on goes on so: ``agreed`` is never taken back here.
     """
-    made = replace(spec, **asdict(wanted), agreed=spec.agreed or wanted.any)
+    made = replace(spec, **asdict(wanted), agreed=spec.agreed or wanted.has_replicas)
     guarantee = spec.structure.get("guarantee", "exactly-once")
     if made.agreed and guarantee != "exactly-once":
-        had = "" if wanted.any else " and it has had some: start from scratch (--fresh)"
+        had = "" if wanted.has_replicas else " and it has had some: start from scratch (--fresh)"
         raise InvalidRequestError(f"replicas are exactly-once, and job {spec.name!r} is {guarantee}{had}")
-    if wanted.any and spec.keep == "node":
+    if wanted.has_replicas and spec.keep == "node":
         raise InvalidRequestError(
             f"replicas need data that all nodes share, and job {spec.name!r} keeps its data with its node"
         )
@@ -82,7 +82,7 @@ def with_replication(spec: JobSpec, wanted: ReplicationSettings) -> JobSpec:
     if contradiction is not None:
         _, reason = contradiction
         raise InvalidRequestError(reason)
-    if wanted.any:
+    if wanted.has_replicas:
         for vertex in _vertices(spec.structure):
             fault = _fault(vertex, wanted)
             if fault:

@@ -443,7 +443,7 @@ class ClusterService:
             again = replace(spec, wanted="running", drain=False, after=given_out)
             # What was to be forgotten the last time, and perhaps was not yet, still is.
             if fresh:
-                agreed = replication_in_spec(spec).any
+                agreed = replication_in_spec(spec).has_replicas
                 again = replace(again, fresh=True, forget=given_out, agreed=agreed)
             return self._change(again, "it was submitted again", again=True)
         if spec.wanted == "ended":
@@ -596,7 +596,7 @@ class ClusterService:
         if not spec.structure:
             return
         try:
-            found = incompatibilities(spec.structure, submission.structure, has_state=True, under_way=False)
+            found = incompatibilities(spec.structure, submission.structure, has_state=True, in_flight=False)
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidRequestError(
                 "the structure of the job is not one that job.to_dict() makes"

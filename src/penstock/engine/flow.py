@@ -279,14 +279,14 @@ class Flow:
         if spec.input_schema is not None and (not isinstance(records, Columns) or records.schema is None):
             # What a schema was declared for on both sides has been compared before the job started.
             records = self._fitting(target, counters, spec.input_schema, records)
-        copies = self._instances[target] if hop.dealing is Distribution.TO_ALL else 1
+        copies = self._instances[target] if hop.distribution is Distribution.TO_ALL else 1
         self._count(self.summary.records_in, target, len(records) * copies)
         if spec.kind == "sink":
             takes = partial(self.reject, target, counters)
             reject: Reject = takes if spec.policy.discard else partial(self._unstorable, target)
             self._writers.write(spec.name, records, reject)
         elif channel is Channel.EXCHANGE:
-            self._send(target, port, self._still_counted(target, counters), records, hop.dealing)
+            self._send(target, port, self._still_counted(target, counters), records, hop.distribution)
         elif channel is Channel.NATIVE:
             self.natives.add(target, port, records)
         else:
@@ -298,14 +298,14 @@ class Flow:
         port: str,
         counters: Counters,
         given: Records,
-        dealing: Distribution = Distribution.BY_KEY,
+        distribution: Distribution = Distribution.BY_KEY,
     ) -> None:
         """Send records through the shuffle: into their windows, where the vertex has windows of time."""
         # Records are merged before the shuffle by the code of the vertex behind it.
         with vertex_call(self._vertices[target].name):
-            self._put_into_outbox((target, port, counters), given, dealing)
+            self._put_into_outbox((target, port, counters), given, distribution)
 
-    def _put_into_outbox(self, address: Address, given: Records, dealing: Distribution) -> None:
+    def _put_into_outbox(self, address: Address, given: Records, distribution: Distribution) -> None:
         target, _, counters = address
         gate = self._gate if target in self._program.gated else None
         late, wrong = partial(self.late, target), partial(self._wrong, target, counters)
@@ -325,7 +325,7 @@ class Flow:
         parts = {None: records} if gate is None else gate.pass_through(target, records, late, wrong)
         for cell, its_records in parts.items():
             if target in self._instances:
-                self.outbox.deal(address, its_records, dealing)
+                self.outbox.deal(address, its_records, distribution)
             else:
                 self.outbox.add(address, its_records, cell)
 

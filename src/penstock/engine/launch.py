@@ -122,7 +122,7 @@ def read_structure(folders: JobFolders) -> dict[str, Any]:
 
 def check_continuation(job: Job, old: dict[str, Any], folders: JobFolders, last: LedgerEntry) -> None:
     """Raise IncompatibleJobError with all reasons why a job cannot go on from a batch of the old one."""
-    found = incompatibilities(old, job.to_dict(), has_state=bool(last.state), under_way=bool(last.feedback))
+    found = incompatibilities(old, job.to_dict(), has_state=bool(last.state), in_flight=bool(last.feedback))
     if found:
         reasons = "".join(f"\n  - {reason}" for reason in found)
         raise IncompatibleJobError(

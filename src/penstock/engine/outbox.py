@@ -87,17 +87,17 @@ class Outbox:
         else:
             kept.extend(records)
 
-    def deal(self, address: Address, records: list[Record], dealing: Distribution) -> None:
+    def deal(self, address: Address, records: list[Record], distribution: Distribution) -> None:
         """Take records for the instances of a vertex."""
         vertex = address[0]
         number = self._instances[vertex]
-        if dealing is Distribution.TO_ALL:
+        if distribution is Distribution.TO_ALL:
             for instance in range(number):
                 self._dealt.setdefault((address, instance), []).extend(records)
             self._waiting += number * len(records)
             return
         self._waiting += len(records)
-        if dealing is Distribution.BY_KEY:
+        if distribution is Distribution.BY_KEY:
             for instance, chosen in self._split_records(address, records, number):
                 self._dealt.setdefault((address, instance), []).extend(chosen)
             return

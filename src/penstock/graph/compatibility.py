@@ -10,11 +10,11 @@ _PLACES = ("folder", "log", "root", "batches")
 
 
 def incompatibilities(
-    old: Mapping[str, Any], new: Mapping[str, Any], *, has_state: bool, under_way: bool
+    old: Mapping[str, Any], new: Mapping[str, Any], *, has_state: bool, in_flight: bool
 ) -> list[str]:
     """Return why a job with a new structure cannot go on from where one with an old structure is.
 
-    ``has_state`` says whether the old one holds state, ``under_way`` whether records are on their way in it.
+    ``has_state`` says whether the old one holds state, ``in_flight`` whether records are on their way in it.
     """
     found = []
     before = {vertex["name"]: vertex for vertex in old["vertices"]}
@@ -37,7 +37,7 @@ def incompatibilities(
             )
         elif now is not None and has_state:
             found += _other_windows(name, vertex, now)
-    if under_way and not same_graph(old, new):
+    if in_flight and not same_graph(old, new):
         found.append("records are on their way through the old graph: run it until it is drained first")
     return found
 

@@ -26,7 +26,7 @@ class ReplicationSettings:
     standby: str = ""
 
     @property
-    def any(self) -> bool:
+    def has_replicas(self) -> bool:
         """Whether there is more than one, be it one that waits."""
         return self.k > 0 or self.warm
 
@@ -62,7 +62,7 @@ def replication_of(job: Job) -> ReplicationSettings:
     """Read what a job says, as far as it makes sense: validation reports the rest.
 
     >>> from penstock.graph.job import Job
-    >>> replication_of(Job("count", k=1)).any, replication_of(Job("count", k="many")).any
+    >>> replication_of(Job("count", k=1)).has_replicas, replication_of(Job("count", k="many")).has_replicas
     (True, False)
     """
     words = {name: getattr(job, name) for name in REPLICATION_CHOICES}

@@ -180,7 +180,7 @@ class Compactor:
         return True
 
     def _remove(self, positions: Sequence[int], generation: int) -> bool:
-        with self._partition.gate.exclusive() as held:
+        with self._partition.name_lock.exclusive() as held:
             if held.generation == generation:
                 held.advance()
                 for position in positions:

@@ -29,10 +29,10 @@ class PartitionLock:
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> gate = Gate("orders", Path(folder.name) / "lock")
-    >>> with gate.exclusive() as held:
+    >>> lock = Gate("orders", Path(folder.name) / "lock")
+    >>> with lock.exclusive() as held:
     ...     held.advance()
-    >>> gate.generation()
+    >>> lock.generation()
     1
     """
 
@@ -99,7 +99,7 @@ class PartitionLock:
 
 
 class ExclusiveLock:
-    """A gate that is held exclusively."""
+    """A lock that is held exclusively."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

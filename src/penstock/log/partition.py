@@ -44,7 +44,7 @@ class Partition:
         self.number = number
         self.folder = folder
         self.fsync = fsync
-        self.gate = PartitionLock(log, folder / LOCK)
+        self.name_lock = PartitionLock(log, folder / LOCK)
         self._staging = staging_folder
         self._prefix = f"{folder}{os.sep}"
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Partition:
 
     def begin(self) -> int:
         """The position of the first record."""
-        if self._generation != self.gate.generation():
+        if self._generation != self.name_lock.generation():
             self._refresh()
         with self._lock:
             return self._starts[0] if self._starts else self._end
@@ -72,7 +72,7 @@ class Partition:
             if header is not None:
                 self._learn(position, header.count)
                 position += header.count
-            elif generation == self.gate.generation():
+            elif generation == self.name_lock.generation():
                 return position
             else:
                 # What followed may be part of a longer segment now.
@@ -86,7 +86,7 @@ class Partition:
 
     def snapshot(self) -> tuple[list[int], int]:
         """The first positions of all segments, and the generation they belong to."""
-        with self.gate.shared() as generation:
+        with self.name_lock.shared() as generation:
             return self.listed(), generation
 
     def header(self, position: int) -> Header | None:
@@ -159,7 +159,7 @@ class Partition:
 
     def publish(self, staged: Path, header: Header) -> None:
         """Make a sealed file the next segment of this partition, and remove its staged name."""
-        with self.gate.shared() as generation:
+        with self.name_lock.shared() as generation:
             self._scan(generation)
             self._link(staged, header, self._end)
         self._settle(staged)
@@ -169,7 +169,7 @@ class Partition:
 
         Returns the position after the segment.
         """
-        with self.gate.shared() as generation:
+        with self.name_lock.shared() as generation:
             self._scan(generation)
             known, begin = self.end(), self.begin()
             if since > known:
@@ -247,7 +247,7 @@ class Partition:
 
         Only the name of the first is used again, for a file that has all of their records.
         """
-        with self.gate.exclusive() as held:
+        with self.name_lock.exclusive() as held:
             if held.generation != generation:
                 return False
             held.advance()
@@ -265,7 +265,7 @@ class Partition:
         Does nothing, and says so, when names have been taken away since a generation: a segment may have
         grown by what is not to be deleted.
         """
-        with self.gate.exclusive() as held:
+        with self.name_lock.exclusive() as held:
             if held.generation != generation:
                 return False
             held.advance()
@@ -276,7 +276,7 @@ class Partition:
         return True
 
     def remove(self, position: int) -> None:
-        """Delete a segment. Only for who holds the gate exclusively."""
+        """Delete a segment. Only for who holds the name lock exclusively."""
         self._remove_staged_names(position)
         Path(self.file(position)).unlink(missing_ok=True)
 
@@ -311,7 +311,7 @@ class Partition:
         return self._gone(position, self.begin())
 
     def _place_again(self, position: int, missing: int, generation: int) -> tuple[int, int]:
-        if generation == self.gate.generation():
+        if generation == self.name_lock.generation():
             self.damaged(missing, "the file is missing")
         self._refresh()
         return self._place(position)
@@ -324,11 +324,11 @@ class Partition:
         )
 
     def _refresh(self) -> None:
-        with self.gate.shared() as generation:
+        with self.name_lock.shared() as generation:
             self._scan(generation)
 
     def _scan(self, generation: int) -> None:
-        """Look at the folder, unless this generation has been seen. Only for who holds the gate."""
+        """Look at the folder, unless this generation has been seen. Only for who holds the name lock."""
         if generation == self._generation:
             return
         with self._lock:

@@ -61,7 +61,7 @@ class LogStat:
 def inspect(partition: Partition, *, verify: bool) -> PartitionStat:
     """Read every segment's header, or with ``verify`` every segment; damage is reported, not raised."""
     # What is merged while we look would seem to be missing.
-    with partition.gate.shared():
+    with partition.name_lock.shared():
         return _inspect(partition, verify)
 
 

@@ -53,7 +53,7 @@ class Sides:
 
 def channels_of(job: Job) -> list[tuple[Edge, Channel]]:
     """Return all edges in their order, each with its channel."""
-    return [(edge, _channel(job, edge, dealing)) for edge, dealing in distributions_of(job)]
+    return [(edge, _channel(job, edge, distribution)) for edge, distribution in distributions_of(job)]
 
 
 def edges_by(job: Job, channel: Channel) -> list[Edge]:
@@ -61,10 +61,10 @@ def edges_by(job: Job, channel: Channel) -> list[Edge]:
     return [edge for edge, its in channels_of(job) if its is channel]
 
 
-def _channel(job: Job, edge: Edge, dealing: Distribution) -> Channel:
+def _channel(job: Job, edge: Edge, distribution: Distribution) -> Channel:
     if isinstance(job.vertices[edge.target].operator, NativeTask):
         return Channel.NATIVE
-    return Channel.MEMORY if dealing is Distribution.CHAINED else Channel.EXCHANGE
+    return Channel.MEMORY if distribution is Distribution.CHAINED else Channel.EXCHANGE
 
 
 def memory_arcs(job: Job) -> list[list[int]]:

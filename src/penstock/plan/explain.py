@@ -97,11 +97,11 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
 
 def _dealt(plan: PhysicalPlan, hop: Hop) -> str:
     """Say to which instances the records of an edge go that leads through the shuffle."""
-    if hop.dealing is Distribution.BY_KEY:
+    if hop.distribution is Distribution.BY_KEY:
         return "by key"
     number = plan.instances[hop.target]
     instances = f"{number} instances" if number else "as many instances as buckets"
-    return f"to each of {instances}" if hop.dealing is Distribution.TO_ALL else f"in turn to {instances}"
+    return f"to each of {instances}" if hop.distribution is Distribution.TO_ALL else f"in turn to {instances}"
 
 
 def _shuffle(plan: PhysicalPlan, job: Job) -> Iterator[str]:

@@ -34,7 +34,7 @@ class Hop:
     port: str
     channel: Channel
     closing: LoopClosure | None
-    dealing: Distribution = Distribution.CHAINED
+    distribution: Distribution = Distribution.CHAINED
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,13 @@ def _hops(
     job: Job, closings: Mapping[tuple[int, int], LoopClosure]
 ) -> dict[tuple[int, str], tuple[Hop, ...]]:
     found: dict[tuple[int, str], list[Hop]] = {}
-    for (edge, channel), (_, dealing) in zip(channels_of(job), distributions_of(job), strict=True):
+    for (edge, channel), (_, distribution) in zip(channels_of(job), distributions_of(job), strict=True):
         hop = Hop(
             target=edge.target,
             port=edge.target_port,
             channel=channel,
             closing=closings.get((edge.source, edge.target)),
-            dealing=dealing,
+            distribution=distribution,
         )
         found.setdefault((edge.source, edge.source_port), []).append(hop)
     return {start: tuple(hops) for start, hops in found.items()}

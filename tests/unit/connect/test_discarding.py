@@ -114,7 +114,7 @@ def test_nobody_waits_for_ever_for_one_that_is_stopped(staging: Staging) -> None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         got: list[Record] = []
-        staging.once(receipts, got.extend, patience=0.02)
+        staging.deliver_once(receipts, got.extend, patience=0.02)
     finally:
         os.close(descriptor)
     assert len(got) == 6
@@ -136,7 +136,7 @@ def test_a_batch_that_another_takes_meanwhile_is_no_error(staging: Staging) -> N
     descriptor = os.open(staging.paths(receipts)[0], os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        staging.once(receipts, interrupted, patience=0.0)
+        staging.deliver_once(receipts, interrupted, patience=0.0)
     finally:
         os.close(descriptor)
     assert got == ["a0", "a1", "a2"]

@@ -66,7 +66,7 @@ def test_state_and_records_under_way_move_to_other_buckets(tmp_path: Path, befor
 
 
 def _obstacles(old: dict[str, Any], new: dict[str, Any], last: LedgerEntry) -> list[str]:
-    return incompatibilities(old, new, has_state=bool(last.state), under_way=bool(last.feedback))
+    return incompatibilities(old, new, has_state=bool(last.state), in_flight=bool(last.feedback))
 
 
 def _last(**changes: Any) -> LedgerEntry:
@@ -371,11 +371,11 @@ def test_records_that_wait_for_others_under_keys_that_have_become_equal_are_put_
     assert [record.value for record in run.sinks["out"].records] == ["pair", "pair"]
 
 
-@pytest.mark.parametrize("under_way", [False, True])
-def test_keys_that_are_refused_now_are_told_in_a_sentence(tmp_path: Path, under_way: bool) -> None:
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_keys_that_are_refused_now_are_told_in_a_sentence(tmp_path: Path, in_flight: bool) -> None:
     job = ps.Job("job")
     source, keyed = job.source("in", ps.MemorySource()), job.task("keyed", ps.Count())
-    source >> job.task("first", Listed()) >> keyed if under_way else source >> keyed
+    source >> job.task("first", Listed()) >> keyed if in_flight else source >> keyed
     keyed >> job.sink("out", ps.MemorySink())
     run = LocalRun(job, tmp_path, buckets=2)
     with mock.patch.object(outbox, "key_hash", return_value=0):

@@ -325,7 +325,7 @@ def test_bounds_are_a_matter_of_output_and_for_aggregations_only() -> None:
     plain, bounded = (_job(ps.Sum(), ps.TimeWindow(10, with_bounds=with_it)) for with_it in (False, True))
     assert "with_bounds" not in plain.to_json()
     assert "with_bounds" in bounded.to_json()
-    assert incompatibilities(plain.to_dict(), bounded.to_dict(), has_state=True, under_way=False) == []
+    assert incompatibilities(plain.to_dict(), bounded.to_dict(), has_state=True, in_flight=False) == []
     with pytest.raises(ps.GraphError, match="with_bounds is for aggregations"):
         _job(_Seen(), ps.TimeWindow(10, with_bounds=True)).validate()
     with pytest.raises(ps.GraphError, match="with_bounds must be True or False, not 1"):

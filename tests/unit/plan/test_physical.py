@@ -129,7 +129,7 @@ def test_broadcast_goes_through_the_shuffle_to_every_instance_of_a_task() -> Non
     [wide, plain] >> sink
     plan = compile_plan(job)
     to_all, kept = (Channel.EXCHANGE, Distribution.TO_ALL), (Channel.MEMORY, Distribution.CHAINED)
-    assert [(hop.channel, hop.dealing) for hop in plan.hops[0, "out"]] == [to_all, to_all, kept]
+    assert [(hop.channel, hop.distribution) for hop in plan.hops[0, "out"]] == [to_all, to_all, kept]
     assert plan.instances == {wide.index: 4, plain.index: 0}
 
 
@@ -159,7 +159,7 @@ def test_records_are_dealt_out_where_numbers_of_instances_differ(
     of_job: int | None,
     of_sender: int | None,
     of_target: int | None,
-    dealing: Distribution,
+    distribution: Distribution,
     instances: int | None,
 ) -> None:
     job = Job("job", parallelism=of_job)
@@ -167,8 +167,10 @@ def test_records_are_dealt_out_where_numbers_of_instances_differ(
     target = job.task("target", same, parallelism=of_target)
     job.source("source", NoSource()) >> sender >> target >> job.sink("sink", NoSink())
     plan = compile_plan(job)
-    assert [hop.dealing for hop in plan.hops[sender.index, "out"]] == [dealing]
-    assert [hop.dealing for hop in plan.hops[target.index, "out"]] == [Distribution.CHAINED], "into a sink"
+    assert [hop.distribution for hop in plan.hops[sender.index, "out"]] == [dealing]
+    assert [hop.distribution for hop in plan.hops[target.index, "out"]] == [Distribution.CHAINED], (
+        "into a sink"
+    )
     assert plan.instances.get(target.index) == instances
 
 
@@ -180,11 +182,11 @@ def test_a_source_and_a_stateful_task_have_no_instances_to_chain_from(of_job: in
     source >> first >> job.sink("one", NoSink())
     source >> count >> second >> job.sink("other", NoSink())
     plan = compile_plan(job)
-    assert [hop.dealing for hop in plan.hops[source.index, "out"]] == [
+    assert [hop.distribution for hop in plan.hops[source.index, "out"]] == [
         Distribution.IN_TURN,
         Distribution.BY_KEY,
     ]
-    assert [hop.dealing for hop in plan.hops[count.index, "out"]] == [Distribution.IN_TURN]
+    assert [hop.distribution for hop in plan.hops[count.index, "out"]] == [Distribution.IN_TURN]
     assert not {first.index, second.index} & set(plan.direct)
 
 
@@ -196,7 +198,7 @@ def test_a_side_port_is_not_chained_to_instances() -> None:
     job.source("source", NoSource()) >> task >> sink
     task["errors"] >> mend >> sink
     plan = compile_plan(job)
-    assert [hop.dealing for hop in plan.hops[task.index, "errors"]] == [Distribution.IN_TURN]
+    assert [hop.distribution for hop in plan.hops[task.index, "errors"]] == [Distribution.IN_TURN]
 
 
 def test_a_number_of_the_job_reaches_all_tasks_behind_instances() -> None:
@@ -209,8 +211,8 @@ def test_a_number_of_the_job_reaches_all_tasks_behind_instances() -> None:
     source >> apart >> job.sink("other", NoSink())
     plan = compile_plan(job)
     assert plan.instances == {wide.index: 2, first.index: 4, second.index: 4}
-    assert [hop.dealing for hop in plan.hops[first.index, "out"]] == [Distribution.CHAINED]
-    assert [hop.dealing for hop in plan.hops[source.index, "out"]] == [
+    assert [hop.distribution for hop in plan.hops[first.index, "out"]] == [Distribution.CHAINED]
+    assert [hop.distribution for hop in plan.hops[source.index, "out"]] == [
         Distribution.IN_TURN,
         Distribution.IN_TURN,
         Distribution.CHAINED,
@@ -224,7 +226,7 @@ def test_data_is_not_chained_in_front_of_the_shuffle_into_what_is_broadcast_to()
     data >> a >> b >> job.sink("sink", NoSink())
     job.connect(rules, b, by=BROADCAST)
     plan = compile_plan(job)
-    assert [hop.dealing for hop in plan.hops[a.index, "out"]] == [Distribution.CHAINED]
+    assert [hop.distribution for hop in plan.hops[a.index, "out"]] == [Distribution.CHAINED]
     assert not {a.index, b.index} & set(plan.direct), "both run behind the shuffle, and there only"
 
 
@@ -238,9 +240,12 @@ def test_what_meets_a_broadcast_is_dealt_out_to_the_same_instances() -> None:
     job.connect(rules, apply, by=BROADCAST)
     apply >> job.sink("sink", NoSink())
     hops = compile_plan(job).hops
-    assert [hop.dealing for hop in hops[data.index, "out"]] == [Distribution.IN_TURN, Distribution.IN_TURN]
-    assert [hop.dealing for hop in hops[before.index, "out"]] == [Distribution.CHAINED]
-    assert [hop.dealing for hop in hops[rules.index, "out"]] == [Distribution.TO_ALL]
+    assert [hop.distribution for hop in hops[data.index, "out"]] == [
+        Distribution.IN_TURN,
+        Distribution.IN_TURN,
+    ]
+    assert [hop.distribution for hop in hops[before.index, "out"]] == [Distribution.CHAINED]
+    assert [hop.distribution for hop in hops[rules.index, "out"]] == [Distribution.TO_ALL]
 
 
 def test_a_vertex_can_run_on_both_sides_of_the_shuffle() -> None:

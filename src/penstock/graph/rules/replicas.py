@@ -22,7 +22,7 @@ _UNSAID = "another process that asks for the same positions gets other records"
 def replicas(job: Job) -> Iterator[Problem]:
     """Replicas run the same batches: all must be able to read them, and to tell what came of them."""
     said = replication_of(job)
-    if not said.any:
+    if not said.has_replicas:
         return
     yield from _unreadable(job)
     if said.k and not said.held:

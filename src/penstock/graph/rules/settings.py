@@ -42,7 +42,7 @@ def _replicas(job: Job) -> Iterator[Problem]:
     """Replicas agree on what each batch has given, once: that is more than the weaker guarantees promise."""
     said = replication_of(job)
     weaker = isinstance(job.guarantee, str) and job.guarantee in ("at-least-once", "at-most-once")
-    if said.any and weaker:
+    if said.has_replicas and weaker:
         yield Problem("bad-k", f"replicas are exactly-once: leave out guarantee={shown(job.guarantee)}")
     contradiction = said.contradiction()
     if contradiction is not None:
