@@ -96,10 +96,10 @@ def test_two_at_once_hand_a_batch_over_once(staging: Staging) -> None:
         inside.set()
         assert go_on.wait(30)
 
-    first = threading.Thread(target=staging.once, args=(receipts, slowly))
+    first = threading.Thread(target=staging.deliver_once, args=(receipts, slowly))
     first.start()
     assert inside.wait(30)
-    second = threading.Thread(target=Staging("Sink", staging.folder).once, args=(receipts, slowly))
+    second = threading.Thread(target=Staging("Sink", staging.folder).deliver_once, args=(receipts, slowly))
     second.start()
     go_on.set()
     first.join(30)

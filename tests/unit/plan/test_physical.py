@@ -134,7 +134,7 @@ def test_broadcast_goes_through_the_shuffle_to_every_instance_of_a_task() -> Non
 
 
 @pytest.mark.parametrize(
-    ("of_job", "of_sender", "of_target", "dealing", "instances"),
+    ("of_job", "of_sender", "of_target", "distribution", "instances"),
     [
         (None, None, None, Distribution.CHAINED, None),
         (4, None, None, Distribution.CHAINED, None),
@@ -167,7 +167,7 @@ def test_records_are_dealt_out_where_numbers_of_instances_differ(
     target = job.task("target", same, parallelism=of_target)
     job.source("source", NoSource()) >> sender >> target >> job.sink("sink", NoSink())
     plan = compile_plan(job)
-    assert [hop.distribution for hop in plan.hops[sender.index, "out"]] == [dealing]
+    assert [hop.distribution for hop in plan.hops[sender.index, "out"]] == [distribution]
     assert [hop.distribution for hop in plan.hops[target.index, "out"]] == [Distribution.CHAINED], (
         "into a sink"
     )
