@@ -11,7 +11,8 @@ from uuid import uuid4
 
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan, ReplicaProgress
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, Commit, Plan, ReplicaProgress
 
 AT_MOST = 5.0
 PARTITIONS = 8

@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.schedule.location import (
+from penstock.schedule.backup_location import (
     LocationDecision,
     LocationProblem,
     ProtectedTask,
@@ -37,7 +37,7 @@ from penstock.schedule.location import (
     solve,
     verify,
 )
-from penstock.schedule.location.exact import Solution, solve_cbc, solve_highs
+from penstock.schedule.backup_location.search.exact_location import Solution, solve_cbc, solve_highs
 
 MEGABYTE = 1e6
 RACK = 10

@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from penstock.cluster.actions import SetStatus
-from penstock.cluster.codec import encode
+from penstock.cluster.cluster_state import ClusterState
+from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import (
     Assignment,
     JobSpec,
@@ -36,24 +36,24 @@ from penstock.cluster.documents import (
     WorkerFigures,
     WorkerInfo,
 )
-from penstock.cluster.members import replica_name
+from penstock.cluster.leader_actions import SetStatus
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import ClusterState
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Store, StoredNode, Watcher
-from penstock.daemons import stepping, worker_link
-from penstock.daemons.instance import HEARTBEAT_FILE
-from penstock.daemons.instances import FolderInstances
-from penstock.daemons.instances import NodeSettings as NodeFolders
-from penstock.daemons.machine import MachineSample
-from penstock.daemons.master import Master
-from penstock.daemons.metrics import render
-from penstock.daemons.processes_memory import FakeProcesses
-from penstock.daemons.service import ClusterService
-from penstock.daemons.supervisor import Supervisor
+from penstock.coord import store_paths
+from penstock.coord.coordination_store import Store, StoredNode, Watcher
+from penstock.daemon import step_loop, store_link
+from penstock.daemon.worker_folder import HEARTBEAT_FILE
 from penstock.keyring import Keyring
+from penstock.master.cluster_metrics import render
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master
+from penstock.replicas.replica_id import replica_name
 from penstock.schedule.job_placer import JobPlacer
+from penstock.supervisor.machine_load import MachineSample
+from penstock.supervisor.node_instances import FolderInstances
+from penstock.supervisor.node_instances import NodeSettings as NodeFolders
+from penstock.supervisor.supervisor import Supervisor
+from penstock.testing.fake_processes import FakeProcesses
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 BUNDLE = "b" * 64
 REPORT_SECONDS = 3.0
@@ -66,7 +66,7 @@ SLICE = 0.02
 STRUCTURE = {"name": "", "vertices": [{"name": f"v{n}", "kind": "task", "of": "x" * 40} for n in range(8)]}
 REPORTED = "progress" in {field.name for field in fields(WorkerFigures)}
 """Whether supervisors report the progress of their workers."""
-TOLD_SECONDS = worker_link._PROGRESS_SECONDS
+TOLD_SECONDS = store_link._PROGRESS_SECONDS
 """How often a worker writes its progress itself."""
 
 
@@ -143,7 +143,7 @@ class Daemon:
 
 
 def _pause_after(seconds: float) -> float:
-    pause_after = getattr(stepping, "pause_after", None)
+    pause_after = getattr(step_loop, "pause_after", None)
     return float(pause_after(seconds)) if pause_after is not None else 0.0
 
 
@@ -172,19 +172,25 @@ class Cluster:
     def _fill(self) -> None:
         write = self.writer.create
         for name in self.nodes[1:]:
-            write(f"{paths.NODES}/{name}", encode(NodeInfo(name, "10.0.0.1", 16, 64 << 30)), ephemeral=True)
-            write(f"{paths.REPORTS}/{name}", encode(self.report(name)), ephemeral=True)
+            write(
+                f"{store_paths.NODES}/{name}",
+                encode(NodeInfo(name, "10.0.0.1", 16, 64 << 30)),
+                ephemeral=True,
+            )
+            write(f"{store_paths.REPORTS}/{name}", encode(self.report(name)), ephemeral=True)
         for job, node in self.jobs.items():
             spec = JobSpec(job, BUNDLE, "job.py", structure=dict(STRUCTURE, name=job), submitted=self.now)
-            write(f"{paths.JOBS}/{job}", encode(spec))
-            write(f"{paths.ASSIGNMENTS}/{job}", encode(_assignment(job, node, self.now)))
-            write(f"{paths.STATUS}/{job}", encode(JobStatus("RUNNING", f"running on {node}", self.now, 1)))
-            write(paths.worker(job, 1, 1), encode(self.info(job)), ephemeral=True)
+            write(f"{store_paths.JOBS}/{job}", encode(spec))
+            write(f"{store_paths.ASSIGNMENTS}/{job}", encode(_assignment(job, node, self.now)))
+            write(
+                f"{store_paths.STATUS}/{job}", encode(JobStatus("RUNNING", f"running on {node}", self.now, 1))
+            )
+            write(store_paths.worker(job, 1, 1), encode(self.info(job)), ephemeral=True)
         for number in range(min(len(self.jobs), MOST_ENDED)):
             job = f"ended{number:05d}"
             spec = JobSpec(job, BUNDLE, "job.py", structure=dict(STRUCTURE, name=job), wanted="ended")
-            write(f"{paths.JOBS}/{job}", encode(spec))
-            write(f"{paths.STATUS}/{job}", encode(JobStatus("ENDED", "it was killed", self.now, 1)))
+            write(f"{store_paths.JOBS}/{job}", encode(spec))
+            write(f"{store_paths.STATUS}/{job}", encode(JobStatus("ENDED", "it was killed", self.now, 1)))
 
     def progress(self) -> Progress:
         batches = int((self.now - self.began) * BATCHES_PER_SECOND) + 1000
@@ -228,11 +234,11 @@ class Cluster:
             passed = self.now - began
             while told < passed / TOLD_SECONDS * len(jobs):
                 job = jobs[int(told) % len(jobs)]
-                self.writer.set(paths.worker(job, 1, 1), encode(self.info(job)))
+                self.writer.set(store_paths.worker(job, 1, 1), encode(self.info(job)))
                 told += 1
             while reported < passed / REPORT_SECONDS * len(nodes):
                 node = nodes[int(reported) % len(nodes)]
-                self.writer.set(f"{paths.REPORTS}/{node}", encode(self.report(node)))
+                self.writer.set(f"{store_paths.REPORTS}/{node}", encode(self.report(node)))
                 reported += 1
             if self.now - beaten >= BEAT_SECONDS:
                 self.beat()

@@ -19,10 +19,10 @@ from pathlib import Path
 import psutil
 
 from benchmarks.control_plane_case import REPORT_SECONDS, TOLD_SECONDS, Cluster
-from penstock.cluster.codec import encode
-from penstock.coord import paths
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.cluster.document_codec import encode
+from penstock.coord import store_paths
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
+from penstock.coord.zookeeper_store import ZooKeeperStore
 
 PASSWORD = "only for this run"
 
@@ -48,9 +48,9 @@ class ServedCluster(Cluster):
             due_jobs = int(passed / TOLD_SECONDS * len(jobs))
             due_nodes = int(passed / REPORT_SECONDS * len(nodes))
             for job in (jobs[number % len(jobs)] for number in range(told, due_jobs)):
-                self.writer.set(paths.worker(job, 1, 1), encode(self.info(job)))
+                self.writer.set(store_paths.worker(job, 1, 1), encode(self.info(job)))
             for node in (nodes[number % len(nodes)] for number in range(reported, due_nodes)):
-                self.writer.set(f"{paths.REPORTS}/{node}", encode(self.report(node)))
+                self.writer.set(f"{store_paths.REPORTS}/{node}", encode(self.report(node)))
             told, reported = due_jobs, due_nodes
             if self.now - beaten >= 1.0 and (self.work / "instances").exists():
                 if len(list((self.work / "instances").iterdir())) >= len(self.here):

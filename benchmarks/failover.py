@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks.halves import HalfFailedError
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.daemons.processes_os import OsProcesses
 from penstock.log import Log, log_folder
+from penstock.processes.process_control import OsProcesses
 from penstock.record import Record
 
 DEADLINE = 180.0

@@ -15,9 +15,9 @@ import httpx
 
 from benchmarks.failover import LocalCluster, wait
 from benchmarks.halves import HalfFailedError
-from penstock.cluster.members import job_of
-from penstock.engine.agreement.folder import AgreementFolder
 from penstock.errors import ReplicaOutdatedError
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.replica_id import job_of
 
 PORT = 8700
 """Not that of ``penstock up``: another cluster of this machine is left alone."""

@@ -15,8 +15,8 @@ from typing import Self
 
 import psutil
 
-from penstock.daemons.processes import MARK
 from penstock.log import Log
+from penstock.processes.process_control import MARK
 from penstock.record import Record
 
 TICK = 0.05

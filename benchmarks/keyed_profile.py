@@ -11,10 +11,10 @@ from typing import TypeVar
 import penstock as ps
 from benchmarks.events import keyed_batches
 from penstock.engine.blueprint import make_blueprint
-from penstock.engine.packing import unpack
-from penstock.engine.shipping import load_program, pack_blueprint
-from penstock.engine.stages import BatchPart, run_keyed_stage, run_source_stage
-from penstock.engine.summary import StateHead
+from penstock.engine.execution.batch_stages import BatchPart, run_keyed_stage, run_source_stage
+from penstock.engine.execution.blueprint_transfer import load_program, pack_blueprint
+from penstock.engine.storage.keyed_state import StateHead
+from penstock.engine.storage.serialization import unpack
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.log import Log, log_folder
 

@@ -19,7 +19,7 @@ from benchmarks.arrow_files import PARTITIONS, last_counts, outcome_of, read_pai
 from benchmarks.hand.query import batches_of
 from benchmarks.hand.session import MASTER
 from benchmarks.timing import Batch, Measured, Outcome
-from penstock.connect.log_ends import LogSource
+from penstock.connect.log_connectors import LogSource
 
 CONF = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
 Digest = Callable[[Iterable[tuple[Any, ...]]], Outcome]

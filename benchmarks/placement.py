@@ -14,13 +14,12 @@ from statistics import median
 
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.schedule.cost import DEFAULT_WEIGHTS, cost
-from penstock.schedule.deciding import Placement, decide
-from penstock.schedule.exact import SolverError, solve
-from penstock.schedule.index import SnapshotIndex
-from penstock.schedule.model import ClusterSnapshot, Node, Task, Traffic
-from penstock.schedule.state import initial_state
-from penstock.schedule.strategies import STRATEGIES, builtin_strategy
+from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, cost
+from penstock.schedule.placement_decision import Placement, decide
+from penstock.schedule.placement_model import ClusterSnapshot, Node, Task, Traffic
+from penstock.schedule.placement_strategies import STRATEGIES, builtin_strategy
+from penstock.schedule.search.exact_placement import SolverError, solve
+from penstock.schedule.search.placement_state import SnapshotIndex, initial_state
 
 GIB = 1 << 30
 TASKS, NODES = 10_000, 1_000

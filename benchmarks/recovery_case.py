@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.halves import HalfFailedError
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import sha256_of, sign
-from penstock.bundles.storing import BundleStore
-from penstock.cluster.codec import decode, encode
+from penstock.backups.snapshots.snapshot_restore import restored
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import sha256_of, sign
+from penstock.bundles.bundle_store import BundleStore
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, NodeInfo, RestoreSource
-from penstock.coord import paths
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.coord.zookeeper import ZooKeeperStore
-from penstock.daemons.processes_os import OsProcesses
+from penstock.coord import store_paths
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
+from penstock.coord.zookeeper_store import ZooKeeperStore
 from penstock.keyring import open_keyring, signing_key
 from penstock.log import Log, log_folder
+from penstock.processes.process_control import OsProcesses
 from penstock.record import Record
-from penstock.snapshots.restoring import restored
 
 DEADLINE = 240.0
 PORT = 7211
@@ -99,7 +99,7 @@ class Cluster:
                     stderr=output,
                 )
         servers = len(self.case.namespaces)
-        until(lambda: len(self.store.children(paths.NODES)) == servers, "all supervisors")
+        until(lambda: len(self.store.children(store_paths.NODES)) == servers, "all supervisors")
 
     def close(self) -> None:
         """End every process."""
@@ -116,8 +116,8 @@ class Cluster:
 
     def end_sessions(self) -> None:
         """Take back the places of workers that were killed: a master acts when their sessions have ended."""
-        for worker in self.store.children(f"{paths.WORKERS}/{NAME}"):
-            self.store.delete(f"{paths.WORKERS}/{NAME}/{worker}")
+        for worker in self.store.children(f"{store_paths.WORKERS}/{NAME}"):
+            self.store.delete(f"{store_paths.WORKERS}/{NAME}/{worker}")
 
     def put(self, path: str, document: object) -> None:
         """Write a document."""
@@ -128,12 +128,12 @@ class Cluster:
 
     def kept(self) -> BackupStatus | None:
         """Return what the job's worker says of its data."""
-        node = self.store.get(f"{paths.KEPT}/{NAME}")
+        node = self.store.get(f"{store_paths.KEPT}/{NAME}")
         return decode(BackupStatus, node.data) if node is not None else None
 
     def url(self, name: str) -> str:
         """Return where a supervisor answers."""
-        node = self.store.get(f"{paths.NODES}/{name}")
+        node = self.store.get(f"{store_paths.NODES}/{name}")
         assert node is not None
         return decode(NodeInfo, node.data).url
 
@@ -198,9 +198,11 @@ def run(case: Case, cluster: Cluster) -> dict[str, Any]:
         place = Assignment(
             NAME, 1, revision, 1, bundle, "place.py", node, 1, 1 << 30, keep="node", restore=restore
         )
-        cluster.put(f"{paths.ASSIGNMENTS}/{NAME}", place)
+        cluster.put(f"{store_paths.ASSIGNMENTS}/{NAME}", place)
 
-    cluster.put(f"{paths.LOCATIONS}/{NAME}", BackupLocation(NAME, "s2", cluster.url("s2"), case.redeploy))
+    cluster.put(
+        f"{store_paths.LOCATIONS}/{NAME}", BackupLocation(NAME, "s2", cluster.url("s2"), case.redeploy)
+    )
     source.append(records(50_000))
     assign("s1", 1)
     first = source.end(0)
@@ -216,7 +218,7 @@ def run(case: Case, cluster: Cluster) -> dict[str, Any]:
     cluster.kill("s1")
     cluster.end_sessions()
     hold.unlink()
-    cluster.store.delete(f"{paths.LOCATIONS}/{NAME}")  # It shall recover, not be copied on.
+    cluster.store.delete(f"{store_paths.LOCATIONS}/{NAME}")  # It shall recover, not be copied on.
     assign(case.redeploy, 2, RestoreSource("s2", cluster.url("s2"), 1))
     home = cluster.data(case.redeploy)
     until(lambda: restored(home), "restored")

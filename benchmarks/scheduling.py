@@ -6,11 +6,10 @@ from pathlib import Path
 
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.cli.plots import write_plots
-from penstock.cli.simulate import DEFAULT_STRATEGIES, compare
-from penstock.schedule.baselines import BASELINES
-from penstock.schedule.simulation.builtin import speedstream
-from penstock.schedule.simulation.summary import FIGURES, Estimate, difference, summarize
+from penstock.cli.simulation import DEFAULT_STRATEGIES, compare, write_plots
+from penstock.schedule.placement_baselines import BASELINES
+from penstock.schedule.simulation.builtin_scenarios import speedstream
+from penstock.schedule.simulation.run_statistics import FIGURES, Estimate, difference, summarize
 
 SEEDS = 50
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -10,8 +10,8 @@ from statistics import median
 from benchmarks.backup_location import AT_MOST_WORSE, edge_cluster
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.schedule.location import LocationProblem, solve, verify
-from penstock.schedule.location.exact import solve_highs
+from penstock.schedule.backup_location import LocationProblem, solve, verify
+from penstock.schedule.backup_location.search.exact_location import solve_highs
 
 SIZES = ((4, 5), (5, 7), (6, 10), (8, 12), (10, 14))
 """Servers and tasks."""

@@ -14,11 +14,10 @@ from statistics import median
 from benchmarks.halves import ROOT, Comparison, HalfFailedError, alternate
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row, compare
-from penstock.class_archive import archive_folder, find_archive
-from penstock.java import find_java
+from penstock.java_runtime import archive_folder, find_archive, find_java
 from penstock.log import Log
 from penstock.record import Record
-from penstock.spark.preparing import prepare
+from penstock.spark.warm_start import prepare
 
 LINES = 200
 

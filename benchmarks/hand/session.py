@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from penstock.spark.settings import DEFAULTS
+from penstock.spark.spark_settings import DEFAULTS
 
 MASTER = "local[2]"
 

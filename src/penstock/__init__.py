@@ -20,23 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock import testing
-    from penstock.connect.console import ConsoleSink
-    from penstock.connect.database import DatabaseSink
-    from penstock.connect.deduplicating import deduplicated
+    from penstock.connect.database_sink import DatabaseSink
+    from penstock.connect.driver_connectors import ConsoleSink, ForeachBatchSink, MemorySink, MemorySource
     from penstock.connect.file_sink import FileSink
     from penstock.connect.file_source import FileSource
-    from penstock.connect.foreach_batch import ForeachBatchSink
-    from penstock.connect.http import HttpSink
-    from penstock.connect.log_ends import LogSink, LogSource
-    from penstock.connect.memory import MemorySink, MemorySource
-    from penstock.connect.rate import RateSource
+    from penstock.connect.http_sink import HttpSink
+    from penstock.connect.log_connectors import LogSink, LogSource
+    from penstock.connect.rate_source import RateSource
+    from penstock.connect.sink_staging import BatchNumber
     from penstock.connect.socket_source import SocketSource
-    from penstock.connect.staged import BatchNumber
-    from penstock.engine.context import ctx
-    from penstock.engine.handle import Handle
-    from penstock.engine.replacement import Reconfigured
-    from penstock.engine.report import Report
-    from penstock.engine.side import Discarded, Failed, Late
+    from penstock.engine.batch_context import ctx
+    from penstock.engine.batch_report import Report
+    from penstock.engine.driver.job_handle import Handle
+    from penstock.engine.driver.query_launch import Reconfigured
+    from penstock.engine.side_streams import Discarded, Failed, Late
     from penstock.errors import (
         ConnectorError,
         CycleLimitError,
@@ -52,104 +49,112 @@ if TYPE_CHECKING:
         TaskError,
         UnstorableValueError,
     )
-    from penstock.graph.aggregates import Distinct, Max, Mean, Min, Quantiles, TopN
-    from penstock.graph.ends import Rejected, Sink, SinkWriter, Source, WriteContext
+    from penstock.graph.aggregations import Count, Distinct, Max, Mean, Min, Quantiles, Reduce, Sum, TopN
+    from penstock.graph.connector_api import Rejected, Sink, SinkWriter, Source, WriteContext
+    from penstock.graph.edge import BROADCAST, ROUND_ROBIN, SAME_KEY, Partitioning
+    from penstock.graph.error_policy import Retry
     from penstock.graph.job import Job
-    from penstock.graph.kinds import ArrowTask, DataFrameTask, Sql
-    from penstock.graph.on_error import Retry
-    from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY, Partitioning
     from penstock.graph.qos import QoS
-    from penstock.graph.record_ids import RecordIds
-    from penstock.graph.schema import Schema
-    from penstock.graph.tasks import CombiningTask, Count, Inputs, Outputs, Reduce, StatefulTask, Sum, Task
+    from penstock.graph.tasks import (
+        ArrowTask,
+        CombiningTask,
+        DataFrameTask,
+        Inputs,
+        Outputs,
+        Sql,
+        StatefulTask,
+        Task,
+    )
     from penstock.graph.vertex import Vertex
     from penstock.graph.windows import CountWindow, TimeWindow, Window, WindowValues
     from penstock.log import Log
     from penstock.parameters import params
     from penstock.record import Record
-    from penstock.spark.run import run, start
+    from penstock.replicas.record_ids import RecordIds, deduplicated
+    from penstock.schema.record_schema import Schema
+    from penstock.spark.spark_runtime import run, start
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "ArrowTask": "penstock.graph.kinds",
-    "BROADCAST": "penstock.graph.partitioning",
-    "BatchNumber": "penstock.connect.staged",
+    "ArrowTask": "penstock.graph.tasks",
+    "BROADCAST": "penstock.graph.edge",
+    "BatchNumber": "penstock.connect.sink_staging",
     "CombiningTask": "penstock.graph.tasks",
     "ConnectorError": "penstock.errors",
-    "ConsoleSink": "penstock.connect.console",
-    "Count": "penstock.graph.tasks",
+    "ConsoleSink": "penstock.connect.driver_connectors",
+    "Count": "penstock.graph.aggregations",
     "CountWindow": "penstock.graph.windows",
     "CycleLimitError": "penstock.errors",
-    "DataFrameTask": "penstock.graph.kinds",
-    "DatabaseSink": "penstock.connect.database",
+    "DataFrameTask": "penstock.graph.tasks",
+    "DatabaseSink": "penstock.connect.database_sink",
     "DeliveryWarning": "penstock.errors",
-    "Discarded": "penstock.engine.side",
-    "Distinct": "penstock.graph.aggregates",
-    "Failed": "penstock.engine.side",
+    "Discarded": "penstock.engine.side_streams",
+    "Distinct": "penstock.graph.aggregations",
+    "Failed": "penstock.engine.side_streams",
     "FileSink": "penstock.connect.file_sink",
     "FileSource": "penstock.connect.file_source",
-    "ForeachBatchSink": "penstock.connect.foreach_batch",
+    "ForeachBatchSink": "penstock.connect.driver_connectors",
     "GraphError": "penstock.errors",
-    "Handle": "penstock.engine.handle",
-    "HttpSink": "penstock.connect.http",
+    "Handle": "penstock.engine.driver.job_handle",
+    "HttpSink": "penstock.connect.http_sink",
     "IncompatibleJobError": "penstock.errors",
     "Inputs": "penstock.graph.tasks",
     "Job": "penstock.graph.job",
     "JobFailedError": "penstock.errors",
-    "Late": "penstock.engine.side",
+    "Late": "penstock.engine.side_streams",
     "Log": "penstock.log",
     "LogCorruptionError": "penstock.errors",
     "LogError": "penstock.errors",
-    "LogSink": "penstock.connect.log_ends",
-    "LogSource": "penstock.connect.log_ends",
-    "Max": "penstock.graph.aggregates",
-    "Mean": "penstock.graph.aggregates",
-    "MemorySink": "penstock.connect.memory",
-    "MemorySource": "penstock.connect.memory",
-    "Min": "penstock.graph.aggregates",
+    "LogSink": "penstock.connect.log_connectors",
+    "LogSource": "penstock.connect.log_connectors",
+    "Max": "penstock.graph.aggregations",
+    "Mean": "penstock.graph.aggregations",
+    "MemorySink": "penstock.connect.driver_connectors",
+    "MemorySource": "penstock.connect.driver_connectors",
+    "Min": "penstock.graph.aggregations",
     "Outputs": "penstock.graph.tasks",
-    "Partitioning": "penstock.graph.partitioning",
+    "Partitioning": "penstock.graph.edge",
     "PenstockError": "penstock.errors",
     "Problem": "penstock.errors",
     "QoS": "penstock.graph.qos",
-    "Quantiles": "penstock.graph.aggregates",
-    "ROUND_ROBIN": "penstock.graph.partitioning",
-    "RateSource": "penstock.connect.rate",
-    "Reconfigured": "penstock.engine.replacement",
+    "Quantiles": "penstock.graph.aggregations",
+    "ROUND_ROBIN": "penstock.graph.edge",
+    "RateSource": "penstock.connect.rate_source",
+    "Reconfigured": "penstock.engine.driver.query_launch",
     "Record": "penstock.record",
-    "RecordIds": "penstock.graph.record_ids",
-    "Reduce": "penstock.graph.tasks",
-    "Rejected": "penstock.graph.ends",
-    "Report": "penstock.engine.report",
-    "Retry": "penstock.graph.on_error",
-    "SAME_KEY": "penstock.graph.partitioning",
-    "Schema": "penstock.graph.schema",
+    "RecordIds": "penstock.replicas.record_ids",
+    "Reduce": "penstock.graph.aggregations",
+    "Rejected": "penstock.graph.connector_api",
+    "Report": "penstock.engine.batch_report",
+    "Retry": "penstock.graph.error_policy",
+    "SAME_KEY": "penstock.graph.edge",
+    "Schema": "penstock.schema.record_schema",
     "SettingError": "penstock.errors",
-    "Sink": "penstock.graph.ends",
-    "SinkWriter": "penstock.graph.ends",
+    "Sink": "penstock.graph.connector_api",
+    "SinkWriter": "penstock.graph.connector_api",
     "SocketSource": "penstock.connect.socket_source",
-    "Source": "penstock.graph.ends",
-    "Sql": "penstock.graph.kinds",
+    "Source": "penstock.graph.connector_api",
+    "Sql": "penstock.graph.tasks",
     "StatefulTask": "penstock.graph.tasks",
-    "Sum": "penstock.graph.tasks",
+    "Sum": "penstock.graph.aggregations",
     "Task": "penstock.graph.tasks",
     "TaskError": "penstock.errors",
     "TimeWindow": "penstock.graph.windows",
-    "TopN": "penstock.graph.aggregates",
+    "TopN": "penstock.graph.aggregations",
     "UnstorableValueError": "penstock.errors",
     "Vertex": "penstock.graph.vertex",
     "Window": "penstock.graph.windows",
     "WindowValues": "penstock.graph.windows",
-    "WriteContext": "penstock.graph.ends",
-    "ctx": "penstock.engine.context",
-    "deduplicated": "penstock.connect.deduplicating",
+    "WriteContext": "penstock.graph.connector_api",
+    "ctx": "penstock.engine.batch_context",
+    "deduplicated": "penstock.replicas.record_ids",
     "params": "penstock.parameters",
-    "run": "penstock.spark.run",
-    "start": "penstock.spark.run",
+    "run": "penstock.spark.spark_runtime",
+    "start": "penstock.spark.spark_runtime",
 }
 """Where a name comes from that is imported only when it is used."""
-_REPLACEABLE = "penstock.spark.run"
+_REPLACEABLE = "penstock.spark.spark_runtime"
 """What is called there may be replaced while a process runs, so these names are looked up each time."""
 
 

@@ -1,18 +1,17 @@
-"""Records with a schema, column by column: how typed records travel between vertices that can use columns."""
+"""Records of one schema as Arrow columns: values, keys, times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.arrays import FAULTS, arrow_schema, arrow_type, build_arrays
 from penstock.record import Record
+from penstock.schema.arrow_arrays import FAULTS, arrow_schema, arrow_type, build_arrays
+from penstock.schema.record_schema import KEY, TIME
 
 if TYPE_CHECKING:
-    from penstock.graph.schema import DataType, Schema
+    from penstock.schema.record_schema import DataType, Schema
 
-KEY, TIME = "_key", "_ts"
-"""The columns of a record's key and time, beside those of its value."""
 
 _KEYS = {str, int, float, bool, bytes}
 _NONE = type(None)

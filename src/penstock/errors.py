@@ -1,14 +1,56 @@
-"""Every error that Penstock raises on purpose. Each says what was wrong, where, and what to do."""
+"""All errors that Penstock raises on purpose, and how messages show values, causes and choices.
+
+Each message says what is wrong, where, and what to do.
+"""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.running_code import vertex_call
+_LONGEST_SHOWN = 60
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), list, tuple, dict)
+
+
+def shown(value: Any) -> str:
+    """Return a short text for a value. It never raises and never holds a memory address.
+
+    >>> shown("a b"), shown(-1), shown(object())
+    ("'a b'", '-1', '<object>')
+    """
+    kind = f"<{type(value).__name__}>"
+    if isinstance(value, type):
+        return f"<class {value.__name__}>"
+    if not isinstance(value, _PLAIN):
+        return kind
+    try:
+        text = repr(value)
+    except Exception:  # a value that cannot even show itself is shown by its type
+        return kind
+    if " at 0x" in text:
+        return kind
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+
+
+def label(name: Any) -> str:
+    """Return a name as plain text, or a text for whatever was given in place of a name.
+
+    >>> label("split"), label(None)
+    ('split', 'None')
+    """
+    return str.__str__(name) if isinstance(name, str) else shown(name)
+
+
+def choices(names: tuple[str, ...]) -> str:
+    """List names to choose from.
+
+    >>> choices(("left", "right")), choices(())
+    ("'left', 'right'", 'none')
+    """
+    return ", ".join(repr(name) for name in names) or "none"
+
 
 _LONGEST = 500
 
@@ -218,49 +260,6 @@ class LogCorruptionError(LogError):
 
 class UnstorableValueError(LogError):
     """A value has no form in a log: it is neither plain data nor built of plain data."""
-
-
-def note_vertex(error: PenstockError, job: str, vertex: str) -> None:
-    """Note in which job and vertex an error happened that cannot know it.
-
-    >>> error = LogError("log 'in' is full")
-    >>> locate(error, "wordcount", "lines")
-    >>> error.__notes__
-    ["in job 'wordcount', vertex 'lines'"]
-    """
-    if not isinstance(error, TaskError | ConnectorError) and not hasattr(error, "__notes__"):
-        error.add_note(f"in job {job!r}, vertex {vertex!r}")
-
-
-def connector_error(error: Exception, job: str, vertex: str) -> PenstockError:
-    """Return what a user is told when the connector of a vertex raises: it names job and vertex."""
-    if not isinstance(error, PenstockError):
-        return ConnectorError.of(job, vertex, error)
-    note_vertex(error, job, vertex)
-    return error
-
-
-@contextmanager
-def connector_call(job: str, vertex: str, *, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Give what the connector of a vertex raises the names of job and vertex; some errors pass as they are.
-
-    What it prints meanwhile is output of the vertex.
-
-    >>> with connecting("wordcount", "lines"):
-    ...     raise OSError("no such device")
-    Traceback (most recent call last):
-    penstock.errors.ConnectorError: job 'wordcount', vertex 'lines': OSError: no such device
-    """
-    try:
-        with vertex_call(vertex):
-            yield
-    except passing:
-        raise
-    except Exception as error:
-        named = connector_error(error, job, vertex)
-        if named is error:
-            raise
-        raise named from error
 
 
 def cause_of(error: BaseException) -> str:

@@ -30,7 +30,7 @@ class Parameters(Mapping[str, str]):
 
     A name that was not given raises MissingParameterError, which is a KeyError and says how to give it.
 
-    >>> with given({"since": "2026-01-01"}):
+    >>> with params_set_to({"since": "2026-01-01"}):
     ...     params["since"], params.get("limit", "10"), "limit" in params
     ('2026-01-01', '10', False)
     """

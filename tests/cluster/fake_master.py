@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.bundles.signing import BundleError, check_signature, sha256_of
+from penstock.bundles.bundle_signature import BundleError, check_signature, sha256_of
+from penstock.cluster.client_requests import (
+    InvalidRequestError,
+    NotFoundError,
+    NotLeaderError,
+    RefusedError,
+    Submission,
+)
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -21,13 +28,6 @@ from penstock.cluster.documents import (
     Progress,
     WorkerFigures,
     WorkerInfo,
-)
-from penstock.daemons.interface import (
-    InvalidRequestError,
-    NotFoundError,
-    NotLeaderError,
-    RefusedError,
-    Submission,
 )
 from penstock.keyring import signing_key
 

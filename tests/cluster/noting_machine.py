@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cluster.supervising import ObservedProcess, Start
-from penstock.daemons.machine import MachineSample
+from penstock.cluster.worker_supervision import ObservedProcess, Start
+from penstock.supervisor.machine_load import MachineSample
 
 
 class NotingMachine:

@@ -8,7 +8,8 @@ from typing import Any
 
 from without_code import AnyBundle
 
-from penstock.cluster.codec import encode
+from penstock.cluster.client_requests import Submission
+from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import (
     Assignment,
     Difference,
@@ -22,13 +23,12 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.cluster.members import replica_name
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.interface import Submission
-from penstock.daemons.master import Master
-from penstock.daemons.reading import Documents
-from penstock.daemons.service import ClusterService
+from penstock.coord import store_paths
+from penstock.coord.mirrored_documents import Documents
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master
+from penstock.replicas.replica_id import replica_name
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 class Lines:
@@ -53,7 +53,7 @@ class Cluster:
             self.master.step(1.0)
         for number in range(nodes):
             name = f"n{number}"
-            self.put(f"{paths.NODES}/{name}", NodeInfo(name, "", 4, 8 << 30, rack=f"r{number % racks}"))
+            self.put(f"{store_paths.NODES}/{name}", NodeInfo(name, "", 4, 8 << 30, rack=f"r{number % racks}"))
 
     def put(self, path: str, document: Any) -> None:
         """Write a document, whatever was there."""
@@ -74,8 +74,8 @@ class Cluster:
         """Have a job."""
         given = {"wanted": "ended" if phase == "ENDED" else "running", "structure": code(name), **more}
         spec = JobSpec(name, "a" * 64, "job.py", **given)
-        self.put(f"{paths.JOBS}/{name}", spec)
-        self.put(f"{paths.STATUS}/{name}", JobStatus(phase, "", 0.0, revision))
+        self.put(f"{store_paths.JOBS}/{name}", spec)
+        self.put(f"{store_paths.STATUS}/{name}", JobStatus(phase, "", 0.0, revision))
         return spec
 
     def member(
@@ -95,21 +95,21 @@ class Cluster:
         name, node, revision = replica_name(job, number), node or f"n{number}", revision or number + 1
         made = Assignment(name, 1, revision, 1, "a" * 64, "job.py", node, 1, 1 << 30, after=after)
         if assign:
-            self.put(f"{paths.ASSIGNMENTS}/{name}", replace(made, reason=f"it fits {node}"))
+            self.put(f"{store_paths.ASSIGNMENTS}/{name}", replace(made, reason=f"it fits {node}"))
         if phase:
             progress = Progress(records_in=records, at=5.0)
             worker = WorkerInfo(name, revision, 1, node, 7, phase, 2.0, progress=progress, joined=joined)
-            self.put(f"{paths.WORKERS}/{name}/{revision}-1", worker)
+            self.put(f"{store_paths.WORKERS}/{name}/{revision}-1", worker)
 
     def fail(self, number: int, count: int, revision: int, job: str = "job") -> None:
         """Have a replica's worker die."""
         name = replica_name(job, number)
-        self.put(f"{paths.FAILURES}/{name}", Failures(name, revision, count, "it died", "n1", 3.0))
+        self.put(f"{store_paths.FAILURES}/{name}", Failures(name, revision, count, "it died", "n1", 3.0))
 
     def end(self, number: int, outcome: str, revision: int, at: float, job: str = "job") -> None:
         """Have a replica's worker end."""
         name = replica_name(job, number)
-        self.put(f"{paths.RESULTS}/{name}", Result(name, revision, outcome, f"by {number}", at))
+        self.put(f"{store_paths.RESULTS}/{name}", Result(name, revision, outcome, f"by {number}", at))
 
     @property
     def documents(self) -> Documents:
@@ -122,7 +122,7 @@ class Cluster:
 
     def status(self, name: str = "job") -> JobStatus:
         """How it stands."""
-        found = self.documents.one(JobStatus, f"{paths.STATUS}/{name}")
+        found = self.documents.one(JobStatus, f"{store_paths.STATUS}/{name}")
         assert found is not None
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 from starlette.applications import Starlette
 
-from penstock.web.serving import HttpServer, serve
+from penstock.web.http_server import HttpServer, serve
 
 TOKEN = "7" * 64
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from unittest import mock
 
-from penstock.snapshots.framing import frame
-from penstock.snapshots.manifest import Manifest, SnapshotFile
-from penstock.snapshots.store import SnapshotStore
+from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
+from penstock.backups.snapshots.snapshot_store import SnapshotStore
+from penstock.backups.snapshots.transfer_format import frame
 
 JOB = "count"
 Home = Mapping[str, bytes]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from penstock.cluster.actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.cluster_state import ClusterState, Rules, missed, needed_nodes
 from penstock.cluster.documents import (
     Assignment,
     BackupLocation,
@@ -20,10 +20,10 @@ from penstock.cluster.documents import (
     Resources,
     WorkerInfo,
 )
-from penstock.cluster.members import job_of
+from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.replicas import is_replicated
-from penstock.cluster.view import ClusterState, Rules, missed, needed_nodes
+from penstock.replicas.decisions.replica_set import is_replicated
+from penstock.replicas.replica_id import job_of
 from penstock.schedule.job_placer import JobPlacer
 
 GIB = 1 << 30

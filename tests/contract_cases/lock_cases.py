@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from store_support import Calls, Servers, gets
 
-from penstock.coord.lock import Lock
-from penstock.coord.store import (
-    Session,
-)
+from penstock.coord.coordination_store import Session
+from penstock.coord.leadership import Lock
 from support.waiting import eventually
 
 

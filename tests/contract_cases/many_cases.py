@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from store_support import Calls, Servers
 
-from penstock.coord.store import DisconnectedError, StoredNode, StoreError
+from penstock.coord.coordination_store import DisconnectedError, StoredNode, StoreError
 from support.waiting import eventually
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Store
+from penstock.coord.coordination_store import Store
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 class MemoryServers:

@@ -6,13 +6,8 @@ from collections.abc import Callable
 
 from store_support import Calls, Servers
 
-from penstock.coord.mirror import StoreMirror
-from penstock.coord.store import (
-    Create,
-    Delete,
-    DisconnectedError,
-    StoredNode,
-)
+from penstock.coord.coordination_store import Create, Delete, DisconnectedError, StoredNode
+from penstock.coord.store_mirror import StoreMirror
 from support.waiting import eventually
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from store_support import Servers, gets
 
-from penstock.coord.store import (
+from penstock.coord.coordination_store import (
     LARGEST,
     ConflictError,
     Create,

@@ -7,12 +7,7 @@ from collections.abc import Callable
 import pytest
 from store_support import Calls, Servers, gets
 
-from penstock.coord.store import (
-    Create,
-    DisconnectedError,
-    Session,
-    StoreError,
-)
+from penstock.coord.coordination_store import Create, DisconnectedError, Session, StoreError
 from support.waiting import eventually
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock.coord.store import Store, StoredNode
+from penstock.coord.coordination_store import Store, StoredNode
 
 
 class Servers(Protocol):

@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 from store_support import Calls, Servers
 
-from penstock.coord.store import (
-    Check,
-    ConflictError,
-    Create,
-    Delete,
-    Operation,
-    Put,
-    StoredNode,
-)
+from penstock.coord.coordination_store import Check, ConflictError, Create, Delete, Operation, Put, StoredNode
 
 
 class TransactionCases:

@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 from store_support import Calls, Servers
 
-from penstock.coord.store import (
-    Create,
-)
+from penstock.coord.coordination_store import Create
 from support.waiting import eventually
 
 

@@ -7,8 +7,8 @@ import uuid
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import _CONNECTION_DROP
 
-from penstock.coord.store import Store
-from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.coord.coordination_store import Store
+from penstock.coord.zookeeper_store import ZooKeeperStore
 
 PASSWORD = "correct horse battery staple"
 

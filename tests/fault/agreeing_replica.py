@@ -21,17 +21,16 @@ from uuid import uuid4
 
 import penstock as ps
 from penstock.cluster.documents import Assignment, ReplicaAssignment
-from penstock.cluster.members import replica_name
-from penstock.daemons import coming_in, membership
-from penstock.daemons.instance import WorkerConfig
-from penstock.engine.agreement import output
-from penstock.engine.agreement.core import enter
-from penstock.engine.agreement.pacing import first_batch_to_keep
-from penstock.engine.job_start import start_job
-from penstock.engine.takeover import Claim, take_over
+from penstock.daemon.worker_folder import WorkerConfig
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.storage.job_folder import Claim, take_over
 from penstock.errors import PenstockError, ReplicaOutdatedError
-from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.graph.connector_api import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.record import Record
+from penstock.replicas.agreement import batch_agreement
+from penstock.replicas.agreement.agreement_protocol import enter, first_batch_to_keep
+from penstock.replicas.replica_id import replica_name
+from penstock.replicas.worker import replica_join, replica_worker
 from penstock.testing.local_engine import LocalRuntime
 
 JOB = "agreed"
@@ -126,10 +125,10 @@ def run(home: Path, number: int, attempt: int, batches: int) -> None:
     name = replica_name(JOB, number)
     assignment = Assignment(name, 1, 1, 1, "", "", "n", 1, 1, membership=ReplicaAssignment(number))
     instance = WorkerConfig(name, "n", "", 1, attempt, "", "", "", str(home), "", assignment)
-    replica = membership.ReplicaWorker(instance, home / f"scratch-{number}")
+    replica = replica_worker.ReplicaWorker(instance, home / f"scratch-{number}")
     made = job(home, batches)
     place = take_over(home / "cluster-jobs" / name, Claim(1, attempt))
-    replica.attach(membership.replica_blueprint(made, place))
+    replica.attach(replica_worker.replica_blueprint(made, place))
     while True:
         replica.join_replicas(lambda: None)
         handle = start_job(made, LocalRuntime, folder=place, taken=True, replica_spec=replica.replica_spec)
@@ -145,9 +144,9 @@ def run(home: Path, number: int, attempt: int, batches: int) -> None:
 
 if __name__ == "__main__":
     # Batches of milliseconds: what takes replicas of a cluster ten minutes happens here within a pause.
-    output._FORGET_EVERY = FORGET_EVERY
-    output.first_batch_to_keep = partial(first_batch_to_keep, keep=KEPT, seconds=0.0)  # type: ignore[attr-defined]
-    coming_in.enter = partial(enter, far=FAR)  # type: ignore[attr-defined]
-    coming_in._LOOK = 0.001
+    batch_agreement._FORGET_EVERY = FORGET_EVERY
+    batch_agreement.first_batch_to_keep = partial(first_batch_to_keep, keep=KEPT, seconds=0.0)  # type: ignore[attr-defined]
+    replica_join.enter = partial(enter, far=FAR)  # type: ignore[attr-defined]
+    replica_join._LOOK = 0.001
     os.environ["PENSTOCK_HOME"] = sys.argv[1]
     run(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -19,11 +19,11 @@ from typing import Any
 import httpx
 import psutil
 
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.daemons.processes_os import OsProcesses
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.errors import LogNotFoundError
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
+from penstock.processes.process_control import OsProcesses
 from penstock.record import Record
 from support import lab_supervisor
 from support.engines import SPARK

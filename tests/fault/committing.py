@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.database import DatabaseSink
+from penstock.connect.database_sink import DatabaseSink
 from penstock.connect.file_sink import FileSink
-from penstock.connect.log_ends import LogSink
-from penstock.graph.ends import Sink
+from penstock.connect.log_connectors import LogSink
+from penstock.graph.connector_api import Sink
 
 
 def sink_of(kind: str, place: Path) -> Sink:

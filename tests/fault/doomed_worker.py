@@ -24,21 +24,23 @@ from typing import Any, NoReturn
 
 import kill_job
 
-from penstock.cluster.codec import encode
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons import membership, worker_run
-from penstock.daemons.instance import WorkerConfig
-from penstock.daemons.worker import exit_worker, main
-from penstock.engine import batch_committer, batch_planner, handle, keyed, launch, ledger
-from penstock.engine.agreement import folder as agreement_folder
-from penstock.engine.agreement import joining, output
-from penstock.engine.job_start import start_job
+from penstock.cluster.document_codec import encode
+from penstock.coord import store_paths
+from penstock.daemon.worker_folder import WorkerConfig
+from penstock.engine.driver import batch_committer, batch_planner, job_handle, query_launch
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.execution import keyed_bucket
+from penstock.engine.storage import ledger
 from penstock.keyring import Keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from penstock.replicas.agreement import agreement_folder, batch_agreement, replica_catch_up
+from penstock.replicas.worker import replica_worker
 from penstock.testing import local_engine
-from penstock.testing.worker import LocalEngine
+from penstock.testing.local_engine_worker import LocalEngine
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from penstock.worker import worker_lifecycle
+from penstock.worker.worker_main import exit_worker, main
 
 STARTING = "starting"
 TAKING_OVER = "taking over"
@@ -146,17 +148,17 @@ class Fate:
 
     def install(self) -> None:
         """Have everything in this process noted."""
-        self.around(worker_run, "take_over", TAKING_OVER, then=STARTING)
-        self.around(membership.ReplicaWorker, "join_replicas", COMING_IN, then=STARTING)
-        self.around(joining.Copier, "copy", COPYING)
-        self.around(handle, "settle", SETTLING, then=STARTING)
-        self.around(launch, "change_buckets", CHANGING_BUCKETS)
+        self.around(worker_lifecycle, "take_over", TAKING_OVER, then=STARTING)
+        self.around(replica_worker.ReplicaWorker, "join_replicas", COMING_IN, then=STARTING)
+        self.around(replica_catch_up.Copier, "copy", COPYING)
+        self.around(job_handle, "settle", SETTLING, then=STARTING)
+        self.around(query_launch, "change_buckets", CHANGING_BUCKETS)
         self.around(batch_planner.BatchPlanner, "latest", PLANNING, then=PLANNING)
         self.around(local_engine.LocalQuery, "_attempt", COMPUTING, then=STAGED)
-        self.around(keyed, "updated", USER_CODE)
+        self.around(keyed_bucket, "updated", USER_CODE)
         self.around(agreement_folder.AgreementFolder, "commit", STAGED, then=AGREED)
         self.around(ledger.Ledger, "commit", "", then=ENTERED)
-        for place in (batch_committer, output):
+        for place in (batch_committer, batch_agreement):
             self.around(place, "publish", PUBLISHING, then=PUBLISHED)
         for name in _CHANGES:
             setattr(os, name, self.changing(getattr(os, name)))
@@ -177,7 +179,7 @@ def read_phase(folder: Path) -> str:
 
 def _store(instance: WorkerConfig, ring: Keyring) -> MemoryStore:
     store = MemoryStore(MemoryEnsemble())
-    store.create(f"{paths.ASSIGNMENTS}/{instance.job}", encode(instance.assignment))
+    store.create(f"{store_paths.ASSIGNMENTS}/{instance.job}", encode(instance.assignment))
     return store
 
 

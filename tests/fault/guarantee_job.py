@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.engine.job_start import start_job
+from penstock.engine.driver.job_start import start_job
 from penstock.testing.local_engine import LocalRuntime
 
 SIZE = 10

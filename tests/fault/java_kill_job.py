@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.handle import Handle
+from penstock.engine.driver.job_handle import Handle
 from penstock.errors import PenstockError
-from penstock.spark.run import start
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
+from penstock.spark.spark_runtime import start
 
 MASTER = "local[1]"
 KEYS = 7

@@ -18,13 +18,13 @@ from clusters import Cluster, Daemon, Feeder, check_numbering, free_port
 from relays import Relay
 from worker_lab import tree_of
 
-from penstock.cluster.members import job_of, replica_number
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.daemons.processes_os import OsProcesses
-from penstock.engine.agreement.joining import last_batch
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.errors import LogNotFoundError
 from penstock.log import Log, log_folder
+from penstock.processes.process_control import OsProcesses
 from penstock.record import Record
+from penstock.replicas.agreement.replica_catch_up import last_batch
+from penstock.replicas.replica_id import job_of, replica_number
 from support.engines import SPARK
 from support.waiting import eventually
 

@@ -13,10 +13,13 @@ from typing import TypeVar
 
 from clusters import JOB, Cluster, check_numbering, committed, length, records_in, written
 
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import sha256_of, sign
-from penstock.bundles.storing import BundleStore
-from penstock.cluster.codec import decode, encode
+from penstock.backups.snapshots.snapshot_manifest import Manifest
+from penstock.backups.snapshots.snapshot_restore import Restored, restored
+from penstock.backups.snapshots.snapshot_store import SnapshotStore
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import sha256_of, sign
+from penstock.bundles.bundle_store import BundleStore
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
     Assignment,
     BackupLocation,
@@ -25,15 +28,12 @@ from penstock.cluster.documents import (
     RestoreSource,
     WorkerInfo,
 )
-from penstock.coord import paths
-from penstock.coord.zookeeper import ZooKeeperStore
-from penstock.daemons.instance import WorkerExit, read_exit
+from penstock.coord import store_paths
+from penstock.coord.zookeeper_store import ZooKeeperStore
+from penstock.daemon.worker_folder import WorkerExit, read_exit
 from penstock.keyring import signing_key
 from penstock.log import Log, log_folder
 from penstock.record import Record
-from penstock.snapshots.manifest import Manifest
-from penstock.snapshots.restoring import Restored, restored
-from penstock.snapshots.store import SnapshotStore
 from support.waiting import DEADLINE, eventually
 
 NAME = "held"
@@ -53,19 +53,19 @@ class KeptDocuments:
 
     def url(self, node: str) -> str:
         """Return where a node's supervisor answers."""
-        info = self._get(NodeInfo, f"{paths.NODES}/{node}")
+        info = self._get(NodeInfo, f"{store_paths.NODES}/{node}")
         assert info is not None
         return info.url
 
     @property
     def location(self) -> BackupLocation | None:
         """Who keeps a copy, and who runs the job next."""
-        return self._get(BackupLocation, f"{paths.LOCATIONS}/{NAME}")
+        return self._get(BackupLocation, f"{store_paths.LOCATIONS}/{NAME}")
 
     @property
     def kept(self) -> BackupStatus | None:
         """What the job's worker says of its data."""
-        return self._get(BackupStatus, f"{paths.KEPT}/{NAME}")
+        return self._get(BackupStatus, f"{store_paths.KEPT}/{NAME}")
 
     def node_folder(self, node: str) -> Path:
         """Return the folder of a node."""
@@ -92,7 +92,7 @@ class KeptLab(KeptDocuments):
         """Start the supervisors, and store the job's code."""
         for number in range(1, 4):
             self.cluster.add_node(number)
-        eventually("all nodes are there", lambda: len(self.store.children(paths.NODES)) == 3)
+        eventually("all nodes are there", lambda: len(self.store.children(store_paths.NODES)) == 3)
         code = self.cluster.home / "code"
         code.mkdir()
         (code / "held.py").write_text(JOB.format(name=NAME))
@@ -109,14 +109,14 @@ class KeptLab(KeptDocuments):
 
     def locate(self, store: str, redeploy: str) -> None:
         """Say who keeps a copy, and who runs the job next."""
-        self._put(f"{paths.LOCATIONS}/{NAME}", BackupLocation(NAME, store, self.url(store), redeploy))
+        self._put(f"{store_paths.LOCATIONS}/{NAME}", BackupLocation(NAME, store, self.url(store), redeploy))
 
     def assign(self, node: str, revision: int, restore: RestoreSource | None = None) -> None:
         """Say who runs the job."""
         assignment = Assignment(
             NAME, 1, revision, 1, self.bundle, "held.py", node, 1, 1 << 30, keep="node", restore=restore
         )
-        self._put(f"{paths.ASSIGNMENTS}/{NAME}", assignment)
+        self._put(f"{store_paths.ASSIGNMENTS}/{NAME}", assignment)
 
     def restored(self, node: str) -> Restored | None:
         """Return what the home of a node was made from."""
@@ -143,7 +143,7 @@ class KeptLab(KeptDocuments):
 
     def wait_running(self, revision: int, attempt: int = 1) -> None:
         """Wait until a worker runs the job."""
-        path = paths.worker(NAME, revision, attempt)
+        path = store_paths.worker(NAME, revision, attempt)
         eventually(
             f"worker {revision} runs",
             lambda: (worker := self._get(WorkerInfo, path)) and worker.phase == "running",

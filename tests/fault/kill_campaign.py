@@ -34,14 +34,14 @@ from killing import read
 from unpacked_code import unpack_code
 
 from penstock.cluster.documents import Assignment, ReplicaAssignment
-from penstock.cluster.members import replica_name
-from penstock.daemons.instance import LOG_FILE, OUTPUT_FILE, WorkerConfig, write_worker_config
-from penstock.engine.agreement.joining import last_batch
-from penstock.engine.ledger import Ledger
-from penstock.engine.takeover import current_claim
+from penstock.daemon.worker_folder import LOG_FILE, OUTPUT_FILE, WorkerConfig, write_worker_config
+from penstock.engine.storage.job_folder import current_claim
+from penstock.engine.storage.ledger import Ledger
 from penstock.keyring import open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from penstock.replicas.agreement.replica_catch_up import last_batch
+from penstock.replicas.replica_id import replica_name
 from support.waiting import eventually
 
 HERE = Path(__file__).parent

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.engine.handle import Handle
-from penstock.engine.job_start import start_job
-from penstock.engine.ledger import Ledger
-from penstock.engine.takeover import Claim, take_over
+from penstock.engine.driver.job_handle import Handle
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.storage.job_folder import Claim, take_over
+from penstock.engine.storage.ledger import Ledger
 from penstock.log import Log, log_folder
 from penstock.testing.local_engine import LocalRuntime
 from support.tallying import Route, Tally, rounds

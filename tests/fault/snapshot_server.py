@@ -6,10 +6,10 @@ import sys
 import threading
 from pathlib import Path
 
-from penstock.bundles.blobs import BlobStore
-from penstock.snapshots.store import SnapshotStore
-from penstock.web.agent import make_supervisor_api
-from penstock.web.serving import serve
+from penstock.backups.snapshots.snapshot_store import SnapshotStore
+from penstock.bundles.blob_store import BlobStore
+from penstock.web.http_server import serve
+from penstock.web.supervisor_api import make_supervisor_api
 
 
 def main(folder: Path, port: int, token: str) -> None:

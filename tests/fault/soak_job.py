@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 
 import penstock as ps
-from penstock.engine.handle import Handle
-from penstock.engine.job_start import start_job
+from penstock.engine.driver.job_handle import Handle
+from penstock.engine.driver.job_start import start_job
 from penstock.testing.local_engine import LocalRuntime
 
 LOCAL = "local"

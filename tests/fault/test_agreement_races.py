@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from agreeing_replica import FORGET_EVERY, JOB, KEPT, state_after
 
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, Commit, Plan
 from support.waiting import DEADLINE, eventually
 
 REPLICA = Path(__file__).with_name("agreeing_replica.py")

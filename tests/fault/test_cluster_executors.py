@@ -14,12 +14,12 @@ import pytest
 from clusters import UNHURRIED, Cluster, Feeder, check_exact, running_cluster, wait_for_outputs
 from worker_lab import check_nothing_is_open, check_on_no_command_line, java_of
 
-from penstock.cluster.codec import decode
+from penstock.cluster.document_codec import decode
 from penstock.cluster.documents import ExecutorSlot, WorkerInfo
-from penstock.coord import paths
-from penstock.coord.zookeeper import ZooKeeperStore
-from penstock.daemons.executors import executor_command
-from penstock.spark.settings import NO_SECRET
+from penstock.coord import store_paths
+from penstock.coord.zookeeper_store import ZooKeeperStore
+from penstock.spark.spark_settings import NO_SECRET
+from penstock.supervisor.executor_command import executor_command
 from support.waiting import DEADLINE, eventually
 
 NAME = "spread"
@@ -137,7 +137,7 @@ def test_an_executor_without_the_secret_is_not_let_in(
     worker = eventually("a worker", lambda: cluster.worker(NAME))
     store = ZooKeeperStore.connect(cluster.connect, cluster.keyring.store_password)
     try:
-        node = store.get(paths.worker(NAME, worker["revision"], worker["attempt"]))
+        node = store.get(store_paths.worker(NAME, worker["revision"], worker["attempt"]))
     finally:
         store.close()
     assert node is not None

@@ -16,7 +16,7 @@ from support.engines import EITHER
 from support.waiting import eventually
 
 STRATEGIES = '''
-from penstock.schedule.matrix import Matrix
+from penstock.schedule.placement_model import Matrix
 
 
 class OnTheLast:

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 from little_job import JOB, LittleJob
 
-from penstock.engine import batch_committer, state
-from penstock.engine.sealed import write_sealed
+from penstock.backups.snapshots.snapshot_cutter import CutError, SnapshotCutter
+from penstock.backups.snapshots.snapshot_manifest import Manifest
+from penstock.backups.snapshots.snapshot_restore import make_log_folders
+from penstock.engine.driver import batch_committer
+from penstock.engine.storage import keyed_state
+from penstock.engine.storage.serialization import write_sealed
 from penstock.errors import JobFailedError
 from penstock.log import Log, Retention, log_folder
 from penstock.record import Record
-from penstock.snapshots.cutting import CutError, SnapshotCutter
-from penstock.snapshots.log_folders import make_log_folders
-from penstock.snapshots.manifest import Manifest
 from support.waiting import DEADLINE
 
 CUTS, BATCHES = 20, 50
@@ -67,7 +68,7 @@ def restored(cutter: SnapshotCutter, manifest: Manifest, home: Path) -> Path:
 def test_every_cut_of_a_job_that_runs_is_the_work_of_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr(state, "_MOST_DELTAS", 4)  # Bases are made, and chains removed, all the time.
+    monkeypatch.setattr(keyed_state, "_MOST_DELTAS", 4)  # Bases are made, and chains removed, all the time.
     home = tmp_path / "home"
     source = Log.create(log_folder("in", home), retain_consumed=True, upkeep=False)
     fed = 0

@@ -19,10 +19,10 @@ from worker_lab import (
 )
 
 from penstock.cluster.documents import ExecutorSlot
-from penstock.daemons.executors import MODULE_OPTIONS
-from penstock.daemons.instance import EXIT_ENDED, read_exit
-from penstock.java import find_java, spark_jars
-from penstock.spark.settings import NO_SECRET
+from penstock.daemon.worker_folder import EXIT_ENDED, read_exit
+from penstock.java_runtime import find_java, spark_jars
+from penstock.spark.spark_settings import NO_SECRET
+from penstock.supervisor.executor_command import MODULE_OPTIONS
 from support.engines import SPARK
 from support.waiting import DEADLINE, eventually
 

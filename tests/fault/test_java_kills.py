@@ -19,10 +19,11 @@ import pytest
 from java_kill_job import BATCH, KEYS, ROUNDS, folders_of
 from killing import read
 
-from penstock.engine.agreement.folder import AgreementFolder, Charter
-from penstock.engine.ledger import Ledger
+from penstock.engine.storage.ledger import Ledger
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter
 from support.waiting import eventually
 
 PROGRAM = Path(__file__).with_name("java_kill_job.py")

@@ -8,7 +8,7 @@ import pytest
 from k_safety_lab import LinkedCluster, linked_cluster
 from k_safety_schedules import Tried
 
-from penstock.daemons.membership import MAX_BATCHES_BEHIND
+from penstock.replicas.worker.replica_worker import MAX_BATCHES_BEHIND
 from support.engines import SPARK
 from support.waiting import eventually
 

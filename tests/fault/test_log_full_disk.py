@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connect.log_ends import LogSink, LogSource
+from penstock.connect.log_connectors import LogSink, LogSource
 from penstock.errors import LogError
-from penstock.graph.ends import WriteContext
+from penstock.graph.connector_api import WriteContext
 from penstock.log import Log, Retention
 from penstock.record import Record
 

@@ -11,10 +11,10 @@ import pytest
 from worker_lab import JOB, Lab, kill_tree, running_zookeeper
 
 from penstock.cluster.documents import Assignment, Difference, ReplicaAssignment, ReplicaReport
-from penstock.cluster.members import replica_name
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.daemons.instance import EXIT_ENDED, read_heartbeat
-from penstock.engine.agreement.folder import AgreementFolder
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
+from penstock.daemon.worker_folder import EXIT_ENDED, read_heartbeat
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.replica_id import replica_name
 from support.engines import EITHER, LOCAL, SPARK
 from support.waiting import DEADLINE, eventually
 

@@ -19,8 +19,8 @@ import pytest
 from committing import sink_of
 from counting_process import CountingProcess, check_alive
 
-from penstock.connect.log_ends import LogSink
-from penstock.graph.ends import Sink, WriteContext
+from penstock.connect.log_connectors import LogSink
+from penstock.graph.connector_api import Sink, WriteContext
 from penstock.log import Retention
 from penstock.record import Record
 from support.left_staged import left_staged

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from snapshot_cases import JOB, Files, content_of, home_at, keep, manifest_of
 
-from penstock.snapshots.client import SnapshotClient
-from penstock.snapshots.errors import SnapshotFullError, TransferError
-from penstock.snapshots.restoring import needs_restore, restore
-from penstock.snapshots.store import SnapshotStore
+from penstock.backups.snapshots.snapshot_client import SnapshotClient
+from penstock.backups.snapshots.snapshot_errors import SnapshotFullError, TransferError
+from penstock.backups.snapshots.snapshot_restore import needs_restore, restore
+from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from support.waiting import eventually
 
 TOKEN = "7" * 64

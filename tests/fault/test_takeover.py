@@ -14,9 +14,9 @@ import psutil
 import pytest
 from worker_lab import JOB, Lab, running_zookeeper, signal_tree
 
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.daemons.instance import EXIT_ENDED, EXIT_REFUSED, read_exit
-from penstock.engine.takeover import Claim, current_claim
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
+from penstock.daemon.worker_folder import EXIT_ENDED, EXIT_REFUSED, read_exit
+from penstock.engine.storage.job_folder import Claim, current_claim
 from support.engines import EITHER, SPARK
 from support.waiting import DEADLINE
 

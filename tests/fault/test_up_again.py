@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from clusters import JOB, Feeder, check_exact, committed, free_port, wait_for_outputs
 
-from penstock.daemons.processes_os import OsProcesses
+from penstock.processes.process_control import OsProcesses
 from support import lab_up
 from support.engines import EITHER, SPARK
 from support.waiting import DEADLINE, eventually

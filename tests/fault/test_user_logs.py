@@ -14,8 +14,8 @@ import pytest
 from clusters import Cluster, records_in, running_cluster
 
 from penstock.log import Log, log_folder
+from penstock.process_logs.user_output import FILE, OutputLimits
 from penstock.record import Record
-from penstock.user_output import FILE, OutputLimits
 from support.engines import EITHER, SPARK
 from support.waiting import DEADLINE, eventually
 

@@ -17,10 +17,10 @@ import pytest
 from store_support import Calls, gets
 from zookeeper_servers import PASSWORD, ZooKeeperServers
 
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.coord.lock import Lock
-from penstock.coord.store import DisconnectedError, Session
-from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.coord.coordination_store import DisconnectedError, Session
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
+from penstock.coord.leadership import Lock
+from penstock.coord.zookeeper_store import ZooKeeperStore
 from penstock.errors import SettingError
 from support.nobody import run_as_nobody
 from support.waiting import DEADLINE, eventually
@@ -34,8 +34,8 @@ _STRANGER = Path(__file__).with_name("quorum_stranger.py")
 
 _HOLDER = """
 import os, sys, threading
-from penstock.coord.lock import Lock
-from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.coord.leadership import Lock
+from penstock.coord.zookeeper_store import ZooKeeperStore
 store = ZooKeeperStore.connect(sys.argv[1], os.environ["PASSWORD"], root=sys.argv[2], session_seconds=5.0)
 store.listen(lambda session: print(session.value, flush=True))
 print(Lock(store, "/leader", b"helper").try_acquire(lambda: None), flush=True)

@@ -6,8 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from penstock.bundles.packing import pack
-from penstock.bundles.unpacking import unpack
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.unpacked_bundle import unpack
 
 _HERE = Path(__file__).parent
 

@@ -21,17 +21,17 @@ from killing import read
 from unpacked_code import unpack_code
 
 import penstock
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, ExecutorSlot, Result, WorkerInfo
-from penstock.coord import paths
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.coord.zookeeper import ZooKeeperStore
-from penstock.daemons.executors import executor_command
-from penstock.daemons.instance import WorkerConfig, read_exit, read_heartbeat, write_worker_config
+from penstock.coord import store_paths
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
+from penstock.coord.zookeeper_store import ZooKeeperStore
+from penstock.daemon.worker_folder import WorkerConfig, read_exit, read_heartbeat, write_worker_config
 from penstock.errors import LogNotFoundError
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from penstock.supervisor.executor_command import executor_command
 from support.engines import LOCAL
 from support.waiting import DEADLINE, eventually
 
@@ -67,7 +67,9 @@ class Lab:
         self.zookeeper = zookeeper
         self.engine = engine
         self._root = f"/lab-{uuid4().hex}"
-        self._worker = "penstock.testing.worker" if engine == LOCAL else "penstock.daemons.worker"
+        self._worker = (
+            "penstock.testing.local_engine_worker" if engine == LOCAL else "penstock.worker.worker_main"
+        )
         self.processes: list[subprocess.Popen[bytes]] = []
         self._feeding = threading.Event()
         self._feeder: threading.Thread | None = None
@@ -112,7 +114,7 @@ class Lab:
 
     def assign(self, assignment: Assignment | None) -> None:
         """Say what shall run, as the leader would."""
-        path = f"{paths.ASSIGNMENTS}/{assignment.job if assignment is not None else JOB}"
+        path = f"{store_paths.ASSIGNMENTS}/{assignment.job if assignment is not None else JOB}"
         if assignment is None:
             self.store.delete(path)
         elif self.store.get(path) is None:
@@ -213,7 +215,7 @@ class Lab:
 
     def info(self, revision: int, attempt: int = 1, job: str = JOB) -> WorkerInfo | None:
         """Return what the store has of a worker."""
-        node = self.store.get(paths.worker(job, revision, attempt))
+        node = self.store.get(store_paths.worker(job, revision, attempt))
         return decode(WorkerInfo, node.data) if node is not None else None
 
     def wait_phase(self, phase: str, revision: int, attempt: int = 1, job: str = JOB) -> WorkerInfo:
@@ -249,7 +251,7 @@ class Lab:
 
     def result(self) -> Result | None:
         """Return how the job has ended."""
-        node = self.store.get(f"{paths.RESULTS}/{JOB}")
+        node = self.store.get(f"{store_paths.RESULTS}/{JOB}")
         return decode(Result, node.data) if node is not None else None
 
     def outputs(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.coord.embedded import EmbeddedZooKeeper
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 
 
 @pytest.fixture(scope="session")

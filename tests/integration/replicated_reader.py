@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.connect.driver_connectors import MemorySource
 from penstock.connect.file_source import FileSource
-from penstock.connect.log_ends import LogSource
-from penstock.connect.memory import MemorySource
-from penstock.connect.rate import RateSource
-from penstock.graph.ends import Rejected, Source
+from penstock.connect.log_connectors import LogSource
+from penstock.connect.rate_source import RateSource
+from penstock.graph.connector_api import Rejected, Source
 
 SOURCES: dict[str, Callable[[Path], Source]] = {
     "log": lambda place: LogSource("in", root=place, max_records_per_batch=7),

@@ -18,15 +18,15 @@ import psutil
 import pytest
 from served_agent import TOKEN, ServedAgent
 
-from penstock import redaction
-from penstock.bundles.blobs import BlobStore
-from penstock.bundles.limits import MOST_PACKED
-from penstock.bundles.signing import sha256_of
-from penstock.bundles.storing import BlobTransport
+from penstock.bundles.blob_store import BlobStore
+from penstock.bundles.bundle_limits import MOST_PACKED
+from penstock.bundles.bundle_signature import sha256_of
+from penstock.bundles.bundle_store import BlobTransport
 from penstock.errors import SettingError
-from penstock.web.agent import make_supervisor_api
-from penstock.web.agent_client import SupervisorClient, SupervisorError
-from penstock.web.serving import serve
+from penstock.process_logs import redaction
+from penstock.web.http_server import serve
+from penstock.web.supervisor_api import make_supervisor_api
+from penstock.web.supervisor_client import SupervisorClient, SupervisorError
 from support.waiting import eventually
 
 DATA = b"bundle" * 50_000
@@ -321,8 +321,8 @@ def test_a_port_in_use_is_named_and_free_after_the_end(node: Node) -> None:
 def test_an_agent_loads_nothing_heavy() -> None:
     """A supervisor has 50 MB for all that it does."""
     code = (
-        "import sys, penstock.web.agent, penstock.web.serving, penstock.bundles.storing;"
-        "from penstock.web.agent_client import SupervisorClient;"
+        "import sys, penstock.web.supervisor_api, penstock.web.http_server, penstock.bundles.bundle_store;"
+        "from penstock.web.supervisor_client import SupervisorClient;"
         "SupervisorClient('token').close(); print(*sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

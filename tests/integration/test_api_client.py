@@ -13,12 +13,12 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from penstock.bundles.signing import sha256_of, sign
-from penstock.daemons.interface import Submission
+from penstock.bundles.bundle_signature import sha256_of, sign
+from penstock.cluster.client_requests import Submission
 from penstock.keyring import signing_key
-from penstock.web.app import make_master_api
-from penstock.web.client import MasterClient
-from penstock.web.errors import ClientError, UnreachableError
+from penstock.web.cluster_access import ClientError, UnreachableError
+from penstock.web.master_api import make_master_api
+from penstock.web.master_client import MasterClient
 
 TOKEN = "cd" * 32
 DATA = b"code"

@@ -12,9 +12,9 @@ from api_cases import Target, ask
 from api_server import serving
 from fake_master import FakeMaster
 
-from penstock.bundles.signing import sign
-from penstock.web.app import make_master_api
-from penstock.web.guarding import Limits
+from penstock.bundles.bundle_signature import sign
+from penstock.web.master_api import make_master_api
+from penstock.web.request_guard import Limits
 
 TOKEN = "ab" * 32
 DATA = bytes(range(256)) * 2000

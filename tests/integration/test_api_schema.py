@@ -9,9 +9,9 @@ from fake_master import FakeMaster
 from hypothesis import settings
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
-from penstock.bundles.signing import sha256_of, sign
-from penstock.daemons.interface import Submission
-from penstock.web.app import make_master_api
+from penstock.bundles.bundle_signature import sha256_of, sign
+from penstock.cluster.client_requests import Submission
+from penstock.web.master_api import make_master_api
 
 TOKEN = "7" * 64
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}

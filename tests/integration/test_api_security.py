@@ -18,12 +18,12 @@ from api_server import serving
 from fake_master import FakeMaster
 from logged_events import logged_events
 
-from penstock.bundles.signing import sign
-from penstock.coord.store import DisconnectedError
-from penstock.daemons.interface import RefusedError
+from penstock.bundles.bundle_signature import sign
+from penstock.cluster.client_requests import RefusedError
+from penstock.coord.coordination_store import DisconnectedError
 from penstock.keyring import signing_key
-from penstock.web.app import make_master_api
-from penstock.web.guarding import Limits
+from penstock.web.master_api import make_master_api
+from penstock.web.request_guard import Limits
 
 TOKEN = "5ec7e7" * 10 + "beef"
 CODE = b"the code of a job"

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles import storing
-from penstock.bundles.blobs import BlobStore
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import sha256_of, sign
-from penstock.bundles.storing import CHUNK, MOST_STORED, BundleStore
-from penstock.bundles.unpacking import unpack
-from penstock.cluster.codec import encode
+from penstock.bundles import bundle_store
+from penstock.bundles.blob_store import BlobStore
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import sha256_of, sign
+from penstock.bundles.bundle_store import CHUNK, MOST_STORED, BundleStore
+from penstock.bundles.unpacked_bundle import unpack
+from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import NodeInfo
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.coord.paths import BUNDLES, EPOCH, NODES
-from penstock.coord.store import Check, ConflictError
-from penstock.coord.zookeeper import ZooKeeperStore
+from penstock.coord.coordination_store import Check, ConflictError
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
+from penstock.coord.store_paths import BUNDLES, EPOCH, NODES
+from penstock.coord.zookeeper_store import ZooKeeperStore
 from penstock.keyring import Keyring, signing_key
-from penstock.web.agent import make_supervisor_api
-from penstock.web.agent_client import SupervisorClient
-from penstock.web.serving import serve
+from penstock.web.http_server import serve
+from penstock.web.supervisor_api import make_supervisor_api
+from penstock.web.supervisor_client import SupervisorClient
 
 RING = Keyring(bytes(32))
 KEY = signing_key(RING.token)
@@ -63,7 +63,7 @@ def test_the_largest_bundle_of_zookeeper_comes_back_and_goes(store: ZooKeeperSto
 def test_a_bundle_that_is_removed_and_written_at_once_is_whole_or_not_there(
     store: ZooKeeperStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "CHUNK", 1000)
+    monkeypatch.setattr(bundle_store, "CHUNK", 1000)
     bundles = BundleStore(store, KEY)
     bundle = bundle_of(tmp_path / "job", 5000)
     sha256 = sha256_of(bundle)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import command_line
 from penstock.cluster.documents import JobStatus
-from penstock.web.app import make_master_api
+from penstock.web.master_api import make_master_api
 from support.waiting import eventually
 
 TOKEN = "ef" * 32

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.daemons.custom_strategy import StrategyProcess, strategy_named
-from penstock.schedule.custom import CustomStrategy, CustomStrategyError
-from penstock.schedule.deciding import decide
-from penstock.schedule.model import ClusterSnapshot, Node, Task
-from penstock.schedule.strategies import UnknownStrategyError
-from penstock.schedule.strategies.balanced import Balanced
+from penstock.master.strategy_runner import StrategyProcess, strategy_named
+from penstock.schedule.custom_strategy import CustomStrategy, CustomStrategyError
+from penstock.schedule.placement_decision import decide
+from penstock.schedule.placement_model import ClusterSnapshot, Node, Task
+from penstock.schedule.placement_strategies import Balanced, UnknownStrategyError
 from support.waiting import eventually
 
 SNAPSHOT = ClusterSnapshot(
@@ -121,7 +120,7 @@ def test_a_name_leads_to_its_strategy(tmp_path: Path) -> None:
 
 def test_deciding_loads_neither_solvers_nor_numpy() -> None:
     check = (
-        "import sys; import penstock.schedule.deciding, penstock.schedule.custom, penstock.schedule.reading;"
+        "import sys; from penstock.schedule import placement_decision, custom_strategy, cluster_snapshot;"
         "loaded = {name.split('.')[0] for name in sys.modules};"
         "assert not loaded & {'numpy', 'scipy', 'pandas', 'pyarrow', 'pyspark'}, loaded"
     )

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import doctor_checks
-from penstock.cli.doctor_checks import CHECKS, FAILED, OK, WARNING, DoctorContext
+from penstock.cli import doctor
+from penstock.cli.doctor import CHECKS, FAILED, OK, WARNING, DoctorContext
 from penstock.cli.main import command_line
 from penstock.keyring import open_keyring
 
@@ -25,7 +25,7 @@ Usage = namedtuple("Usage", "total used free")
 def port(tmp_path: Path) -> int:
     """The first of some ports that nobody has: below those that are given out, to servers of tests too."""
     for base in range(11_000, 12_000, 40):
-        if doctor_checks.check_ports(DoctorContext(tmp_path, tmp_path, base)).status == OK:
+        if doctor.check_ports(DoctorContext(tmp_path, tmp_path, base)).status == OK:
             return base
     raise AssertionError("this machine has no ports left")
 
@@ -61,15 +61,15 @@ def test_ports_in_use_are_named(patient: DoctorContext) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", patient.port + 1))
         listener.listen()
-        found = doctor_checks.check_ports(patient)
+        found = doctor.check_ports(patient)
     assert (found.status, found.text) == (FAILED, f"in use: {patient.port + 1}")
-    assert doctor_checks.check_ports(patient).status == OK
+    assert doctor.check_ports(patient).status == OK
 
 
 def test_storage_that_cannot_be_written(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("")
-    found = doctor_checks.check_storage(DoctorContext(tmp_path, place, 1))
+    found = doctor.check_storage(DoctorContext(tmp_path, place, 1))
     assert found.status == FAILED
     assert str(place) in found.text
 
@@ -79,7 +79,7 @@ def test_room_on_the_disk(
     patient: DoctorContext, monkeypatch: pytest.MonkeyPatch, free: int, status: str
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 0, free))
-    assert doctor_checks.check_disk(patient).status == status
+    assert doctor.check_disk(patient).status == status
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ def test_room_on_the_disk(
 )
 def test_open_files(patient: DoctorContext, monkeypatch: pytest.MonkeyPatch, soft: int, status: str) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-    assert doctor_checks.check_files(patient).status == status
+    assert doctor.check_files(patient).status == status
 
 
 def test_the_key(patient: DoctorContext) -> None:
-    assert doctor_checks.check_key(patient).status == OK
+    assert doctor.check_key(patient).status == OK
     open_keyring(patient.cluster, create=True)
-    assert doctor_checks.check_key(patient).status == OK
+    assert doctor.check_key(patient).status == OK
     token = patient.cluster / "token"
     token.write_text("another")
-    assert doctor_checks.check_key(patient).status == WARNING
+    assert doctor.check_key(patient).status == WARNING
     token.chmod(0o644)
-    assert doctor_checks.check_key(patient).status == FAILED
+    assert doctor.check_key(patient).status == FAILED
     (patient.cluster / "cluster.key").chmod(0o640)
-    found = doctor_checks.check_key(patient)
+    found = doctor.check_key(patient)
     assert found.status == FAILED
     assert "chmod 600" in found.advice
 
@@ -128,9 +128,7 @@ NO_QUORUM = b"This ZooKeeper instance is not currently serving requests\n"
 
 def test_zookeeper_servers_are_asked(tmp_path: Path) -> None:
     def check(*addresses: str) -> tuple[str, str]:
-        found = doctor_checks.check_zookeeper(
-            DoctorContext(tmp_path, tmp_path, 1, connect=",".join(addresses))
-        )
+        found = doctor.check_zookeeper(DoctorContext(tmp_path, tmp_path, 1, connect=",".join(addresses)))
         return found.status, found.text
 
     leader = Server(LEADER).address
@@ -143,6 +141,6 @@ def test_zookeeper_servers_are_asked(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_is_off_is_found() -> None:
-    assert doctor_checks._skew(100.0, 103.0) == 0.0
-    assert doctor_checks._skew(160.0, 100.0) == 60.0
-    assert doctor_checks._skew(100.0, 160.0) == 50.0
+    assert doctor._skew(100.0, 103.0) == 0.0
+    assert doctor._skew(160.0, 100.0) == 60.0
+    assert doctor._skew(100.0, 160.0) == 50.0

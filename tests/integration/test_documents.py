@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.addresses import address_fault
-from penstock.daemons.processes_os import OsProcesses
+from penstock.local.local_cluster import address_fault
+from penstock.processes.process_control import OsProcesses
 from support import lab_up, local_penstock
 from support.documents import Command, NotTyped, Step, steps_of
 from support.engines import EITHER, LOCAL, SPARK

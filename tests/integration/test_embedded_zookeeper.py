@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.coord.embedded import EmbeddedZooKeeper
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.errors import SettingError
 
 

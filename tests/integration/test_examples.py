@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engine.ledger import Ledger
+from penstock.engine.storage.ledger import Ledger
 from support import local_penstock
 from support.engines import EITHER, LOCAL, SPARK
 from support.running import Engine

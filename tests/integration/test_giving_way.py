@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from penstock.daemons.giving_way import ProcessPriority, can_restore_priority
+from penstock.processes.process_priority import ProcessPriority, can_restore_priority
 
 CHILD = """
 import threading, time
@@ -44,7 +44,7 @@ def _priorities(pid: int) -> list[int]:
 
 
 def test_who_could_not_go_back_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.daemons.giving_way.can_restore_priority", lambda usual: False)
+    monkeypatch.setattr("penstock.processes.process_priority.can_restore_priority", lambda usual: False)
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     giving = ProcessPriority()
     giving.lower()

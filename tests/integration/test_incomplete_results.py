@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.folder import AgreementFolder, Charter
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.batch_committer import ATTEMPTS
-from penstock.engine.handle import Handle
-from penstock.engine.ledger import Ledger
+from penstock.engine.driver.batch_committer import ATTEMPTS
+from penstock.engine.driver.job_handle import Handle
+from penstock.engine.storage.ledger import Ledger
 from penstock.log import Log, log_folder
-from penstock.spark.run import start
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, ReplicaSpec
+from penstock.spark.spark_runtime import start
 from support.cut_results import ResultCutter, positions_of
 
 pytestmark = pytest.mark.usefixtures("spark_says")

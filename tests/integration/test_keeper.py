@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.daemons.ending import end_cluster
-from penstock.daemons.keeper import Keeper
-from penstock.daemons.layout import Daemon, Layout, read_layout, write_layout
-from penstock.daemons.processes_os import OsProcesses
+from penstock.local.cluster_keeper import Keeper
+from penstock.local.cluster_layout import Daemon, Layout, read_layout, write_layout
+from penstock.local.cluster_shutdown import end_cluster
+from penstock.processes.process_control import OsProcesses
 from support.waiting import eventually
 
 SLEEP = "import signal; signal.pause()"
@@ -135,7 +135,7 @@ def test_a_keeper_adopts_what_runs(cluster: Path) -> None:
 def test_in_the_background_it_ends_its_cluster_or_leaves_it(cluster: Path, number: int) -> None:
     write_layout(layout_of(cluster, one=SLEEP), cluster)
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.daemons.keeper", cluster], stdout=subprocess.PIPE
+        [sys.executable, "-m", "penstock.local.cluster_keeper", cluster], stdout=subprocess.PIPE
     )
     try:
         eventually("the daemon runs", lambda: pid_of(cluster, "one") is not None)
@@ -150,7 +150,7 @@ def test_in_the_background_it_ends_its_cluster_or_leaves_it(cluster: Path, numbe
 def test_a_keeper_that_waits_costs_nothing(cluster: Path) -> None:
     write_layout(layout_of(cluster, one=SLEEP, two=SLEEP), cluster)
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.daemons.keeper", cluster], stdout=subprocess.PIPE
+        [sys.executable, "-m", "penstock.local.cluster_keeper", cluster], stdout=subprocess.PIPE
     )
     try:
         eventually("the daemon runs", lambda: pid_of(cluster, "two") is not None)

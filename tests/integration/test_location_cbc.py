@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from penstock.schedule.location import LocationProblem, ProtectedTask, Server, verify
-from penstock.schedule.location.exact import solve_cbc, solve_highs
+from penstock.schedule.backup_location import LocationProblem, ProtectedTask, Server, verify
+from penstock.schedule.backup_location.search.exact_location import solve_cbc, solve_highs
 
 
 # PuLP tells of its version 4, which is not allowed here yet.
@@ -37,7 +37,10 @@ def test_cbc_and_highs_find_the_same_optimum(failures: int) -> None:
 
 
 def test_deciding_does_not_load_the_solvers() -> None:
-    code = "import sys, penstock.schedule.location; print(*({'numpy', 'scipy', 'pulp'} & set(sys.modules)))"
+    code = (
+        "import sys, penstock.schedule.backup_location;"
+        "print(*({'numpy', 'scipy', 'pulp'} & set(sys.modules)))"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -20,22 +20,22 @@ from logged_events import logged_events
 from schemathesis import GenerationMode
 
 import penstock as ps
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import sha256_of, sign
-from penstock.bundles.storing import BundleStore
-from penstock.cluster.codec import encode
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import sha256_of, sign
+from penstock.bundles.bundle_store import BundleStore
+from penstock.cluster.client_requests import Submission
+from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import Alarm, MasterInfo, NodeInfo
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.code import BundleIntake
-from penstock.daemons.interface import Submission
-from penstock.daemons.master import Master, MasterSettings
-from penstock.daemons.service import ClusterService
+from penstock.coord import store_paths
 from penstock.keyring import signing_key
-from penstock.web.agent_client import SupervisorClient
-from penstock.web.app import make_master_api
-from penstock.web.guarding import Limits
-from penstock.web.log_reading import ClusterLogs
+from penstock.master.bundle_intake import BundleIntake
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master, MasterSettings
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from penstock.web.cluster_logs import ClusterLogs
+from penstock.web.master_api import make_master_api
+from penstock.web.request_guard import Limits
+from penstock.web.supervisor_client import SupervisorClient
 from support.waiting import eventually
 
 TOKEN = "9a" * 32
@@ -78,13 +78,15 @@ class Cluster:
         try:
             eventually("a leader", self.service.is_leader)
             node = NodeInfo("n1", "127.0.0.2", 4, 8 << 30)
-            self.store.create(f"{paths.NODES}/n1", encode(node), ephemeral=True)
+            self.store.create(f"{store_paths.NODES}/n1", encode(node), ephemeral=True)
             alarm = Alarm("node-lost.n2", "node-lost", "n2", "it is gone", 1.0)
-            self.store.create(f"{paths.ALARMS}/{alarm.id}", encode(alarm))
+            self.store.create(f"{store_paths.ALARMS}/{alarm.id}", encode(alarm))
             digest = sha256_of(self.code)
             self.service.put_bundle(digest, sign(self.code, KEY), self.code)
             self.service.submit(Submission("job.py", _structure("busy")), digest)
-            eventually("the job is assigned", lambda: self.store.get(f"{paths.ASSIGNMENTS}/busy") is not None)
+            eventually(
+                "the job is assigned", lambda: self.store.get(f"{store_paths.ASSIGNMENTS}/busy") is not None
+            )
             eventually(
                 "the job has its node", lambda: any(job["node"] == "n1" for job in self.service.jobs())
             )
@@ -97,7 +99,7 @@ class Cluster:
 
     def wishes(self) -> Any:
         """What only users change."""
-        roots = (paths.JOBS, paths.BUNDLES, paths.ALARMS)
+        roots = (store_paths.JOBS, store_paths.BUNDLES, store_paths.ALARMS)
         return {
             f"{root}/{name}": self.store.get(f"{root}/{name}")
             for root in roots

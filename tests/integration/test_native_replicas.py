@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.folder import AgreementFolder, Charter
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.handle import Handle
+from penstock.engine.driver.job_handle import Handle
 from penstock.errors import ReplicaDivergedError
-from penstock.spark.row_digest import RowDigest
-from penstock.spark.run import start
-from penstock.spark.session import open_session
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, ReplicaSpec
+from penstock.spark.native_frames import RowDigest
+from penstock.spark.spark_runtime import start
+from penstock.spark.spark_session import open_session
 from support.left_staged import left_staged
 from support.running import MASTER
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from penstock.connect.http import HttpSink
+from penstock.connect.http_sink import HttpSink
 from penstock.connect.socket_source import SocketSource
 from penstock.errors import ConnectorError, SettingError
-from penstock.graph.ends import Rejected, WriteContext
+from penstock.graph.connector_api import Rejected, WriteContext
 from penstock.record import Record
 from support.waiting import eventually
 

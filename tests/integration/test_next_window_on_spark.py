@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.folder import AgreementFolder, Charter
-from penstock.engine.agreement.joining import join_without_state
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.blueprint import JobFolders
-from penstock.engine.handle import Handle
-from penstock.engine.takeover import Claim, take_over
+from penstock.engine.driver.job_handle import Handle
+from penstock.engine.storage.job_folder import Claim, JobFolders, take_over
 from penstock.log import Log, log_folder
-from penstock.spark.run import start
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, ReplicaSpec
+from penstock.replicas.agreement.replica_catch_up import join_without_state
+from penstock.spark.spark_runtime import start
 from support.running import MASTER
 from support.waiting import DEADLINE
 

@@ -13,13 +13,13 @@ import pytest
 from v0_1_0 import jobs
 
 import penstock as ps
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.handle import Handle
-from penstock.engine.job_start import start_job
-from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.driver.job_handle import Handle
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import JobFailedError
 from penstock.log import Log, log_folder
-from penstock.spark.runtime import SparkRuntime
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
+from penstock.spark.spark_runtime import SparkRuntime
 from penstock.testing.local_engine import LocalRuntime
 from support.engines import EITHER, LOCAL, SPARK
 

@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from penstock.errors import SettingError
-from penstock.spark.preparing import prepare
+from penstock.spark.warm_start import prepare
 from support.waiting import DEADLINE
 
 _MAPS = """
 import sys
 from pathlib import Path
-from penstock.spark.session import open_session
+from penstock.spark.spark_session import open_session
 from pyspark import SparkContext
 session = open_session("local[1]")
 assert session.range(3).count() == 3

@@ -11,9 +11,8 @@ from typing import Protocol
 
 import pytest
 
-from penstock.daemons.processes import ProcessError, Processes
-from penstock.daemons.processes_memory import FakeProcesses
-from penstock.daemons.processes_os import OsProcesses
+from penstock.processes.process_control import OsProcesses, ProcessError, Processes
+from penstock.testing.fake_processes import FakeProcesses
 from support.waiting import eventually
 
 WAITING = """

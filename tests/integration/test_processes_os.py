@@ -18,9 +18,8 @@ import psutil
 import pytest
 
 import penstock
-from penstock.daemons import launcher
-from penstock.daemons.processes import MARK
-from penstock.daemons.processes_os import OsProcesses
+from penstock.processes import process_launcher
+from penstock.processes.process_control import MARK, OsProcesses
 from support.waiting import eventually
 
 SLEEP = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
@@ -99,7 +98,7 @@ def test_the_record_says_who_it_is_and_is_for_its_owner_alone(folder: Path) -> N
 STARTER = """
 import os, select, signal, sys
 from pathlib import Path
-from penstock.daemons.processes_os import OsProcesses
+from penstock.processes.process_control import OsProcesses
 if sys.argv[2] == "in between":
     # The starter dies when its child is forked, before it has heard of it.
     select.select = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -128,13 +127,13 @@ def test_the_first_of_two_launchers_wins(folder: Path) -> None:
     pid = start(OsProcesses(), folder, SLEEP)
     ours, theirs = os.pipe()
     second = subprocess.run(
-        [sys.executable, "-I", "-S", launcher.__file__, str(folder), str(theirs), "--", *SLEEP],
+        [sys.executable, "-I", "-S", process_launcher.__file__, str(folder), str(theirs), "--", *SLEEP],
         pass_fds=(theirs,),
         check=False,
         timeout=120,
     )
     os.close(theirs)
-    assert os.read(ours, 100).decode() == launcher.TAKEN
+    assert os.read(ours, 100).decode() == process_launcher.TAKEN
     os.close(ours)
     assert second.returncode == 127
     assert json.loads(folder.joinpath("process.json").read_text())["pid"] == pid
@@ -213,7 +212,7 @@ def test_a_family_is_told_together(folder: Path) -> None:
 NESTED = """
 import os, signal, sys
 from pathlib import Path
-from penstock.daemons.processes_os import OsProcesses
+from penstock.processes.process_control import OsProcesses
 OsProcesses().start(sys.argv[2:], folder=Path(sys.argv[1]), environment=dict(os.environ), cwd=Path("/"))
 print("up", flush=True)
 signal.pause()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.folder import AgreementFolder, Charter
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.handle import Handle
-from penstock.engine.ledger import Ledger
+from penstock.engine.driver.job_handle import Handle
+from penstock.engine.storage.ledger import Ledger
 from penstock.errors import ReplicaDivergedError
 from penstock.log import Log, log_folder
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, ReplicaSpec
 from support.engines import LOCAL, SPARK, each_on
 from support.running import Engine
 from support.waiting import DEADLINE, eventually

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.ledger import Ledger
+from penstock.engine.storage.ledger import Ledger
 from penstock.log import Log, StagedSegment, log_folder
 from support.running import Engine
 

@@ -12,10 +12,10 @@ DECIDE = """
 import json, random
 from tests.unit.schedule.clusters import random_cluster
 from benchmarks.backup_location import edge_cluster
-from penstock.schedule.baselines import BASELINES
-from penstock.schedule.deciding import decide
-from penstock.schedule.location import algorithm1, solve
-from penstock.schedule.strategies import STRATEGIES
+from penstock.schedule.placement_baselines import BASELINES
+from penstock.schedule.placement_decision import decide
+from penstock.schedule.backup_location import algorithm1, solve
+from penstock.schedule.placement_strategies import STRATEGIES
 
 for seed in range(12):
     snapshot = random_cluster(seed, most_tasks=16, most_nodes=6)

@@ -22,20 +22,21 @@ import pytest
 from served_agent import TOKEN, ServedAgent
 from snapshot_cases import JOB, Files, content_of, home_at, manifest_of, sha
 
-from penstock.bundles.blobs import BlobStore
-from penstock.snapshots.client import SnapshotClient
-from penstock.snapshots.errors import (
+from penstock.backups.snapshots.snapshot_client import SnapshotClient
+from penstock.backups.snapshots.snapshot_errors import (
     NoWholeSnapshotError,
     SnapshotDamagedError,
+    SnapshotError,
     SnapshotMissingError,
     TransferError,
     TransferStoppedError,
 )
-from penstock.snapshots.framing import MOST_BODY, frame
-from penstock.snapshots.manifest import Manifest, SnapshotError, SnapshotFile
-from penstock.snapshots.restoring import restore
-from penstock.snapshots.store import SnapshotStore
-from penstock.web.agent import make_supervisor_api
+from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
+from penstock.backups.snapshots.snapshot_restore import restore
+from penstock.backups.snapshots.snapshot_store import SnapshotStore
+from penstock.backups.snapshots.transfer_format import MOST_BODY, frame
+from penstock.bundles.blob_store import BlobStore
+from penstock.web.supervisor_api import make_supervisor_api
 from support.waiting import eventually
 
 LARGE = 3_000_000
@@ -608,7 +609,10 @@ def test_the_agent_answers_others_while_it_keeps_a_large_object(node: Node) -> N
 
 def test_sending_and_restoring_load_nothing_heavy() -> None:
     """They are part of every worker whose data is with its node, and partly of every supervisor."""
-    code = "import sys, penstock.snapshots.restoring, penstock.web.agent_snapshots; print(*sys.modules)"
+    code = (
+        "import sys, penstock.backups.snapshots.snapshot_restore, penstock.web.snapshot_routes;"
+        "print(*sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     heavy = {"httpx", "fastapi", "pydantic", "pyspark", "pandas", "numpy", "pyarrow"}
     assert heavy & set(run.stdout.split()) == set()

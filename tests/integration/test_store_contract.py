@@ -8,7 +8,7 @@ import pytest
 from store_cases import StoreCases
 from zookeeper_servers import ZooKeeperServers
 
-from penstock.coord.embedded import EmbeddedZooKeeper
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 
 
 class TestZooKeeperStore(StoreCases):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import JobSpec, NodeInfo, Resources
-from penstock.cluster.placing import PlacementRequest, PlacementResult
-from penstock.cluster.view import ClusterState
-from penstock.daemons.strategies import StrategyAnswers, StrategyChooser
+from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.master.strategy_runner import StrategyAnswers, StrategyChooser
 from penstock.schedule.job_placer import JobPlacer
-from penstock.schedule.strategies import UnknownStrategyError
+from penstock.schedule.placement_strategies import UnknownStrategyError
 
 CODE = '''
 import time
@@ -23,7 +23,7 @@ class Last:
     """Everything on the last node."""
 
     def place(self, snapshot, demands):
-        from penstock.schedule.matrix import Matrix
+        from penstock.schedule.placement_model import Matrix
 
         stay = {task.id: task.current for task in snapshot.tasks if task.current}
         return Matrix({**stay, **{task.id: snapshot.nodes[-1].name for task in demands}})

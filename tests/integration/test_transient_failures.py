@@ -10,8 +10,8 @@ from pyspark import util
 from pyspark.errors import PySparkRuntimeError
 
 import penstock as ps
-from penstock.engine import batch_committer, restarts
-from penstock.engine.batch_committer import ATTEMPTS
+from penstock.engine.driver import batch_committer, query_launch
+from penstock.engine.driver.batch_committer import ATTEMPTS
 from support.running import Engine
 
 
@@ -37,7 +37,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
     refusal = Refusing()
     monkeypatch.setattr(util, "local_connect_and_auth", refusal)
     monkeypatch.setattr(batch_committer, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(restarts, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(query_launch, "PAUSES", (0.0, 0.0))
     return refusal
 
 
@@ -55,7 +55,7 @@ def _job(guarantee: str = "exactly-once") -> tuple[ps.Job, ps.MemorySink]:
 def test_a_batch_and_then_the_query_are_run_again(
     spark: Engine, refusing: Refusing, times: int, queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.spark.query import SparkQuery
+    from penstock.spark.spark_query import SparkQuery
 
     launched = []
     begin = SparkQuery._begin
@@ -78,7 +78,7 @@ def test_a_batch_and_then_the_query_are_run_again(
 def test_one_sentence_is_shown_when_it_does_not_pass(
     spark: Engine, refusing: Refusing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restarts, "PAUSES", ())
+    monkeypatch.setattr(query_launch, "PAUSES", ())
     job, sink = _job()
     refusing.left = ATTEMPTS
     with pytest.raises(ps.JobFailedError) as raised:

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 import penstock
-from penstock.cli.addresses import address_fault
-from penstock.daemons.processes_os import OsProcesses
+from penstock.local.local_cluster import address_fault
+from penstock.processes.process_control import OsProcesses
 from support.waiting import eventually
 
 SMALL = ("--nodes", "1", "--masters", "1", "--zk", "1")

@@ -13,9 +13,9 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from zookeeper_servers import PASSWORD, ZooKeeperServers
 
-from penstock.coord.embedded import EmbeddedZooKeeper
-from penstock.coord.store import Check, Create, DisconnectedError, Store
-from penstock.coord.zookeeper import IDENTITY, ZooKeeperStore
+from penstock.coord.coordination_store import Check, Create, DisconnectedError, Store
+from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
+from penstock.coord.zookeeper_store import IDENTITY, ZooKeeperStore
 from penstock.errors import SettingError
 from support.waiting import eventually
 
@@ -110,7 +110,7 @@ def test_a_root_that_is_open_to_others_is_not_used(servers: ZooKeeperServers, st
 
 
 def test_the_password_is_in_no_log(servers: ZooKeeperServers, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(1), caplog.at_level(1, "penstock.coord.zookeeper.kazoo"):
+    with caplog.at_level(1), caplog.at_level(1, "penstock.coord.zookeeper_store.kazoo"):
         store = servers.open()
         store.create("/secret", b"the data of a node")
         servers.interrupt(store)

@@ -16,8 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from penstock.engine.agreement import core
-from penstock.engine.agreement.core import AgreementStatus, BatchAction, BatchStatus, JoinAction
+from penstock.replicas.agreement import agreement_protocol
+from penstock.replicas.agreement.agreement_protocol import (
+    AgreementStatus,
+    BatchAction,
+    BatchStatus,
+    JoinAction,
+)
 
 # The phases of a replica are what it does next. A dead one does nothing.
 DEAD, ENTER, CREATE, INSTALL, SEE, PROPOSE, READ_PLAN = range(7)
@@ -82,9 +87,9 @@ class Rules:
     new: bool = False
     strays: bool = False
     """Whether replicas find, without a reason, that their output differs from the one that counts."""
-    before: Callable[..., BatchAction] = core.before_batch
-    after: Callable[..., BatchAction] = core.after_batch
-    enter: Callable[..., tuple[JoinAction, str]] = core.enter
+    before: Callable[..., BatchAction] = agreement_protocol.before_batch
+    after: Callable[..., BatchAction] = agreement_protocol.after_batch
+    enter: Callable[..., tuple[JoinAction, str]] = agreement_protocol.enter
     leaves_alone: bool = False
     """Whether what a replica keeps is removed though none that stays can go on without it."""
     plan_once: bool = True
@@ -305,7 +310,9 @@ def may_leave(rules: Rules, place: Place, me: Replica, others: Sequence[Replica]
     One that copies another has nothing until it is done, for it gives up what it has.
     """
     known = shared(place)
-    able = known is not None and any(core.can_go_on(len(other.done) - 1, known) for other in others)
+    able = known is not None and any(
+        agreement_protocol.can_go_on(len(other.done) - 1, known) for other in others
+    )
     return bool(others) and (not me.done or able or rules.leaves_alone)
 
 

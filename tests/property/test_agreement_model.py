@@ -14,8 +14,13 @@ import pytest
 from agreement_model import Rules
 from agreement_search import FoundWrongError, Search
 
-from penstock.engine.agreement import core
-from penstock.engine.agreement.core import AgreementStatus, BatchAction, BatchStatus, JoinAction
+from penstock.replicas.agreement import agreement_protocol
+from penstock.replicas.agreement.agreement_protocol import (
+    AgreementStatus,
+    BatchAction,
+    BatchStatus,
+    JoinAction,
+)
 
 FULL = pytest.mark.full
 
@@ -67,9 +72,9 @@ def test_every_decision_is_taken_somewhere() -> None:
     rules = Rules(
         2,
         3,
-        before=noting(core.before_batch),
-        after=noting(core.after_batch),
-        enter=noting(core.enter),
+        before=noting(agreement_protocol.before_batch),
+        after=noting(agreement_protocol.after_batch),
+        enter=noting(agreement_protocol.enter),
         stateless=True,
     )
     Search(rules).run()
@@ -80,19 +85,19 @@ def test_every_decision_is_taken_somewhere() -> None:
 
 
 def _blind_before(batch: int, seen: BatchStatus, **more: Any) -> BatchAction:
-    return core.before_batch(batch, BatchStatus(seen.floor), **more)
+    return agreement_protocol.before_batch(batch, BatchStatus(seen.floor), **more)
 
 
 def _blind_after(batch: int, seen: BatchStatus, **more: Any) -> BatchAction:
-    return core.after_batch(batch, BatchStatus(seen.floor, planned=True), **more)
+    return agreement_protocol.after_batch(batch, BatchStatus(seen.floor, planned=True), **more)
 
 
 def _only_follow(batch: int, seen: BatchStatus, **more: Any) -> BatchAction:
-    return core.before_batch(batch, seen, **{**more, "work": False})
+    return agreement_protocol.before_batch(batch, seen, **{**more, "work": False})
 
 
 def _only_accept(batch: int, seen: BatchStatus, **more: Any) -> BatchAction:
-    return core.after_batch(batch, seen, **more, holds=True)
+    return agreement_protocol.after_batch(batch, seen, **more, holds=True)
 
 
 def _enter_below_the_floor(
@@ -100,23 +105,23 @@ def _enter_below_the_floor(
 ) -> tuple[JoinAction, str]:
     if shared is not None:
         return (JoinAction.GO_ON if own >= 0 else JoinAction.BEGIN), ""
-    return core.enter(number, own, shared, others, **more)
+    return agreement_protocol.enter(number, own, shared, others, **more)
 
 
 def _copy_the_oldest(
     number: int, own: int, shared: AgreementStatus | None, others: Mapping[str, int], **more: Any
 ) -> tuple[JoinAction, str]:
-    entrance, _ = core.enter(number, own, shared, others, **more)
+    entrance, _ = agreement_protocol.enter(number, own, shared, others, **more)
     return entrance, min(sorted(others), key=lambda name: others[name], default="")
 
 
 def _never_go_on_stray(*args: Any, **more: Any) -> tuple[JoinAction, str]:
-    entrance, whom = core.enter(*args, **more)
+    entrance, whom = agreement_protocol.enter(*args, **more)
     return (JoinAction.WAIT if more["stray"] and entrance is JoinAction.GO_ON else entrance), whom
 
 
 def _skip_with_state(*args: Any, **more: Any) -> tuple[JoinAction, str]:
-    return core.enter(*args, **{**more, "stateless": True})
+    return agreement_protocol.enter(*args, **{**more, "stateless": True})
 
 
 @pytest.mark.parametrize(

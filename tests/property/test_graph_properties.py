@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tests.unit.graph.samples import Join, NoSink, NoSource, Quiet, same
 
 from penstock.errors import GraphError
-from penstock.graph.cycles import loop_edges
+from penstock.graph.aggregations import Count
+from penstock.graph.edge import BROADCAST, ROUND_ROBIN, SAME_KEY
+from penstock.graph.graph_algorithms import loop_edges
 from penstock.graph.job import Job
-from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY
 from penstock.graph.qos import QoS
-from penstock.graph.tasks import Count
-from penstock.graph.validate import find_problems
-from penstock.plan.physical import Channel, PhysicalPlan, compile_plan
+from penstock.graph.validation import find_problems
+from penstock.plan.physical_plan import Channel, PhysicalPlan, compile_plan
 
 GRAPHS = 2000
 PLANS = 600

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.agreement.next_window import is_complete
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
+from penstock.replicas.agreement.replica_catch_up import is_complete
 
 CASES = settings().max_examples // 4
 _MEMBER = ReplicaSpec("windows", 0, "agreement")

@@ -12,17 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.schedule.clusters import random_cluster
 
-from penstock.schedule.baselines import BASELINES
-from penstock.schedule.constraints import RULES, obstacle, usages
-from penstock.schedule.custom import CustomStrategy, StrategyProcessResult
-from penstock.schedule.deciding import Placement, decide, verify
-from penstock.schedule.demands import tasks_to_place
-from penstock.schedule.describing import Description, TaskBackup
-from penstock.schedule.location import solve
-from penstock.schedule.model import ClusterSnapshot
-from penstock.schedule.protecting import described_problem
-from penstock.schedule.strategies import STRATEGIES
-from penstock.schedule.strategies.exact import Exact
+from penstock.schedule.backup_location import solve
+from penstock.schedule.backup_location.location_methods import described_problem
+from penstock.schedule.cluster_file import Description, TaskBackup
+from penstock.schedule.custom_strategy import CustomStrategy, StrategyProcessResult
+from penstock.schedule.placement_baselines import BASELINES
+from penstock.schedule.placement_constraints import RULES, obstacle, tasks_to_place, usages
+from penstock.schedule.placement_decision import Placement, decide, verify
+from penstock.schedule.placement_model import ClusterSnapshot
+from penstock.schedule.placement_strategies import STRATEGIES, Exact
 
 QUICK = {name: make for name, make in {**STRATEGIES, **BASELINES}.items() if name != "exact"}
 SEEDS = st.integers(0, 1_000_000)

@@ -9,8 +9,8 @@ from engine_support import LocalRun
 from reference import RandomJob, compare, evaluate, random_job
 
 import penstock as ps
-from penstock.engine.flow import Program
-from penstock.engine.steps import Step
+from penstock.engine.execution.record_flow import Program
+from penstock.engine.execution.vertex_step import Step
 
 WITHOUT_SPARK = 300
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine import reading
-from penstock.engine import state as state_module
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.state import drop_cached_state, read_bucket
+from penstock.engine import job_sources
+from penstock.engine.storage import keyed_state as state_module
+from penstock.engine.storage.keyed_state import drop_cached_state, read_bucket
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 
 CASES = settings().max_examples // 2
 _MEMBER = ReplicaSpec("order", 0, "agreement")
@@ -145,8 +145,8 @@ def test_a_source_is_cut_in_the_same_places(one: list[int], other: list[int]) ->
             chunks.append(flat[:size])
             del flat[:size]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reading, "_CHUNK", 5)
-            return [[record.value for record in chunk] for chunk in reading.rechunk(chunks)]  # type: ignore[union-attr]
+            patch.setattr(job_sources, "_CHUNK", 5)
+            return [[record.value for record in chunk] for chunk in job_sources.rechunk(chunks)]  # type: ignore[union-attr]
 
     total = sum(one) + sum(other)
     found = cut(one, total)

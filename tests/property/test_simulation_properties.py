@@ -9,17 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.schedule.baselines import BASELINES
-from penstock.schedule.deciding import Placement, verify
-from penstock.schedule.model import ClusterSnapshot, Node
-from penstock.schedule.simulation.running import simulate
+from penstock.schedule.placement_baselines import BASELINES
+from penstock.schedule.placement_decision import Placement, verify
+from penstock.schedule.placement_model import ClusterSnapshot, Node
+from penstock.schedule.placement_strategies import Balanced, LoadAware, Packed, Strategy
+from penstock.schedule.simulation.builtin_scenarios import TOPOLOGIES
 from penstock.schedule.simulation.scenario import GIB, Backup, Failures, Load, Scenario
-from penstock.schedule.simulation.topologies import TOPOLOGIES
+from penstock.schedule.simulation.simulator import simulate
 from penstock.schedule.simulation.workload import JobSubmitted, draw_events
-from penstock.schedule.strategies import Strategy
-from penstock.schedule.strategies.balanced import Balanced
-from penstock.schedule.strategies.load_aware import LoadAware
-from penstock.schedule.strategies.packed import Packed
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "balanced": lambda: Balanced(tries=500),

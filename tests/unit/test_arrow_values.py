@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.arrow_values import array_of, built, numbers_in
+from penstock.schema.arrow_arrays import array_of, built, numbers_in
 
 KINDS = [
     (pa.int32(), st.integers(-(1 << 31), (1 << 31) - 1)),

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock import class_archive
-from penstock.class_archive import archive_name, archive_options, find_archive, remove_useless
+from penstock import java_runtime
 from penstock.errors import SettingError
-from penstock.java import java_options
+from penstock.java_runtime import archive_name, archive_options, find_archive, java_options, remove_useless
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     jars.mkdir()
     (jars / "spark.jar").write_bytes(b"classes")
     monkeypatch.setenv("JAVA_HOME", str(home))
-    monkeypatch.setattr(class_archive, "spark_jars", lambda: jars)
+    monkeypatch.setattr(java_runtime, "spark_jars", lambda: jars)
     return jars
 
 
@@ -61,7 +60,7 @@ def test_one_that_is_not_whole_is_none(folder: Path) -> None:
 
 def test_other_jars_need_another_archive(folder: Path, jars: Path) -> None:
     made = make(folder)
-    class_archive._fingerprint.cache_clear()
+    java_runtime._fingerprint.cache_clear()
     os.utime(jars / "spark.jar", (1, 1))
     assert find_archive(folder) is None
     right = make(folder)

@@ -10,22 +10,21 @@ from typing import Any, cast
 import pytest
 import typer
 
+from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.cli.main import command_line
-from penstock.cluster import alarms, documents
-from penstock.cluster.supervising import SupervisionTimeouts
-from penstock.cluster.view import Rules
+from penstock.cluster import alarms, documents, worker_policy
+from penstock.cluster.cluster_state import Rules
 from penstock.cluster.worker_states import ACTIONS, Event
-from penstock.coord import paths
-from penstock.coord.ensemble import MemoryEnsemble
-from penstock.coord.memory import MemoryStore
-from penstock.daemons import following, stepping, worker_link
-from penstock.daemons.interface import MasterService
-from penstock.daemons.master import Master, MasterSettings
-from penstock.daemons.metrics import render
-from penstock.daemons.supervisor import SupervisorSettings
-from penstock.snapshots.store import SnapshotStore
-from penstock.web.agent_snapshots import SnapshotRoutes
-from penstock.web.app import make_master_api
+from penstock.cluster.worker_supervision import SupervisionTimeouts
+from penstock.coord import store_paths
+from penstock.daemon import step_loop, store_link
+from penstock.master.cluster_metrics import render
+from penstock.master.master import Master, MasterSettings
+from penstock.master.master_service import MasterService
+from penstock.supervisor.supervisor import SupervisorSettings
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from penstock.web.master_api import make_master_api
+from penstock.web.snapshot_routes import SnapshotRoutes
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -77,7 +76,7 @@ def test_the_page_on_metrics_has_every_figure_and_no_other() -> None:
 
 def test_the_page_on_the_store_has_every_node_and_every_field() -> None:
     page = _page("reference/store.md")
-    roots = [value for name, value in vars(paths).items() if name.isupper()]
+    roots = [value for name, value in vars(store_paths).items() if name.isupper()]
     assert [root for root in roots if f"`{root}" not in page] == []
     kinds = [
         kind
@@ -115,15 +114,15 @@ def test_times_are_those_of_the_code() -> None:
         "a master looks up": MasterSettings().tick,
         "a supervisor looks": SupervisorSettings().tick,
         "a supervisor reports": SupervisorSettings().report,
-        "a worker writes its progress": worker_link._PROGRESS_SECONDS,
-        "a master or supervisor rests": stepping.LEAST_PAUSE,
+        "a worker writes its progress": store_link._PROGRESS_SECONDS,
+        "a master or supervisor rests": step_loop.LEAST_PAUSE,
         "a running worker without heartbeat": patience.heartbeat,
         "a worker that starts or stops": patience.start,
         "a start whose process lives": patience.starting,
         "a worker that has run this long": patience.failures.window,
         "a worker whose job was killed": patience.leave,
         "an executor that is drained": patience.drain,
-        "a ready worker waits": following.TAKE_OVER_AFTER,
+        "a ready worker waits": worker_policy.TAKE_OVER_AFTER,
     }
     for begin, seconds in expected.items():
         [told] = [told for what, told in times.items() if what.startswith(begin)]

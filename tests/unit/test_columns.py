@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.arrays import arrow_schema
 from penstock.columns import Columns
-from penstock.graph.datatypes import ArrayType, DataType, DecimalType, Field, MapType, PlainType, StructType
-from penstock.graph.schema import Schema
 from penstock.record import Record
+from penstock.schema.arrow_arrays import arrow_schema
+from penstock.schema.data_types import ArrayType, DataType, DecimalType, Field, MapType, PlainType, StructType
+from penstock.schema.record_schema import Schema
 
 zones = st.sampled_from([UTC, timezone(timedelta(hours=5))])
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.cluster.supervising import SupervisionTimeouts
-from penstock.daemons import ending, following
-from penstock.engine import runtime
+from penstock.cluster import worker_policy
+from penstock.cluster.worker_supervision import SupervisionTimeouts
+from penstock.engine.driver import query_runtime
+from penstock.local import cluster_shutdown
 from penstock.parameters import params_set_to
 
 ROOT = Path(__file__).parents[2]
@@ -150,10 +151,10 @@ def test_the_page_on_guarantees_has_the_times_of_the_code() -> None:
     section = page.partition("\n## How long a stop waits\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|", section, re.MULTILINE))
     expected = {
-        "`handle.stop": runtime._STOP_SECONDS,
+        "`handle.stop": query_runtime._STOP_SECONDS,
         "`penstock kill JOB`": SupervisionTimeouts().leave,
-        "`penstock update`": following.TAKE_OVER_AFTER,
-        "`penstock down`": ending.WORKER_SECONDS,
+        "`penstock update`": worker_policy.TAKE_OVER_AFTER,
+        "`penstock down`": cluster_shutdown.WORKER_SECONDS,
     }
     for begin, seconds in expected.items():
         [told] = [told for what, told in rows.items() if what.startswith(begin)]

@@ -26,7 +26,7 @@ _CASES = {
     ),
     "the folder of logs": ("from penstock.log import home", {"penstock.log.log", "penstock.log.segment"}),
     "a client": (
-        "import penstock.cli.main, penstock.cli.show_jobs, penstock.web.client",
+        "import penstock.cli.main, penstock.cli.job_status, penstock.web.master_client",
         {"rich", "click", "pygments", "penstock.graph", "penstock.log.log", "penstock.cluster.documents"},
     ),
     "a master": (
@@ -36,16 +36,17 @@ _CASES = {
             "pygments",
             "penstock.graph.job",
             "penstock.log.log",
-            "penstock.daemons.supervisor",
+            "penstock.supervisor.supervisor",
         },
     ),
     "a supervisor": (
-        "import penstock.cli.supervisor_process, penstock.daemons.supervisor, penstock.daemons.code",
+        "import penstock.cli.supervisor_process, penstock.supervisor.supervisor;"
+        "import penstock.bundles.bundle_cache",
         {"pydantic", "typer", "rich", "penstock.graph.job", "penstock.log.log", "importlib.metadata"},
     ),
     "a worker": (
-        "import penstock.testing.worker",
-        {"psutil", "http.client", "pyarrow", "numpy", "penstock.snapshots", "penstock.schedule"},
+        "import penstock.testing.local_engine_worker",
+        {"psutil", "http.client", "pyarrow", "numpy", "penstock.backups.snapshots", "penstock.schedule"},
     ),
 }
 
@@ -82,4 +83,4 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 def test_what_is_imported_late_is_pickled_by_its_own_module() -> None:
     assert pickle.loads(pickle.dumps(ps.Count)) is ps.Count
     assert pickle.loads(pickle.dumps(ps.ctx)) is ps.ctx
-    assert ps.ctx is import_module("penstock.engine.context").ctx
+    assert ps.ctx is import_module("penstock.engine.batch_context").ctx

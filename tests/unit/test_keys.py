@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.keys import UnequalKeyError, key_hash
+from penstock.key_hash import UnequalKeyError, key_hash
 
 TWICE = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 """A time that comes twice, when the clock is turned back."""
@@ -296,7 +296,9 @@ def test_what_has_no_lasting_hash_is_refused() -> None:
 
 
 def test_the_hash_does_not_depend_on_the_process() -> None:
-    code = "from penstock.keys import key_hash; print([key_hash(k) for k in ('word', 7, ('a', 1.5), b'x')])"
+    code = (
+        "from penstock.key_hash import key_hash; print([key_hash(k) for k in ('word', 7, ('a', 1.5), b'x')])"
+    )
     said = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock.cli.main import command_line
 from penstock.errors import SettingError
-from penstock.local_paths import local_path
+from penstock.local_files import local_path
 
 ADDRESSES = ["s3a://b/out", "S3A://b", "dbfs:/x", "file:///x", "my_fs://b/x", " s3a://b", Path("gs://b/x")]
 

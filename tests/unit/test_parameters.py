@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock.cli.main import command_line
 from penstock.engine.blueprint import make_blueprint
-from penstock.engine.shipping import load_program, pack_blueprint, unpack_blueprint
+from penstock.engine.execution.blueprint_transfer import load_program, pack_blueprint, unpack_blueprint
 from penstock.errors import MissingParameterError, SettingError
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.parameters import LARGEST, params_fault, params_set_to, read_env, read_params, set_params

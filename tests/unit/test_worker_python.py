@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark import session
+from penstock.spark import spark_session
 
 SCRIPT = Path(__file__).parents[2] / "src" / "penstock" / "spark" / "worker_python.sh"
 
@@ -52,7 +52,7 @@ def test_the_python_that_java_starts_here_is_on_this_machine(
         monkeypatch.delenv(name)
     if given is not None:
         monkeypatch.setenv("PYSPARK_PYTHON", given)
-    session._choose_python(master)
-    session._choose_driver_python()
+    spark_session._choose_python(master)
+    spark_session._choose_driver_python()
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == chosen
     assert os.environ["PYSPARK_PYTHON"] == (given or chosen)

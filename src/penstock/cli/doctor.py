@@ -1,21 +1,361 @@
-"""``penstock doctor``: looks for what would keep a cluster from running here, and says what to do."""
+"""``penstock doctor``.
+
+Check Java, PySpark, ports, disk, ZooKeeper, clocks and versions, one function a check, and say what to do.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.doctor_checks import CHECKS, FAILED, OK, DoctorContext, Finding
-from penstock.cli.exit_codes import FAILED as EXIT_FAILED
-from penstock.cli.failing import user_errors
-from penstock.cli.local_cluster import cluster_folder
-from penstock.cli.output import Output
-from penstock.daemons.layout import PORT, read_layout
-from penstock.local_paths import local_path
+from penstock import __version__
+from penstock.cli.command_errors import FAILED as EXIT_FAILED
+from penstock.cli.command_errors import user_errors
+from penstock.cli.command_options import Output
+from penstock.errors import SettingError
+from penstock.java_runtime import archive_folder, check_java, find_archive, find_java, spark_jars
+from penstock.keyring import KEY_FILE, open_keyring
+from penstock.local.cluster_layout import MASTER, PORT, Layout, node_host, read_layout, zookeeper_ports
+from penstock.local.local_cluster import address_fault, cluster_folder, running, token_file
+from penstock.local_files import local_path
 from penstock.log import home
+from penstock.processes.process_control import OsProcesses
+from penstock.web.master_client import probe_url
+
+OK, WARNING, FAILED = "ok", "warning", "failed"
+
+_OLDEST_PYTHON = (3, 11)
+_LEAST_DISK, _GOOD_DISK = 1 << 30, 5 << 30
+_LEAST_MEMORY, _GOOD_MEMORY = 1 << 30, 3 << 30
+_LEAST_FILES, _GOOD_FILES = 1024, 4096
+_GOOD_SKEW, _MOST_SKEW = 2.0, 30.0
+_OLDEST_REPORT = 10.0
+"""Seconds: nodes report more often."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check has found."""
+
+    status: str
+    text: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class DoctorContext:
+    """What is looked at."""
+
+    cluster: Path
+    storage: Path
+    port: int
+    layout: Layout | None = None
+    """Of the cluster that was started here last, if any."""
+    connect: str = ""
+
+    @cached_property
+    def running(self) -> bool:
+        """Whether a cluster runs here."""
+        return bool(running(self.cluster, OsProcesses()))
+
+    @cached_property
+    def masters(self) -> list[str]:
+        """Where the masters of the cluster that runs here answer."""
+        known = self.layout if self.layout and self.running else None
+        return [daemon.url for daemon in known.of(MASTER)] if known else []
+
+    @cached_property
+    def servers(self) -> list[tuple[str, int]]:
+        """The addresses of the ZooKeeper servers that are to be looked at."""
+        connect = self.connect or (self.layout.connect if self.layout and self.running else "")
+        return read_servers(connect)
+
+    @cached_property
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes of the cluster that runs here, as a master sees them."""
+        return self.asked("/api/v1/nodes") or []
+
+    def asked(self, path: str) -> Any:
+        """Return what any master says; None when none answers."""
+        try:
+            token = open_keyring(self.cluster).token
+        except SettingError:
+            return None
+        answers = (probe_url(url + path, token=token) for url in self.masters)
+        return next((answer.content for answer in answers if answer is not None), None)
+
+
+def read_servers(connect: str) -> list[tuple[str, int]]:
+    """Read the addresses of ZooKeeper servers. Raises SettingError.
+
+    >>> read_servers("zk1:2181,zk2"), read_servers("")
+    ([('zk1', 2181), ('zk2', 2181)], [])
+    """
+    found = []
+    for part in connect.split(","):
+        host, _, port = part.strip().partition(":")
+        if host:
+            if port and not port.isdigit():
+                raise SettingError(f"{part!r} is not the address of a ZooKeeper server: write HOST:PORT")
+            found.append((host, int(port or 2181)))
+    return found
+
+
+def check_python(_: DoctorContext) -> Finding:
+    """Whether this Python is one that Penstock runs on."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    if tuple(sys.version_info) >= _OLDEST_PYTHON:
+        return Finding(OK, found)
+    return Finding(FAILED, found, "use Python 3.11 or later")
+
+
+def check_java_version(_: DoctorContext) -> Finding:
+    """Whether there is a Java that Spark and ZooKeeper run on."""
+    try:
+        check_java()
+        return Finding(OK, str(find_java()))
+    except (SettingError, OSError) as error:
+        return Finding(FAILED, str(error), "install a Java runtime of version 17 or later, or set JAVA_HOME")
+
+
+def check_archive(_: DoctorContext) -> Finding:
+    """Whether Spark starts as soon as it could. It may go without: that is nothing wrong."""
+    try:
+        found = find_archive(archive_folder())
+    except SettingError as error:
+        return Finding(WARNING, str(error), "see the other checks")
+    if found is None:
+        return Finding(OK, "none", "penstock prepare makes one, and Spark starts sooner")
+    return Finding(OK, str(found))
+
+
+def check_pyspark(_: DoctorContext) -> Finding:
+    """Whether PySpark is there in a version that Penstock allows, with its jars, ZooKeeper's among them."""
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    from packaging.requirements import Requirement
+
+    allowed = {each.name: each for each in map(Requirement, requires("penstock") or ())}["pyspark"]
+    advice = f"pip install '{allowed}'"
+    try:
+        jars = spark_jars()
+        found = version("pyspark")
+    except (SettingError, PackageNotFoundError) as error:
+        return Finding(FAILED, str(error), advice)
+    if not list(jars.glob("zookeeper-[0-9]*.jar")):
+        return Finding(FAILED, f"{found}, without ZooKeeper's jar in {jars}", "install PySpark again")
+    if found not in allowed.specifier:
+        return Finding(WARNING, f"{found}, and Penstock is made for {allowed.specifier}", advice)
+    return Finding(OK, found)
+
+
+def check_loopback(_: DoctorContext) -> Finding:
+    """Whether nodes can have addresses of their own."""
+    trouble = address_fault(node_host(1), 0)
+    if trouble:
+        return Finding(FAILED, trouble, "add the addresses, or start supervisors on machines of their own")
+    return Finding(OK, f"{node_host(1)} and those after it can be used")
+
+
+def check_ports(patient: DoctorContext) -> Finding:
+    """Whether the ports of a cluster are free."""
+    if patient.running:
+        return Finding(OK, "in use by the cluster that runs")
+    wanted = [patient.port, patient.port + 1]
+    wanted += [port for number in (1, 2, 3) for port in zookeeper_ports(patient.port, number)]
+    taken = [port for port in wanted if address_fault("127.0.0.1", port)]
+    if taken:
+        return Finding(
+            FAILED, f"in use: {', '.join(map(str, taken))}", "end what uses them, or choose others: up --port"
+        )
+    return Finding(OK, f"free: {', '.join(map(str, wanted))}")
+
+
+def check_storage(patient: DoctorContext) -> Finding:
+    """Whether logs and jobs can be written, with the links that exactly-once commits are made of."""
+    from tempfile import TemporaryDirectory
+
+    folder = _existing(patient.storage)
+    try:
+        with TemporaryDirectory(prefix=".doctor-", dir=folder) as place:
+            first, second = Path(place, "first"), Path(place, "second")
+            first.write_bytes(b"x")
+            os.link(first, second)
+    except OSError as error:
+        return Finding(
+            FAILED, f"{folder}: {error.strerror}", "choose a folder that can be written and has hard links"
+        )
+    return Finding(OK, f"{patient.storage} can be written")
+
+
+def _existing(folder: Path) -> Path:
+    """Return a folder, or the nearest above it that exists."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def check_disk(patient: DoctorContext) -> Finding:
+    """Whether there is room on the disk."""
+    place = _existing(patient.storage)
+    free = shutil.disk_usage(place).free
+    status = FAILED if free < _LEAST_DISK else WARNING if free < _GOOD_DISK else OK
+    advice = "" if status == OK else "make room, or choose another folder: up --storage"
+    return Finding(status, f"{free / (1 << 30):.1f} GiB free in {place}", advice)
+
+
+def check_memory(_: DoctorContext) -> Finding:
+    """Whether there is memory for a worker or two."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    status = FAILED if free < _LEAST_MEMORY else WARNING if free < _GOOD_MEMORY else OK
+    advice = (
+        "" if status == OK else "a driver takes about 1 GiB, a ZooKeeper server 0.1 GiB: end other programs"
+    )
+    return Finding(status, f"{free / (1 << 30):.1f} GiB free", advice)
+
+
+def check_files(_: DoctorContext) -> Finding:
+    """Whether processes may open as many files as Spark does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = soft == resource.RLIM_INFINITY
+    status = OK if unlimited or soft >= _GOOD_FILES else WARNING if soft >= _LEAST_FILES else FAILED
+    text = "no limit" if unlimited else f"{soft} open files"
+    raised = f"ulimit -n {_GOOD_FILES}" + (
+        "" if hard >= _GOOD_FILES or hard < 0 else " (as the administrator)"
+    )
+    return Finding(status, text, "" if status == OK else raised)
+
+
+def check_key(patient: DoctorContext) -> Finding:
+    """Whether the key of the cluster is there, and its owner's alone."""
+    path = patient.cluster / KEY_FILE
+    if not path.exists():
+        return Finding(OK, "none yet: up makes one")
+    try:
+        ring = open_keyring(patient.cluster)
+    except (SettingError, OSError) as error:
+        return Finding(FAILED, str(error), f"chmod 600 {path}, or copy the key from another node")
+    token = token_file(patient.cluster)
+    if token.exists() and token.stat().st_mode & 0o077:
+        return Finding(FAILED, f"{token} can be read by others", f"chmod 600 {token}")
+    if token.exists() and token.read_text().strip() != ring.token:
+        return Finding(WARNING, f"{token} is not of this key", f"remove {token}: the next up writes it anew")
+    return Finding(OK, f"{path}, for its owner alone")
+
+
+def check_zookeeper(patient: DoctorContext) -> Finding:
+    """Whether ZooKeeper answers, and with a quorum."""
+    if not patient.servers:
+        return Finding(OK, "none to look at: up starts its own")
+    modes = {f"{host}:{port}": zookeeper_mode(host, port) for host, port in patient.servers}
+    text = ", ".join(f"{server} {mode}" for server, mode in modes.items())
+    silent = [server for server, mode in modes.items() if mode == "does not answer"]
+    if 2 * len(silent) >= len(modes):
+        return Finding(FAILED, text, "start the servers, or correct --connect: more than half must run")
+    return Finding(WARNING if silent else OK, text, f"start {', '.join(silent)}" if silent else "")
+
+
+def zookeeper_mode(host: str, port: int) -> str:
+    """Return what a ZooKeeper server says of itself: that it leads, follows, or stands alone."""
+    try:
+        with socket.create_connection((host, port), timeout=2.0) as connection:
+            connection.sendall(b"srvr")
+            answer = b""
+            while chunk := connection.recv(4096):
+                answer += chunk
+    except OSError:
+        return "does not answer"
+    mode = next(
+        (line[6:] for line in answer.decode(errors="replace").splitlines() if line[:6] == "Mode: "), ""
+    )
+    if mode:
+        return f"({mode})"
+    # A server may be told not to answer this question: whether it has a quorum is then not known.
+    return "(without a quorum)" if b"not currently serving" in answer else "(answers)"
+
+
+def check_masters(patient: DoctorContext) -> Finding:
+    """Whether masters answer, and one of them leads."""
+    if not patient.masters:
+        return Finding(OK, "no cluster runs here")
+    silent = [url for url in patient.masters if probe_url(f"{url}/livez") is None]
+    if len(silent) == len(patient.masters):
+        return Finding(FAILED, "none answers", f"see {patient.cluster / 'up'}/master-1/output.txt")
+    state = patient.asked("/api/v1/cluster") or {}
+    if not state.get("leader"):
+        return Finding(
+            FAILED, "no master leads", "look at ZooKeeper first: masters need it to elect a leader"
+        )
+    status, advice = (WARNING, f"{', '.join(silent)} does not answer") if silent else (OK, "")
+    return Finding(status, f"{state['leader']} leads", advice)
+
+
+def check_clock(patient: DoctorContext) -> Finding:
+    """Whether the clock goes forward, and is that of the nodes."""
+    before, first = time.monotonic(), time.time()
+    if time.monotonic() < before or time.time() < first - 1.0 or first < 1_700_000_000:
+        return Finding(FAILED, "it goes backwards, or is years behind", "set it, for instance by NTP")
+    skews = [_skew(node["report"]["at"], time.time()) for node in patient.nodes if node.get("report")]
+    if not skews:
+        return Finding(OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    most = max(skews)
+    status = FAILED if most > _MOST_SKEW else WARNING if most > _GOOD_SKEW else OK
+    return Finding(status, f"{most:.1f} s off the nodes'", "" if status == OK else "set the clocks by NTP")
+
+
+def _skew(reported: float, now: float) -> float:
+    """How far a node's clock is off at least, by when it says that it reported last."""
+    return max(0.0, reported - now, now - reported - _OLDEST_REPORT)
+
+
+def check_versions(patient: DoctorContext) -> Finding:
+    """Whether all processes of the cluster are of this version."""
+    if not patient.masters:
+        return Finding(OK, __version__)
+    masters = (patient.asked("/api/v1/cluster") or {}).get("masters", [])
+    others = sorted(
+        f"{each['name']} {each['version']}"
+        for each in [*masters, *patient.nodes]
+        if each.get("version") != __version__
+    )
+    if others:
+        return Finding(
+            WARNING, f"{__version__} here, but {', '.join(others)}", "start those again with the new version"
+        )
+    return Finding(OK, f"{__version__} everywhere")
+
+
+CHECKS: tuple[tuple[str, Callable[[DoctorContext], Finding]], ...] = (
+    ("python", check_python),
+    ("java", check_java_version),
+    ("pyspark", check_pyspark),
+    ("archive of classes", check_archive),
+    ("memory", check_memory),
+    ("open files", check_files),
+    ("storage", check_storage),
+    ("disk", check_disk),
+    ("loopback", check_loopback),
+    ("ports", check_ports),
+    ("key", check_key),
+    ("zookeeper", check_zookeeper),
+    ("masters", check_masters),
+    ("clock", check_clock),
+    ("versions", check_versions),
+)
+"""In the order in which they are shown: what is first may be the reason of what comes later."""
+
 
 _COLOURS = {OK: "green", FAILED: "red"}
 

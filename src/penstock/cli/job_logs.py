@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.cluster_options import Form, JobName, MasterUrl, connect_client, usage
-from penstock.cli.failing import user_errors
-from penstock.cli.output import Output
-from penstock.cli.painting import escape_unprintable
-from penstock.durations import read_duration
+from penstock.cli.command_errors import user_errors
+from penstock.cli.command_options import Form, JobName, MasterUrl, Output, connect_client, usage
+from penstock.cli.table_output import escape_unprintable
 from penstock.errors import SettingError
-from penstock.web.errors import UnreachableError
+from penstock.setting_values import read_duration
+from penstock.web.cluster_access import UnreachableError
 
 if TYPE_CHECKING:
-    from penstock.web.client import MasterClient
+    from penstock.web.master_client import MasterClient
 
 FOLLOW_SECONDS = 1.0
 _PAGE = 1000

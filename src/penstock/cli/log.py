@@ -1,26 +1,84 @@
-"""``penstock log``: make, fill, read and inspect logs."""
+"""``penstock log create``, ``append``, ``read``, ``stat``, ``list`` and ``delete``."""
 
 from __future__ import annotations
 
 import functools
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from io import UnsupportedOperation
+from pathlib import Path
 from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
 
-from penstock.cli import log_delete, log_upkeep
-from penstock.cli.failing import fail, user_errors
-from penstock.cli.log_options import Form, LogName, LogRoot
-from penstock.cli.output import Output
-from penstock.errors import PenstockError, UnstorableValueError
-from penstock.log import Log, LogStat, Retention, log_folder, log_names, tagged
-from penstock.log.durability import read_fsync
-from penstock.log.lines import batches, json_record, text_record
+from penstock.cli import log_maintenance
+from penstock.cli.command_errors import fail, user_errors
+from penstock.cli.command_options import Form, LogName, LogRoot, Output
+from penstock.connect.line_input import batches, json_record, text_record
+from penstock.errors import LogError, PenstockError, UnstorableValueError
+from penstock.log import Log, LogStat, Retention, log_folder, log_names, tagged_json
+from penstock.log.log_description import read_fsync
 from penstock.record import Record
+
+
+@user_errors
+def delete(
+    name: LogName,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete it, and all records in it, for good.")] = False,
+    root: LogRoot = None,
+) -> None:
+    """Delete a log and all its records. One that a job uses which is known here is left."""
+    folder = log_folder(name, root)
+    records = sum(part.records for part in Log.open(folder).stat().partitions)
+    if folder.is_symlink():
+        raise LogError(f"{folder} is a link to another place: delete the log there, then the link")
+    home = folder.parent.parent
+    users = [f"{job} ({place})" for job, place in users_of(name, home)]
+    if users:
+        raise LogError(
+            f"log {name!r} is used by {', '.join(users)}, which could not go on without it: forget the job"
+            " with its data first (penstock forget JOB --data), or remove its folder"
+        )
+    if not yes:
+        raise LogError(f"log {name!r} has {records} records, which would be gone for good: say --yes")
+    # By another name first: nobody finds half a log, and the name can be used again at once.
+    away = folder.with_name(f".deleted-{uuid4().hex}")
+    folder.rename(away)
+    shutil.rmtree(away)
+    typer.echo(f"deleted log {name} with {records} records", err=True)
+
+
+def users_of(log: str, home: Path) -> list[tuple[str, Path]]:
+    """Return the jobs below a folder that read or write a log, as they ran last, and where they are.
+
+    One that cannot be read may do so, too.
+    """
+    found: list[tuple[str, Path]] = []
+    for folder in _job_folders(home):
+        path = folder / "job.json"
+        try:
+            vertices = json.loads(path.read_bytes())["vertices"]
+            named = {vertex.get("options", {}).get("log") for vertex in vertices}
+            job = folder.parent.name if folder.parent.parent.name == "cluster-jobs" else folder.name
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError, AttributeError):
+            found.append(("a job whose structure cannot be read", path))
+            continue
+        if log in named:
+            found.append((f"job {job!r}", folder))
+    return found
+
+
+def _job_folders(home: Path) -> Iterator[Path]:
+    yield from sorted(home.glob("jobs/*"))
+    yield from sorted(home.glob("cluster-jobs/*/*"))
+
 
 app = typer.Typer(
     name="log",
@@ -43,13 +101,13 @@ def create(
             metavar="LEVEL", help="How much an append waits for the disk, for good: none, segment or full."
         ),
     ] = "none",
-    size: log_upkeep.Bytes = None,
-    age: log_upkeep.Age = None,
-    consumed: log_upkeep.Consumed = None,
+    size: log_maintenance.Bytes = None,
+    age: log_maintenance.Age = None,
+    consumed: log_maintenance.Consumed = None,
     root: LogRoot = None,
 ) -> None:
     """Make a log."""
-    kept = log_upkeep.retention_of(Retention(), size, age, consumed)
+    kept = log_maintenance.retention_of(Retention(), size, age, consumed)
     log = Log.create(
         log_folder(name, root),
         partitions,
@@ -179,11 +237,11 @@ def _text_line(record: Record) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if type(value) is str else tagged.dumps(value)
+    return value if type(value) is str else tagged_json.dumps(value)
 
 
 def _json_line(partition: int, position: int, record: Record) -> str:
-    key, value, ts = map(tagged.dumps, record)
+    key, value, ts = map(tagged_json.dumps, record)
     return f'{{"partition":{partition},"position":{position},"key":{key},"value":{value},"ts":{ts}}}\n'
 
 
@@ -205,7 +263,7 @@ def stat(
     else:
         _table(found)
         if found.readers:
-            log_upkeep.print_readers(found.name, found.readers)
+            log_maintenance.print_readers(found.name, found.readers)
     if found.damaged:
         raise typer.Exit(1)
 
@@ -222,7 +280,9 @@ def _table(found: LogStat) -> None:
         numbers = (one.partition, one.begin, one.end, one.records, one.segments, one.bytes, len(one.damaged))
         table.add_row(*map(str, numbers))
     Console().print(table)
-    typer.echo(f"id {found.id or 'none'}, fsync {found.fsync}, keeps {log_upkeep.describe(found.retention)}")
+    typer.echo(
+        f"id {found.id or 'none'}, fsync {found.fsync}, keeps {log_maintenance.describe(found.retention)}"
+    )
     for one in found.partitions:
         for position, cause in one.damaged:
             typer.echo(f"damaged: partition {one.partition}, position {position}: {cause}")
@@ -265,11 +325,11 @@ def _list(found: Sequence[dict[str, Any]]) -> None:
     Console().print(table)
 
 
-app.command("readers")(log_upkeep.readers)
-app.command("forget")(log_upkeep.forget)
-app.command("retain")(log_upkeep.retain)
-app.command("compact")(log_upkeep.compact)
-app.command("delete")(log_delete.delete)
+app.command("readers")(log_maintenance.readers)
+app.command("forget")(log_maintenance.forget)
+app.command("retain")(log_maintenance.retain)
+app.command("compact")(log_maintenance.compact)
+app.command("delete")(delete)
 
 
 if __name__ == "__main__":

@@ -10,38 +10,38 @@ from typing import Annotated, Any
 import typer
 
 from penstock import __version__
-from penstock.cli.exit_codes import EPILOG
+from penstock.cli.command_errors import EPILOG
 
 _LOCAL_COMMANDS = {
-    "run": "run_job:run",
-    "explain": "explain:explain",
-    "place": "place:place",
-    "simulate": "simulate:simulate_command",
+    "run": "job_run:run",
+    "explain": "job_plan:explain",
+    "place": "placement:place",
+    "simulate": "simulation:simulate_command",
 }
 _CLUSTER_COMMANDS = {
-    "submit": "submit_job:submit",
-    "list": "show_jobs:list_jobs",
-    "status": "show_jobs:status",
+    "submit": "job_submission:submit",
+    "list": "job_status:list_jobs",
+    "status": "job_status:status",
     "logs": "job_logs:logs",
-    "kill": "change_job:kill",
-    "update": "submit_job:update",
-    "migrate": "change_job:migrate",
-    "scale": "change_job:scale",
-    "resubmit": "change_job:resubmit",
-    "forget": "forget:forget",
-    "rebalance": "rebalance:rebalance",
-    "nodes": "show_nodes:nodes",
-    "alarms": "show_nodes:alarms",
+    "kill": "job_control:kill",
+    "update": "job_submission:update",
+    "migrate": "job_control:migrate",
+    "scale": "job_control:scale",
+    "resubmit": "job_control:resubmit",
+    "forget": "job_control:forget",
+    "rebalance": "node:rebalance",
+    "nodes": "node:nodes",
+    "alarms": "node:alarms",
 }
 _PROCESS_COMMANDS = {
-    "up": "up:up",
-    "down": "down:down",
+    "up": "cluster:up",
+    "down": "cluster:down",
     "doctor": "doctor:doctor",
-    "prepare": "prepare:prepare",
-    "key": "key:key",
+    "prepare": "cluster_setup:prepare",
+    "key": "cluster_setup:key",
     "master": "master:master",
     "supervisor": "supervisor:supervisor",
-    "zookeeper": "zookeeper:zookeeper",
+    "zookeeper": "cluster_setup:zookeeper",
 }
 _GROUPS = {"log": "log:app"}
 COMMANDS: Mapping[str, str] = {**_LOCAL_COMMANDS, **_CLUSTER_COMMANDS, **_PROCESS_COMMANDS, **_GROUPS}

@@ -8,16 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.daemon import (
-    block_rich_import,
-    check_address,
-    check_name,
-    daemon_errors,
-    lock_folder,
-    open_store,
-    stop_on_signals,
-)
-from penstock.cli.daemon_options import (
+from penstock.cli.command_options import (
     ClusterFolder,
     Host,
     Port,
@@ -27,9 +18,18 @@ from penstock.cli.daemon_options import (
     StoreRoot,
     StoreWait,
 )
-from penstock.cli.local_cluster import cluster_folder as own_folder
-from penstock.daemons.layout import PORT, ROOT
+from penstock.cli.daemon_process import (
+    block_rich_import,
+    check_address,
+    check_name,
+    daemon_errors,
+    lock_folder,
+    open_store,
+    stop_on_signals,
+)
 from penstock.keyring import open_keyring
+from penstock.local.cluster_layout import PORT, ROOT
+from penstock.local.local_cluster import cluster_folder as own_folder
 
 
 @daemon_errors
@@ -64,19 +64,21 @@ def master(
     ZooKeeper), 3 something is wrong (the key, an option).
     """
     block_rich_import()
-    from penstock import __version__, logs
-    from penstock.bundles.storing import BundleStore
+    from penstock import __version__
+    from penstock.bundles.bundle_cache import BundleCache
+    from penstock.bundles.bundle_store import BundleStore
     from penstock.cluster.documents import MasterInfo
-    from penstock.cluster.retention import Retention
-    from penstock.daemons.code import BundleCache, BundleIntake
-    from penstock.daemons.master import Master, MasterSettings
-    from penstock.daemons.service import ClusterService
-    from penstock.daemons.strategies import StrategyChooser
+    from penstock.cluster.job_retention import Retention
     from penstock.keyring import signing_key
-    from penstock.web.agent_client import SupervisorClient
-    from penstock.web.app import make_master_api
-    from penstock.web.log_reading import ClusterLogs
-    from penstock.web.serving import serve
+    from penstock.master.bundle_intake import BundleIntake
+    from penstock.master.cluster_service import ClusterService
+    from penstock.master.master import Master, MasterSettings
+    from penstock.master.strategy_runner import StrategyChooser
+    from penstock.process_logs import process_log
+    from penstock.web.cluster_logs import ClusterLogs
+    from penstock.web.http_server import serve
+    from penstock.web.master_api import make_master_api
+    from penstock.web.supervisor_client import SupervisorClient
 
     check_name(name)
     cluster = cluster_folder or own_folder()
@@ -84,9 +86,9 @@ def master(
     keyring = open_keyring(cluster)
     check_address(host, port)
     with lock_folder(folder, f"master {name}"):
-        logs.configure("master", file=folder / "log.jsonl", node=name, stderr=True)
+        process_log.configure("master", file=folder / "log.jsonl", node=name, stderr=True)
         for secret in keyring.secrets:
-            logs.register_secret(secret)
+            process_log.register_secret(secret)
         store = open_store(connect, keyring, root, wait)
         try:
             info = MasterInfo(name, f"http://{host}:{port}", os.getpid(), time.time(), __version__)

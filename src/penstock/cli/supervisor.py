@@ -14,17 +14,24 @@ import psutil
 import typer
 
 from penstock import __version__
-from penstock.cli.daemon import check_name, daemon_errors
-from penstock.cli.daemon_options import ClusterFolder, Host, Port, StoreAddress, StoreRoot, StoreWait
-from penstock.cli.local_cluster import cluster_folder as own_folder
-from penstock.cli.sizes import read_memory
+from penstock.cli.command_options import (
+    ClusterFolder,
+    Host,
+    Port,
+    StoreAddress,
+    StoreRoot,
+    StoreWait,
+    read_memory,
+)
+from penstock.cli.daemon_process import check_name, daemon_errors
 from penstock.cli.supervisor_process import SupervisorOptions
 from penstock.cluster.documents import NodeInfo
-from penstock.daemons.layout import ROOT
-from penstock.daemons.machine import link_speed
 from penstock.errors import SettingError
-from penstock.local_paths import local_path
+from penstock.local.cluster_layout import ROOT
+from penstock.local.local_cluster import cluster_folder as own_folder
+from penstock.local_files import local_path
 from penstock.log import home
+from penstock.supervisor.machine_load import link_speed
 
 _PORT = 7720
 
@@ -106,7 +113,7 @@ def _exec_supervisor(content: dict[str, object]) -> None:
 def parse_label_list(text: str) -> dict[str, str]:
     """Read labels. Raises SettingError.
 
-    >>> read_labels("disk=ssd,gpu=no"), read_labels("")
+    >>> parse_label_list("disk=ssd,gpu=no"), parse_label_list("")
     ({'disk': 'ssd', 'gpu': 'no'}, {})
     """
     labels = {}

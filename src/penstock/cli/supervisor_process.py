@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.daemon import (
+from penstock.cli.daemon_process import (
     block_rich_import,
     check_address,
     daemon_errors,
@@ -25,7 +25,7 @@ from penstock.cluster.documents import NodeInfo
 from penstock.keyring import open_keyring, signing_key
 
 if TYPE_CHECKING:
-    from penstock.daemons.supervisor import SupervisorSettings
+    from penstock.supervisor.supervisor import SupervisorSettings
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,21 @@ def run(
     Tests may have it start workers without Spark, and be less patient with them.
     """
     block_rich_import()
-    from penstock import logs
-    from penstock.bundles.blobs import BlobStore
-    from penstock.bundles.storing import BundleStore
-    from penstock.daemons.code import BundleCache
-    from penstock.daemons.housekeeping import JobCleanup
-    from penstock.daemons.instances import WORKER_MODULE, FolderInstances, NodeSettings
-    from penstock.daemons.machine import MachineSampler
-    from penstock.daemons.output_limits import read_output_limits
-    from penstock.daemons.processes_os import OsProcesses
-    from penstock.daemons.registration import is_dead, registration_of
-    from penstock.daemons.storage_marker import claim_storage
-    from penstock.daemons.supervisor import Supervisor
-    from penstock.snapshots.store import SnapshotStore
-    from penstock.web.agent import make_supervisor_api
-    from penstock.web.agent_client import SupervisorClient
-    from penstock.web.serving import serve
+    from penstock.backups.snapshots.snapshot_store import SnapshotStore
+    from penstock.bundles.blob_store import BlobStore
+    from penstock.bundles.bundle_cache import BundleCache
+    from penstock.bundles.bundle_store import BundleStore
+    from penstock.process_logs import process_log
+    from penstock.process_logs.user_output import read_output_limits
+    from penstock.processes.process_control import OsProcesses
+    from penstock.supervisor.job_cleanup import JobCleanup
+    from penstock.supervisor.machine_load import MachineSampler
+    from penstock.supervisor.node_admission import claim_storage, is_dead, registration_of
+    from penstock.supervisor.node_instances import WORKER_MODULE, FolderInstances, NodeSettings
+    from penstock.supervisor.supervisor import Supervisor
+    from penstock.web.http_server import serve
+    from penstock.web.supervisor_api import make_supervisor_api
+    from penstock.web.supervisor_client import SupervisorClient
 
     cluster, storage = Path(options.cluster_folder), Path(options.storage)
     folder = cluster / "nodes" / info.name
@@ -86,9 +85,9 @@ def run(
     check_address(info.host, options.port)
     with lock_folder(folder, f"the supervisor of {info.name}"):
         log = folder / "log.jsonl"
-        logs.configure("supervisor", file=log, node=info.name, stderr=True)
+        process_log.configure("supervisor", file=log, node=info.name, stderr=True)
         for secret in keyring.secrets:
-            logs.register_secret(secret)
+            process_log.register_secret(secret)
         store = open_store(options.connect, keyring, options.root, options.wait)
         try:
             with SupervisorClient(keyring.node_token) as agents:
@@ -138,8 +137,8 @@ def run(
 @contextmanager
 def _keeping_clean(step: Callable[[float], None], wake: threading.Event) -> Iterator[None]:
     """Have files of forgotten jobs removed, in a thread: large folders take their time."""
-    from penstock.daemons.housekeeping import CLEANUP_SECONDS
-    from penstock.daemons.stepping import run_step_loop
+    from penstock.daemon.step_loop import run_step_loop
+    from penstock.supervisor.job_cleanup import CLEANUP_SECONDS
 
     stop = threading.Event()
     thread = threading.Thread(

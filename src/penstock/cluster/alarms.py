@@ -1,16 +1,32 @@
-"""Which alarms there are, when they are raised, and which of them end by themselves."""
+"""Which alarms exist, when each is raised and when it is cleared by itself.
+
+Failed and failing jobs, refused updates, failing executors, lost or unsupervised nodes, degraded or
+differing replicas, missing nodes. The alarms about backed-off assignments and unreadable documents are with
+their subjects. It must not act on anything.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from penstock.cluster import phases
-from penstock.cluster.actions import Action, Clear, Raise
-from penstock.cluster.documents import Alarm, Difference, Failures, JobSpec, JobStatus
-from penstock.cluster.members import job_of, replica_title
-from penstock.cluster.replicas import is_replicated
-from penstock.cluster.view import ClusterState, is_current_revision, needed_nodes
+from penstock.cluster import documents
+from penstock.cluster.cluster_state import ClusterState, Rules, is_current_revision, needed_nodes
+from penstock.cluster.documents import (
+    ENDING,
+    OVER,
+    PENDING,
+    Alarm,
+    Assignment,
+    Difference,
+    Failures,
+    JobSpec,
+    JobStatus,
+)
+from penstock.cluster.failure_policy import FailurePolicy, describe_failures
+from penstock.cluster.leader_actions import Action, Clear, Raise
+from penstock.replicas.decisions.replica_set import is_replicated, replica_specs
+from penstock.replicas.replica_id import job_of, replica_title
 
 JOB_FAILED = "job-failed"
 JOB_FAILING = "job-failing"
@@ -161,10 +177,144 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
         if alarm.kind != JOB_FAILED:
             continue
         status = actual.statuses.get(alarm.subject)
-        if spec is not None and status is not None and status.chances and status.phase != phases.ENDED:
+        if spec is not None and status is not None and status.chances and status.phase != documents.ENDED:
             continue  # It was started again by itself, and has not run well yet.
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.
         revision = alarm.evidence.get("revision")
         if spec is None or (isinstance(revision, int) and not is_current_revision(spec, revision)):
             found.append(Clear(id, "the job was started anew" if spec else "there is no such job any more"))
     return found
+
+
+_EXECUTOR = "executor-"
+
+
+def failing_alarms(
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, policy: FailurePolicy
+) -> list[Action]:
+    """Tell of jobs whose worker keeps failing and is started again. Replicas have alarms of their own."""
+    wanted: dict[str, Alarm] = {}
+    for name in sorted(desired):
+        spec, failures = desired[name], actual.failures.get(name)
+        if failures is None or is_replicated(spec) or _is_over(name, actual):
+            continue
+        workers, assignment = actual.workers.get(name, ()), actual.assignments.get(name)
+        carried_on = any(one.phase == "running" and one.revision < failures.revision for one in workers)
+        # What is wanted otherwise now may be assigned still, because no node can take it as it is wanted.
+        is_assigned = assignment is not None and assignment.revision == failures.revision
+        if policy.gives_up(failures) and not carried_on:
+            continue  # The job fails, or waits for room: alarms of their own.
+        if (is_assigned or is_current_revision(spec, failures.revision)) and policy.alarms(failures, now):
+            id = alarm_id(JOB_FAILING, name)
+            wanted[id] = Alarm(id, JOB_FAILING, name, describe_failures(failures), now, asdict(failures))
+    return _changes(JOB_FAILING, wanted, actual)
+
+
+def executor_alarms(
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, policy: FailurePolicy
+) -> list[Action]:
+    """Tell of executors that keep failing; how often is in the reports of their nodes."""
+    found: dict[str, list[str]] = {}
+    for node in sorted(actual.reports):
+        for figures in actual.reports[node].workers:
+            job = job_of(figures.job)
+            failing = figures.role.startswith(_EXECUTOR) and figures.failures >= policy.alarm_after
+            if failing and job in desired and not _is_over(job, actual):
+                why = f": {figures.reason}" if figures.reason else ""
+                found.setdefault(job, []).append(
+                    f"{figures.role} on {node} has failed {figures.failures} times in a row{why}"
+                )
+    wanted = {}
+    for job, reasons in found.items():
+        id = alarm_id(EXECUTOR_FAILING, job)
+        wanted[id] = Alarm(id, EXECUTOR_FAILING, job, "; ".join(reasons), now)
+    return _changes(EXECUTOR_FAILING, wanted, actual)
+
+
+def _is_over(job: str, actual: ClusterState) -> bool:
+    status = actual.statuses.get(job)
+    return status is not None and status.phase in OVER
+
+
+def _changes(kind: str, wanted: Mapping[str, Alarm], actual: ClusterState) -> list[Action]:
+    """Raise alarms of a kind that are not known, and take back those that are over.
+
+    One that is known is not written again with each failure.
+    """
+    raised: list[Action] = [Raise(alarm) for id, alarm in wanted.items() if id not in actual.alarms]
+    over = [id for id, alarm in sorted(actual.alarms.items()) if alarm.kind == kind and id not in wanted]
+    return [*raised, *(Clear(id, "it is not so any more") for id in over)]
+
+
+def lacking(desired: Mapping[str, JobSpec], actual: ClusterState) -> dict[str, tuple[str, ...]]:
+    """Return what has no node of each job that lacks one: ``driver``, replicas, numbers of executors."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted(desired.keys() - actual.unreadable.keys()):
+        parts = _parts(desired[name], actual)
+        if parts:
+            found[name] = parts
+    return found
+
+
+def shortage_since(
+    before: Mapping[str, float], desired: Mapping[str, JobSpec], actual: ClusterState, now: float
+) -> dict[str, float]:
+    """Return since when each job that lacks a node does, given what was known of that before."""
+    return {
+        name: before.get(name, min(actual.statuses[name].since, now) if "driver" in parts else now)
+        for name, parts in lacking(desired, actual).items()
+    }
+
+
+def shortage_alarms(
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, rules: Rules
+) -> list[Action]:
+    """Raise an alarm for each job that has lacked a node for long, and take it back when it has all."""
+    missing = lacking(desired, actual)
+    actions: list[Action] = []
+    for name, parts in missing.items():
+        since = actual.shortage_since.get(name, now)
+        alarm_of = alarm_id(NO_ROOM, name)
+        known = actual.alarms.get(alarm_of)
+        evidence = {"lacking": list(parts)}
+        # What is said of the reason changes all the time, and is in the status of the job.
+        if now - since >= rules.room_grace and (known is None or dict(known.evidence) != evidence):
+            what = "no node can take it" if "driver" in parts else f"no node for {', '.join(parts)}"
+            reason = f"{what}: {actual.statuses[name].reason}; add nodes, or ask for less (penstock scale)"
+            actions.append(Raise(Alarm(alarm_of, NO_ROOM, name, reason, since, evidence)))
+    for id, alarm in sorted(actual.alarms.items()):
+        if alarm.kind == NO_ROOM and alarm.subject not in {*missing, *actual.unreadable}:
+            actions.append(Clear(id, "it has all the nodes that it needs"))
+    return actions
+
+
+def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
+    status = actual.statuses.get(spec.name)
+    ends = spec.wanted == "ended" and not spec.drain
+    if status is None or status.phase in (*OVER, ENDING) or ends:
+        return ()
+    if status.phase == PENDING:
+        return ("driver",)
+    replicated = is_replicated(spec)
+    if not replicated and not spec.resources.executors:
+        return ()  # As most jobs are: it has its node, or is PENDING.
+    members = replica_specs(spec) if replicated else [spec]
+    parts = []
+    for member in members:
+        assignment = actual.assignments.get(member.name)
+        whose = f" of {replica_title(member.name)}" if len(members) > 1 else ""
+        if assignment is None or _is_gone(assignment, actual):
+            parts += [replica_title(member.name)] if len(members) > 1 else []
+            continue
+        there = [slot for slot in assignment.executors if slot.node not in actual.absent_since]
+        count = spec.resources.executors - len(there)
+        if count > 0:
+            parts.append(f"{count} of {spec.resources.executors} executors{whose}")
+    return tuple(parts)
+
+
+def _is_gone(assignment: Assignment, actual: ClusterState) -> bool:
+    """Whether a replica has lost its node, and its worker with it."""
+    workers = actual.workers.get(assignment.job, ())
+    alive = any(worker.revision == assignment.revision for worker in workers)
+    return assignment.node in actual.absent_since and not alive

@@ -1,10 +1,21 @@
-"""The documents that the processes of a cluster exchange, as frozen data. Times are seconds since 1970."""
+"""The documents that the processes of a cluster exchange, as frozen data, and the phases of a job.
+
+Times are seconds since 1970. This one module is the schema of the store (``docs/reference/store.md`` is
+checked against it); that is why it is longer than others. It must not know how documents are written, read
+or decided on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
+ENDING, ENDED, FAILED = "ENDING", "ENDED", "FAILED"
+
+ACTIVE = (PENDING, STARTING, RUNNING, ENDING)
+OVER = (ENDED, FAILED)
 
 
 @dataclass(frozen=True)
@@ -296,7 +307,7 @@ class Assignment:
     reason: str = ""
     since: float = 0.0
     asked: str = ""
-    """A digest of what was asked for when it was made: see :func:`penstock.cluster.pacing.request_digest`."""
+    """A digest of what was asked for when it was made (``assignment_backoff.request_digest``)."""
     executors_asked: int = -1
     """How many executors were asked for; -1 in a document of an earlier version."""
     repeats: int = 0
@@ -361,8 +372,10 @@ class ReplicaReport:
     def in_step(self) -> bool:
         """Whether it could carry the job on alone, without a gap. Before the first batch none lacks anything.
 
-        >>> Joined().in_step, Joined(batch=-1, head=500).in_step, Joined(batch=499, head=500).in_step
-        (True, False, True)
+        >>> ReplicaReport().in_step
+        True
+        >>> ReplicaReport(batch=-1, head=500).in_step, ReplicaReport(batch=499, head=500).in_step
+        (False, True)
         """
         return self.whole and self.head - self.batch <= 2
 

@@ -21,20 +21,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.cluster.actions import Action, Unassign
-from penstock.cluster.alarms import node_alarms, stale_alarms
-from penstock.cluster.deciding import JobIntent, JobReconciler, PlacementIntent
-from penstock.cluster.documents import JobSpec
-from penstock.cluster.failure_alarms import executor_alarms, failing_alarms
-from penstock.cluster.group_deciding import ReplicaSetReconciler
-from penstock.cluster.members import job_of
-from penstock.cluster.pacing import pacing_alarms
-from penstock.cluster.phases import ACTIVE, ENDED, ENDING, FAILED, OVER, PENDING, RUNNING, STARTING
-from penstock.cluster.placing import Placer
-from penstock.cluster.replicas import is_replicated
-from penstock.cluster.room import shortage_alarms
-from penstock.cluster.unreadable import leave_alone, unreadable_alarms
-from penstock.cluster.view import ClusterState, Rules
+from penstock.cluster.alarms import (
+    executor_alarms,
+    failing_alarms,
+    node_alarms,
+    shortage_alarms,
+    stale_alarms,
+)
+from penstock.cluster.assignment_backoff import pacing_alarms
+from penstock.cluster.cluster_state import ClusterState, Rules
+from penstock.cluster.documents import (
+    ACTIVE,
+    ENDED,
+    ENDING,
+    FAILED,
+    OVER,
+    PENDING,
+    RUNNING,
+    STARTING,
+    JobSpec,
+)
+from penstock.cluster.job_reconciler import JobIntent, JobReconciler, PlacementIntent
+from penstock.cluster.leader_actions import Action, Unassign
+from penstock.cluster.placement_request import Placer
+from penstock.cluster.unreadable_documents import leave_alone, unreadable_alarms
+from penstock.replicas.decisions.replica_set import is_replicated
+from penstock.replicas.decisions.replica_set_reconciler import ReplicaSetReconciler
+from penstock.replicas.replica_id import job_of
 
 __all__ = [
     "ACTIVE",

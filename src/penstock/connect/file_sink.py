@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from penstock import setting_values
 from penstock.columns import Columns
-from penstock.connect import checking
-from penstock.connect.declared import read_schema, write_schema
 from penstock.connect.file_writers import FileWriter, JsonFile, ParquetRows
-from penstock.connect.staged_files import DONE, DeliveryMarks, folder_of, lost_file_error
+from penstock.connect.sink_staging import DONE, DeliveryMarks, folder_of, lost_file_error
+from penstock.connect.value_conversion import read_schema, write_schema
 from penstock.errors import FolderError, SettingError
-from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
-from penstock.local_paths import local_path
-from penstock.private_files import sync, sync_with_parents
+from penstock.graph.connector_api import Receipt, Sink, SinkWriter, WriteContext
+from penstock.local_files import local_path, sync, sync_with_parents
 from penstock.record import Record
 
 STAGING = ".penstock-staging"
@@ -58,11 +57,11 @@ class FileSink(Sink):
         compression: str = "zstd",
         sync: bool = False,
     ) -> None:
-        checking.check_choice("FileSink", "format", format, _FORMATS)
-        checking.check_text("FileSink", "key_column", key_column, optional=True)
-        checking.check_text("FileSink", "ts_column", ts_column, optional=True)
-        checking.check_whole_number("FileSink", "max_records_per_file", max_records_per_file)
-        checking.check_choice("FileSink", "compression", compression, _COMPRESSIONS)
+        setting_values.check_choice("FileSink", "format", format, _FORMATS)
+        setting_values.check_text("FileSink", "key_column", key_column, optional=True)
+        setting_values.check_text("FileSink", "ts_column", ts_column, optional=True)
+        setting_values.check_whole_number("FileSink", "max_records_per_file", max_records_per_file)
+        setting_values.check_choice("FileSink", "compression", compression, _COMPRESSIONS)
         if schema is not None and format != "parquet":
             raise SettingError("FileSink: schema is for Parquet; JSON says of each value what it is")
         if key_column is not None and key_column == ts_column:

@@ -8,15 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from penstock import setting_values
 from penstock.columns import Columns
-from penstock.connect import checking
-from penstock.connect.declared import read_schema, write_schema
-from penstock.connect.found import FileIndex, IndexedFile
-from penstock.connect.parquet_format import ParquetFormat
-from penstock.connect.text_formats import TextFormat
+from penstock.connect.file_index import FileIndex, IndexedFile
+from penstock.connect.file_readers import ParquetFormat, TextFormat
+from penstock.connect.value_conversion import read_schema, write_schema
 from penstock.errors import FolderError, SettingError
-from penstock.graph.ends import Position, Rejected, Source, Split
-from penstock.local_paths import local_path
+from penstock.graph.connector_api import Position, Rejected, Source, Split
+from penstock.local_files import local_path
 from penstock.record import Record
 
 _FORMATS = ("lines", "csv", "json", "parquet")
@@ -52,16 +51,16 @@ class FileSource(Source):
         index: str | Path | None = None,
     ) -> None:
         owner = "FileSource"
-        checking.check_choice(owner, "format", format, _FORMATS)
-        checking.check_text(owner, "pattern", pattern)
+        setting_values.check_choice(owner, "format", format, _FORMATS)
+        setting_values.check_text(owner, "pattern", pattern)
         if "/" in pattern:
             raise SettingError(
                 f"{owner}: pattern takes a pattern of names, such as '*.csv', not {pattern!r:.60}: only"
                 " files of the folder itself are read"
             )
-        checking.check_whole_number(owner, "partitions", partitions)
-        checking.check_whole_number(owner, "max_files_per_batch", max_files_per_batch)
-        checking.check_whole_number(owner, "max_bytes_per_batch", max_bytes_per_batch, optional=True)
+        setting_values.check_whole_number(owner, "partitions", partitions)
+        setting_values.check_whole_number(owner, "max_files_per_batch", max_files_per_batch)
+        setting_values.check_whole_number(owner, "max_bytes_per_batch", max_bytes_per_batch, optional=True)
         if not isinstance(separator, str) or len(separator) != 1:
             raise SettingError(f"{owner}: separator takes one character, not {separator!r:.60}")
         for name, how in (("key", key), ("ts", ts)):

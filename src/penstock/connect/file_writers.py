@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.columns import Columns
-from penstock.connect.declared import arrow_schema
-from penstock.connect.json_text import to_json
-from penstock.errors import UnstorableValueError
-from penstock.graph.datatypes import Field
-from penstock.graph.ends import Reject
-from penstock.graph.wording import shown
+from penstock.connect.value_conversion import arrow_schema, to_json
+from penstock.errors import UnstorableValueError, shown
+from penstock.graph.connector_api import Reject
 from penstock.record import Record
+from penstock.schema.data_types import Field
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.connect import checking
+from penstock import setting_values
+from penstock.connect.line_input import batches
 from penstock.errors import LogNotFoundError, SettingError
-from penstock.graph.ends import Position, Rejected, Source, Split
+from penstock.graph.connector_api import Position, Rejected, Source, Split
 from penstock.log import Log
-from penstock.log.lines import batches
 from penstock.record import Record
 
 _LINES = 4096
@@ -45,16 +45,16 @@ class SocketSource(Source):
     )
 
     def __init__(self, host: str = "127.0.0.1", port: int = 9999, *, patience: float | None = 60.0) -> None:
-        checking.check_text("SocketSource", "host", host)
+        setting_values.check_text("SocketSource", "host", host)
         if "/" in host:
             raise SettingError(
                 f"SocketSource: host takes the name or the number of a machine, not {host!r:.60}: it reads"
                 " lines from a TCP connection, and knows no addresses with a scheme or a path"
             )
-        checking.check_whole_number("SocketSource", "port", port)
+        setting_values.check_whole_number("SocketSource", "port", port)
         if port > 65_535:
             raise SettingError(f"SocketSource: port takes a number up to 65535, not {port}")
-        checking.check_seconds("SocketSource", "patience", patience, optional=True)
+        setting_values.check_seconds("SocketSource", "patience", patience, optional=True)
         self.host, self.port = host, port
         self.patience = patience
         self._folder: str | None = None

@@ -1,4 +1,4 @@
-"""Everything that a worker process needs to know of a job, as one picklable value."""
+"""A job, its plan and its folder as one picklable value, shipped to the workers and the planner."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.durations import read_duration
-from penstock.engine.agreement.held import HeldSink
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.side import SIDES
-from penstock.errors import SupersededError
-from penstock.graph.ends import Sink, Source
+from penstock.engine.side_streams import SIDES
+from penstock.engine.storage.job_folder import JobFolders
+from penstock.graph.connector_api import Sink, Source
+from penstock.graph.edge import ROUND_ROBIN
+from penstock.graph.error_policy import ErrorPolicy, read_on_error
 from penstock.graph.job import Job
-from penstock.graph.kinds import COLUMNAR_TASKS, NativeTask
-from penstock.graph.on_error import ErrorPolicy, read_on_error
-from penstock.graph.partitioning import ROUND_ROBIN
-from penstock.graph.rules.kinds import columns_of
-from penstock.graph.rules.schemas import schema_of
-from penstock.graph.schema import Schema
-from penstock.graph.tasks import FunctionTask
-from penstock.graph.vertex import DISCARDED, ERRORS, LATE, Vertex
+from penstock.graph.tasks import COLUMNAR_TASKS, FunctionTask, NativeTask
+from penstock.graph.vertex import DISCARDED, ERRORS, LATE, Vertex, columns_of, schema_of
 from penstock.graph.windows import AnyWindow
 from penstock.parameters import params
-from penstock.plan.physical import PhysicalPlan, compile_plan
-from penstock.private_files import sync_with_parents
+from penstock.plan.physical_plan import PhysicalPlan, compile_plan
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
+from penstock.replicas.agreement.held_output import HeldSink
+from penstock.schema.record_schema import Schema
+from penstock.setting_values import read_duration
 
 
 @dataclass(frozen=True)
@@ -50,99 +46,6 @@ class VertexSpec:
     """What comes out of it, where that is declared."""
     input_schema: Schema | None = None
     """What must go into it, where that is declared."""
-
-
-@dataclass(frozen=True)
-class JobFolders:
-    """Where a job keeps its files. All of them are below one folder, which can be copied as a whole."""
-
-    root: str
-    taken: bool = False
-    """Whether the folder was taken over. It is then never made anew: if it is gone, somebody else has it."""
-    synced: bool = False
-    """Whether all that a batch writes is brought to the disk before the batch counts."""
-
-    @property
-    def checkpoint(self) -> Path:
-        """Spark's own checkpoint: which batch covers which positions."""
-        return Path(self.root) / "checkpoint"
-
-    @property
-    def ledger(self) -> Path:
-        """One file for each committed batch."""
-        return Path(self.root) / "ledger"
-
-    @property
-    def state(self) -> Path:
-        """Keyed state, a folder for each bucket."""
-        return Path(self.root) / "state"
-
-    @property
-    def feedback(self) -> Path:
-        """What goes into the next batch instead of a sink."""
-        return Path(self.root) / "feedback"
-
-    @property
-    def stop_request(self) -> Path:
-        """Exists while no new batch may start."""
-        return Path(self.root) / "stop"
-
-    @property
-    def ready(self) -> Path:
-        """Exists once batches are planned, and says by which process."""
-        return Path(self.root) / "ready"
-
-    @property
-    def failure(self) -> Path:
-        """What went wrong while a batch was planned."""
-        return Path(self.root) / "failure"
-
-    @property
-    def structure(self) -> Path:
-        """The job's structure when it ran last."""
-        return Path(self.root) / "job.json"
-
-    @property
-    def planned(self) -> Path:
-        """What the batch that runs reads, for those who read it beside Python."""
-        return Path(self.root) / "planned"
-
-    @property
-    def unwhole(self) -> Path:
-        """Exists while a replica lacks state from before it came in: it must not decide about anything."""
-        return Path(self.root) / "unwhole"
-
-    @property
-    def uncounted(self) -> Path:
-        """Exists while a replica that came in without state does not know the others' digests of theirs."""
-        return Path(self.root) / "uncounted"
-
-    @property
-    def primary(self) -> Path:
-        """Exists while a replica is the primary, where only that gives output."""
-        return Path(self.root) / "primary"
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing has happened yet."""
-        return not self.ledger.is_dir() or not any(self.ledger.iterdir())
-
-    @property
-    def stop_answer(self) -> Path:
-        """Exists once the last batch before a stop is over."""
-        return Path(self.root) / "stopped"
-
-    def create(self) -> None:
-        """Make the folders, readable by their owner alone."""
-        if not self.taken:
-            Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.ledger.mkdir(mode=0o700, exist_ok=True)
-        elif not self.ledger.is_dir():
-            raise SupersededError(f"{self.root} is gone: another worker has taken the job over")
-        for folder in (self.state, self.feedback):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        if self.synced:
-            sync_with_parents(Path(self.root))
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from penstock.graph import cycles as _cycles
-from penstock.graph.delivery import deliveries, warn_if_not_exactly_once
-from penstock.graph.edge import Edge
-from penstock.graph.ends import Sink, Source
-from penstock.graph.kinds import ArrowTask, NativeTask
-from penstock.graph.on_error import Retry
+from penstock.errors import choices, shown
+from penstock.graph import graph_algorithms as _cycles
+from penstock.graph.connector_api import Sink, Source
+from penstock.graph.edge import ROUND_ROBIN, SAME_KEY, Edge, Partitioning
+from penstock.graph.error_policy import Retry
 from penstock.graph.operators import Operator, read_sink, read_source, read_task
-from penstock.graph.partitioning import ROUND_ROBIN, SAME_KEY, Partitioning
 from penstock.graph.qos import QoS, read_qos
-from penstock.graph.tasks import FunctionTask, StatefulTask, Task
+from penstock.graph.sink_delivery import deliveries, warn_if_not_exactly_once
+from penstock.graph.tasks import ArrowTask, FunctionTask, NativeTask, StatefulTask, Task
 from penstock.graph.vertex import Endpoint, Kind, Vertex, edge_endpoints
 from penstock.graph.windows import AnyWindow
-from penstock.graph.wording import choices, shown
 
 AnyTask = FunctionTask | Task | StatefulTask | ArrowTask | NativeTask
 SparkValue = str | int | float | bool
@@ -28,7 +26,7 @@ class Job:
 
     Nothing that is wrong with a graph raises while it is built; :meth:`validate` reports all of it.
 
-    >>> from penstock.graph.tasks import Count
+    >>> from penstock.graph.aggregations import Count
     >>> job = Job("wordcount")
     >>> split = job.task("split", lambda record: [(word, 1) for word in record.value.split()])
     >>> split >> job.task("count", Count())
@@ -108,7 +106,7 @@ class Job:
         """Add a vertex that brings records in.
 
         With a ``window`` the vertices after it get a :class:`~penstock.graph.windows.Window` of records
-        at a time. ``schema`` declares what its values are (see :class:`~penstock.graph.schema.Schema`).
+        at a time. ``schema`` declares its values (see :class:`~penstock.schema.record_schema.Schema`).
         """
         vertex = self._add(name, "source", read_source(source))
         vertex.window = window
@@ -223,7 +221,7 @@ class Job:
         Of a job with replicas, :class:`~penstock.errors.DeliveryWarning` tells the sinks that do not take
         each record once; :meth:`delivery` has all of them.
         """
-        from penstock.graph.validate import validate
+        from penstock.graph.validation import validate
 
         validate(self)
         warn_if_not_exactly_once(self, stacklevel=2)
@@ -240,20 +238,20 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the structure of the job as plain data, the same from run to run."""
-        from penstock.graph.document import to_dict
+        from penstock.graph.job_document import to_dict
 
         return to_dict(self)
 
     def to_json(self) -> str:
         """Return the structure of the job as JSON, the same from run to run."""
-        from penstock.graph.document import to_json
+        from penstock.graph.job_document import to_json
 
         return to_json(self)
 
     def explain(self) -> str:
         """Return a text that says how Spark will run the job: regions, shuffles, loops, sinks."""
         # The one place where the graph looks up to the planner, so that a user needs one object only.
-        from penstock.plan.explain import explain_job
+        from penstock.plan.plan_text import explain_job
 
         return explain_job(self)
 

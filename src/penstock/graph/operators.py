@@ -1,23 +1,81 @@
-"""What a vertex runs: reading what the user gave, and noting what is wrong with it."""
+"""Reads what the user gave for a vertex: a function, a task, a task class, a source or a sink.
+
+What is wrong with it is recorded as faults, which validation reports later. It must not know the job or other
+vertices.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass
 from typing import Any, cast
 
-from penstock.graph.ends import Sink, Source
-from penstock.graph.kinds import COLUMNAR_TASKS, ArrowTask, NativeTask, columnar_task_fault
-from penstock.graph.names import name_fault
+from penstock.errors import SettingError, shown
+from penstock.graph.connector_api import Sink, Source
 from penstock.graph.tasks import (
+    COLUMNAR_TASKS,
     DEFAULT_INPUT,
     DEFAULT_OUTPUT,
+    ArrowTask,
     CombiningTask,
+    DataFrameTask,
     FunctionTask,
+    NativeTask,
+    Sql,
     StatefulTask,
     Task,
 )
-from penstock.graph.wording import shown
+from penstock.schema.ddl_parser import read_type
+from penstock.setting_values import name_fault
+
+_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def columnar_task_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
+    """Return the code and the reason of what is wrong with a vertex of such a kind, if anything is.
+
+    >>> columnar_task_fault(Sql(" "))
+    ('bad-sql', 'the query is empty')
+    """
+    if isinstance(task, ArrowTask):
+        reason = _columnar_function_fault("ArrowTask", task.function, 1)
+        return ("bad-task", reason) if reason else None
+    if isinstance(task, Sql):
+        if not isinstance(task.query, str):
+            return "bad-sql", f"the query must be text, not {shown(task.query)}"
+        if not task.query.strip():
+            return "bad-sql", "the query is empty"
+        for port in task.inputs:
+            if isinstance(port, str) and not _VIEW.fullmatch(port):
+                return "bad-ports", f"a port is a view of the query, and {shown(port)} is no name for one"
+    if isinstance(task, DataFrameTask):
+        reason = _columnar_function_fault("DataFrameTask", task.function, len(task.inputs))
+        if reason:
+            return "bad-task", reason
+    try:
+        read_type(task.key)
+    except (SettingError, TypeError) as error:
+        return "bad-task", f"key must be a type such as 'string' or 'long': {error}"
+    return None
+
+
+def _columnar_function_fault(kind: str, function: Any, inputs: int) -> str | None:
+    if not callable(function):
+        return f"{kind} takes a function, not {shown(function)}"
+    if inspect.iscoroutinefunction(function):
+        return f"{kind} takes a plain function, not an async one"
+    try:
+        signature = inspect.signature(function)
+    except Exception:  # some built-in functions have no signature; they are taken on trust
+        return None
+    try:
+        signature.bind(*[None] * inputs)
+    except TypeError as error:
+        frames = "one argument" if inputs == 1 else f"{inputs} arguments, one for each input port"
+        return f"the function of {kind} must take {frames}: {error}"
+    return None
+
 
 TASKS = (FunctionTask, Task, StatefulTask, *COLUMNAR_TASKS)
 

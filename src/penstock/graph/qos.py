@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
 
-from penstock.graph.wording import choices, shown
+from penstock.errors import choices, shown
 
 PRIORITIES = range(11)
 

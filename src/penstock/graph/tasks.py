@@ -1,12 +1,14 @@
-"""What a user writes: functions, classes with ports, and classes with keyed state."""
+"""The task classes that a user writes or passes.
+
+Functions, tasks with ports, tasks with keyed state, and tasks on columns (Arrow, SQL, DataFrame). They are
+definitions only; nothing here runs a task.
+"""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.graph.fields import FieldSelector, field_reader, itself, selector_faults
 from penstock.record import Record
 
 DEFAULT_INPUT = "in"
@@ -154,53 +156,72 @@ class CombiningTask(StatefulTask):
         return state, [(key, self.result(state))]
 
 
-class Count(CombiningTask):
-    """How many records each key has had."""
+class ArrowTask:
+    """A function of a ``pyarrow.RecordBatch``, which returns such batches: one, many, a table or None.
 
-    def lift(self, value: Any) -> int:  # noqa: ARG002
-        """Count a record as one."""
-        return 1
-
-    # A plain function of the operator module costs a third of what a method does.
-    merge = staticmethod(operator.add)  # type: ignore[assignment]
-
-
-class Sum(CombiningTask):
-    """The sum of the values that each key has had, or of a field of them.
-
-    Whole numbers are summed exactly. The last digits of a sum of floats depend on the order in which
-    they are added, and so on how the input was cut into batches.
+    The batch has a column for each field of the values, ``_ts`` when its records have times, and ``_key``
+    when they have keys of one plain type. Columns ``_key`` and ``_ts`` of the result become the keys and
+    times of its records. Without them, the records keep those of the input if there are as many of them.
     """
 
-    of: FieldSelector = None
-    read: Callable[[Any], Any] = staticmethod(itself)
+    inputs: tuple[str, ...] = (DEFAULT_INPUT,)
+    outputs: tuple[str, ...] = (DEFAULT_OUTPUT,)
 
-    def __init__(self, of: FieldSelector = None) -> None:
-        self.of = of
-        self.faults = selector_faults(of)
-        self.read = field_reader(of)
-
-    def lift(self, value: Any) -> Any:
-        """Return what is summed."""
-        return self.read(value)
-
-    # A plain function of the operator module costs a third of what a method does.
-    merge = staticmethod(operator.add)  # type: ignore[assignment]
-
-
-class Reduce(CombiningTask):
-    """Any associative and commutative function of two values, over all values of each key.
-
-    >>> longest = Reduce(lambda left, right: max(left, right, key=len))
-    """
-
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
-    def lift(self, value: Any) -> Any:
-        """Return the value."""
-        return value
 
-    def merge(self, left: Any, right: Any) -> Any:
-        """Call the function."""
-        return self.function(left, right)
+class NativeTask:
+    """A vertex that Spark runs itself, without Python: what :class:`Sql` and :class:`DataFrameTask` share.
+
+    It sees the fields of the values as columns, and ``_key`` and ``_ts`` beside them. Its result need
+    not have these two; records without them have no key and no time. ``key`` is the type that keys have
+    when they come from Python.
+    """
+
+    inputs: tuple[str, ...] = (DEFAULT_INPUT,)
+    outputs: tuple[str, ...] = (DEFAULT_OUTPUT,)
+
+    def __init__(self, inputs: Sequence[str], key: str) -> None:
+        self.inputs = inputs if isinstance(inputs, str) else tuple(inputs)  # type: ignore[assignment]
+        self.key = key
+
+
+class Sql(NativeTask):
+    """A query over the records that come in, which are the view ``input``.
+
+    With ``inputs`` each of these ports is a view of its own name.
+
+    >>> Sql("SELECT user, amount * 2 AS amount FROM input WHERE amount > 0").views
+    {'in': 'input'}
+    >>> Sql("SELECT * FROM web UNION ALL SELECT * FROM shop", inputs=("web", "shop")).views
+    {'web': 'web', 'shop': 'shop'}
+    """
+
+    def __init__(self, query: str, *, inputs: Sequence[str] = (DEFAULT_INPUT,), key: str = "string") -> None:
+        super().__init__(inputs, key)
+        self.query = query
+
+    @property
+    def views(self) -> dict[str, str]:
+        """The name of the view for each port."""
+        return {port: "input" if port == DEFAULT_INPUT else port for port in self.inputs}
+
+
+class DataFrameTask(NativeTask):
+    """A function of Spark DataFrames, one for each input port in order, that returns a DataFrame.
+
+    It is called on the driver: once before the job starts, to see what it does, and once for each batch.
+
+    >>> DataFrameTask(lambda frame: frame.where("amount > 0")).inputs
+    ('in',)
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], *, inputs: Sequence[str] = (DEFAULT_INPUT,), key: str = "string"
+    ) -> None:
+        super().__init__(inputs, key)
+        self.function = function
+
+
+COLUMNAR_TASKS = (ArrowTask, NativeTask)

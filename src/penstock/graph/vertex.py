@@ -1,4 +1,4 @@
-"""The vertices of a job, their ports, and ``>>`` between them."""
+"""The vertices of a job, their ports, ``>>`` between them, and the schemas that they declare."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from penstock.errors import SettingError, label, shown
+from penstock.graph.connector_api import Source
 from penstock.graph.operators import Fault
 from penstock.graph.tasks import DEFAULT_INPUT, DEFAULT_OUTPUT, StatefulTask, Task
-from penstock.graph.wording import label, shown
+from penstock.schema.data_types import StructType
+from penstock.schema.record_schema import Schema
 
 if TYPE_CHECKING:
+    from penstock.graph.edge import Partitioning
     from penstock.graph.job import Job
-    from penstock.graph.partitioning import Partitioning
     from penstock.graph.qos import QoS
+
 
 Kind = Literal["source", "task", "sink"]
 
@@ -191,3 +195,27 @@ def _default_port(ports: tuple[str, ...], usual: str) -> str:
     if len(ports) == 1:
         return ports[0]
     return usual if usual in ports else ""
+
+
+def schema_of(vertex: Vertex, side: str) -> Schema | None:
+    """Return a declared schema; None when there is none or it cannot be read."""
+    given = getattr(vertex, side)
+    try:
+        return None if given is None else Schema.of(given)
+    except SettingError:
+        return None
+
+
+def columns_of(vertex: Vertex) -> Schema | None:
+    """Return the schema of what comes out of a vertex: its own, or that of the files that a source reads."""
+    declared = schema_of(vertex, "schema")
+    if declared is not None or vertex.kind != "source" or not isinstance(vertex.operator, Source):
+        return declared
+    try:
+        found = Schema.of(vertex.operator.describe().get("schema"))
+    except SettingError:
+        return None
+    chosen = getattr(vertex.operator, "columns", None)
+    if chosen is None:
+        return found
+    return Schema(StructType(tuple(field for field in found.fields if field.name in chosen)))

@@ -12,10 +12,9 @@ from functools import cached_property
 from math import floor, isfinite
 from typing import Any
 
-from penstock.durations import read_duration
-from penstock.errors import SettingError
-from penstock.graph.wording import shown
+from penstock.errors import SettingError, shown
 from penstock.record import Record
+from penstock.setting_values import read_duration
 
 EVENT_TIME = "event"
 PROCESSING_TIME = "processing"

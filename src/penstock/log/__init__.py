@@ -9,31 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.log.compaction import Compacted
-    from penstock.log.durability import Fsync
+    from penstock.local_files import home
+    from penstock.log.folder_watch import Watch
     from penstock.log.log import Log
-    from penstock.log.places import home, log_folder, log_names
-    from penstock.log.readers import Reader
+    from penstock.log.log_description import Fsync, log_folder, log_names
+    from penstock.log.log_stat import LogStat, PartitionStat, ReaderStat
+    from penstock.log.maintenance import Compacted
+    from penstock.log.reader_positions import Reader
     from penstock.log.retention import Cut, Retention
-    from penstock.log.staging import StagedSegment
-    from penstock.log.stat import LogStat, PartitionStat, ReaderStat
-    from penstock.log.watch import Watch
+    from penstock.log.segment_staging import StagedSegment
 
 _LAZY = {
-    "Compacted": "penstock.log.compaction",
+    "Compacted": "penstock.log.maintenance",
     "Cut": "penstock.log.retention",
-    "Fsync": "penstock.log.durability",
+    "Fsync": "penstock.log.log_description",
     "Log": "penstock.log.log",
-    "LogStat": "penstock.log.stat",
-    "PartitionStat": "penstock.log.stat",
-    "Reader": "penstock.log.readers",
-    "ReaderStat": "penstock.log.stat",
+    "LogStat": "penstock.log.log_stat",
+    "PartitionStat": "penstock.log.log_stat",
+    "Reader": "penstock.log.reader_positions",
+    "ReaderStat": "penstock.log.log_stat",
     "Retention": "penstock.log.retention",
-    "StagedSegment": "penstock.log.staging",
-    "Watch": "penstock.log.watch",
-    "home": "penstock.log.places",
-    "log_folder": "penstock.log.places",
-    "log_names": "penstock.log.places",
+    "StagedSegment": "penstock.log.segment_staging",
+    "Watch": "penstock.log.folder_watch",
+    "home": "penstock.local_files",
+    "log_folder": "penstock.log.log_description",
+    "log_names": "penstock.log.log_description",
 }
 """Where a name comes from. Most processes of a cluster want the home folder alone."""
 

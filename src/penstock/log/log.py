@@ -1,29 +1,59 @@
-"""The log: named, partitioned, append-only."""
+"""The log: named, partitioned, append-only.
+
+A full disk is reported as a LogError that says what did not happen.
+"""
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.errors import LogError, LogExistsError
-from penstock.log import description, segment, staging, stat
-from penstock.log.compaction import Compacted
-from penstock.log.description import Description
-from penstock.log.durability import Fsync, read_fsync
+from penstock.local_files import sync
+from penstock.log import log_description, log_stat, segment, segment_staging
+from penstock.log.folder_watch import Watch
+from penstock.log.log_description import Description, Fsync, read_fsync
+from penstock.log.log_stat import LogStat
+from penstock.log.maintenance import Compacted, LogMaintenance, Pace
 from penstock.log.partition import Partition
-from penstock.log.readers import Reader, ReaderPositions
+from penstock.log.reader_positions import Reader, ReaderPositions
+from penstock.log.record_router import Router, check_records
 from penstock.log.retention import Cut, Retention
-from penstock.log.room import disk_full_as_log_error
-from penstock.log.routing import Router, check_records
 from penstock.log.segment import HEADER_SIZE, Header, Sealed, SegmentDamageError
-from penstock.log.staging import StagedSegment
-from penstock.log.stat import LogStat
-from penstock.log.upkeep import LogMaintenance, Pace
-from penstock.log.watch import Watch
-from penstock.private_files import sync
+from penstock.log.segment_staging import StagedSegment
 from penstock.record import Record
+
+# A quota and a limit on the size of a file end a write as a full disk does.
+_NO_ROOM = {
+    errno.ENOSPC: "no space left on the device",
+    errno.EDQUOT: "no space left in the user's quota",
+    errno.EFBIG: "no space left: the file would be larger than the limit that is set for this process",
+}
+
+
+@contextmanager
+def disk_full_as_log_error(log: str, consequence: str) -> Iterator[None]:
+    """Turn the lack of room into a ``LogError`` that says what has not happened.
+
+    >>> with disk_full_as_log_error("orders", "nothing was appended"):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    penstock.errors.LogError: log 'orders': no space left on the device: nothing was appended. Make room, or \
+let retention make some (`penstock log retain orders --bytes …`), and try again
+    """
+    try:
+        yield
+    except OSError as error:
+        cause = _NO_ROOM.get(error.errno or 0)
+        if cause is None:
+            raise
+        raise LogError(
+            f"log {log!r}: {cause}: {consequence}. Make room, or let retention make some"
+            f" (`penstock log retain {log} --bytes …`), and try again"
+        ) from error
 
 
 class Log:
@@ -53,22 +83,22 @@ class Log:
         self.fsync: Fsync = fsync or found.fsync
         self.upkeep = upkeep
         self._fsync_here = fsync
-        self._staging = path / description.STAGING
+        self._staging = path / log_description.STAGING
         self._partitions = [
             Partition(
                 path.name,
                 number,
-                path / description.partition_folder(number),
+                path / log_description.partition_folder(number),
                 self._staging,
                 fsync=self.fsync,
             )
             for number in range(found.partitions)
         ]
         self._router = Router(found.partitions)
-        self._readers = ReaderPositions(path / description.READERS, self._staging)
+        self._readers = ReaderPositions(path / log_description.READERS, self._staging)
         self._upkeep = LogMaintenance(path, self._partitions, self._readers)
         self._pace = Pace()
-        self._stamp = description.stamp(path)
+        self._stamp = log_description.stamp(path)
 
     @classmethod
     def create(
@@ -87,7 +117,7 @@ class Log:
 
         With ``exist_ok`` an existing log is opened as it is; if ``partitions`` is given, it must have that
         many. ``fsync`` says how much an append waits for the disk: ``none`` (the default), ``segment`` or
-        ``full``; see ``penstock.log.durability``. The three that begin with ``retain`` say what the log
+        ``full``; see ``penstock.log.log_description``. The three that begin with ``retain`` say what the log
         keeps, see ``penstock.log.retention``.
         """
         level = read_fsync("none" if fsync is None else fsync)
@@ -95,7 +125,7 @@ class Log:
         folder = Path(path).absolute()
         try:
             with disk_full_as_log_error(folder.name, "the log was not made"):
-                description.create(folder, 1 if partitions is None else partitions, level, retention)
+                log_description.create(folder, 1 if partitions is None else partitions, level, retention)
         except LogExistsError:
             if not exist_ok:
                 raise
@@ -113,7 +143,7 @@ class Log:
         """
         folder = Path(path).absolute()
         level = None if fsync is None else read_fsync(fsync)
-        return cls(folder, description.read(folder), fsync=level, upkeep=upkeep)
+        return cls(folder, log_description.read(folder), fsync=level, upkeep=upkeep)
 
     @property
     def name(self) -> str:
@@ -135,13 +165,15 @@ class Log:
         routed = self._router.route(records) if partition is None else {partition: records}
         # Everything is encoded before anything is written: a value that cannot be stored stores nothing.
         sealed = [(self._partition(number), self._seal(part, now)) for number, part in routed.items()]
-        pending = [self._staging / staging.file_name("append", part.header.id.hex()) for _, part in sealed]
+        pending = [
+            self._staging / segment_staging.file_name("append", part.header.id.hex()) for _, part in sealed
+        ]
         try:
             with disk_full_as_log_error(
                 self.name, "what was to be appended is whole or absent in each partition"
             ):
                 for path, (_, part) in zip(pending, sealed, strict=True):
-                    staging.write(path, part, sync=self.fsync != "none")
+                    segment_staging.write(path, part, sync=self.fsync != "none")
                 for path, (target, part) in zip(pending, sealed, strict=True):
                     target.publish(path, part.header)
         except BaseException:
@@ -229,9 +261,9 @@ class Log:
             )
         sealed = self._seal(records, now, owner)
         segment_id = sealed.header.id.hex()
-        file = staging.file_name("stage", segment_id)
+        file = segment_staging.file_name("stage", segment_id)
         with disk_full_as_log_error(self.name, "nothing was staged"):
-            staging.write(self._staging / file, sealed, sync=self.fsync != "none")
+            segment_staging.write(self._staging / file, sealed, sync=self.fsync != "none")
         if self.fsync == "full":
             sync(self._staging)
         return StagedSegment(segment_id, partition, file, len(records), sealed.size)
@@ -267,21 +299,23 @@ class Log:
 
         Only for files that nobody will publish any more: a staged segment that is deleted is lost.
         """
-        return staging.discard(self._staging, older_than_seconds, ("stage", *staging.WORTHLESS), owner)
+        return segment_staging.discard(
+            self._staging, older_than_seconds, ("stage", *segment_staging.WORTHLESS), owner
+        )
 
     def clean(self, older_than_seconds: float = 3600.0) -> int:
         """Delete what crashed producers left behind, and return how many files. Staged segments stay."""
-        return staging.discard(self._staging, older_than_seconds, staging.WORTHLESS)
+        return segment_staging.discard(self._staging, older_than_seconds, segment_staging.WORTHLESS)
 
     @property
     def retention(self) -> Retention:
         """What the log keeps, as its folder says now."""
-        return description.read(self.path).retention
+        return log_description.read(self.path).retention
 
     def set_retention(self, retention: Retention) -> None:
         """Change what the log keeps. It is applied now and then by whoever appends, and by ``retain``."""
         with disk_full_as_log_error(self.name, "its settings are as they were"):
-            self.id = description.change(self.path, retention).id
+            self.id = log_description.change(self.path, retention).id
 
     def retain(self, now: float | None = None) -> list[Cut]:
         """Delete what the log no longer keeps, whole segments from the front, and say what and why."""
@@ -291,7 +325,7 @@ class Log:
         """Merge small segments. Positions, order and content of the records stay what they are."""
         with disk_full_as_log_error(self.name, "some small segments were not merged"):
             done = self._upkeep.compact()
-        self.id = description.read(self.path).id
+        self.id = log_description.read(self.path).id
         return done
 
     def readers(self) -> list[Reader]:
@@ -311,9 +345,9 @@ class Log:
 
     def same(self) -> bool:
         """Whether the log in the folder is still the one that was opened, and not one made anew."""
-        stamp = description.stamp(self.path)
+        stamp = log_description.stamp(self.path)
         if stamp != self._stamp:
-            found = description.read(self.path)
+            found = log_description.read(self.path)
             if found.partitions != self.partitions or (self.id is not None and found.id != self.id):
                 return False
             self.id, self._stamp = found.id, stamp
@@ -331,9 +365,9 @@ class Log:
 
     def stat(self, verify: bool = False) -> LogStat:
         """The log in numbers, from its headers; with ``verify`` every segment is read. Damage is reported."""
-        found = description.read(self.path)
-        partitions = [stat.inspect(partition, verify=verify) for partition in self._partitions]
-        readers = [stat.lag(reader, partitions) for reader in self.readers()]
+        found = log_description.read(self.path)
+        partitions = [log_stat.inspect(partition, verify=verify) for partition in self._partitions]
+        readers = [log_stat.lag(reader, partitions) for reader in self.readers()]
         return LogStat(self.name, found.id, self.fsync, found.retention, partitions, readers)
 
     def __repr__(self) -> str:
@@ -350,7 +384,7 @@ class Log:
         return self._partitions[number]
 
     def _seal(self, records: Sequence[Record], now: float | None, owner: str | None = None) -> Sealed:
-        return segment.seal(staging.new_id(owner), records, time.time() if now is None else now)
+        return segment.seal(segment_staging.new_id(owner), records, time.time() if now is None else now)
 
     def _staged_header(self, staged: StagedSegment) -> Header:
         wanted = Header(bytes.fromhex(staged.id), staged.count, staged.bytes - HEADER_SIZE, 0)

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from penstock.errors import LogCorruptionError, LogError
-from penstock.log import segment, staging
-from penstock.log.description import LOCK
-from penstock.log.durability import Fsync
-from penstock.log.gate import PartitionLock
+from penstock.local_files import sync
+from penstock.log import segment, segment_staging
+from penstock.log.log_description import LOCK, Fsync
+from penstock.log.partition_lock import PartitionLock
 from penstock.log.segment import Header, Segment, SegmentDamageError
-from penstock.private_files import sync
 from penstock.record import Record
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.ENOSYS)
@@ -290,7 +289,7 @@ class Partition:
         except FileNotFoundError:
             return
         if status.st_nlink > 1:
-            staging.remove_names(self._staging, status.st_ino)
+            segment_staging.remove_names(self._staging, status.st_ino)
 
     def _known(self) -> tuple[int, int]:
         if self._generation == _UNSEEN:

@@ -1,15 +1,14 @@
-"""What a log keeps, and up to where it may delete: decided here, done elsewhere."""
+"""Which segments a log no longer keeps.
+
+Decisions only; ``maintenance`` deletes.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import SettingError
-
-_SIZE_UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
-_BINARY_SIZE_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -126,16 +125,3 @@ def _shrink(
 def _note(reasons: list[str], reason: str) -> None:
     if reason not in reasons:
         reasons.append(reason)
-
-
-def read_size(text: str) -> int:
-    """Read a number of bytes as people write it.
-
-    >>> read_size("1GB"), read_size("1.5 MB"), read_size("64KiB"), read_size("500")
-    (1000000000, 1500000, 65536, 500)
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT]i?|)B)?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise SettingError(f"{text!r} is not a size: write 500, 64KiB, 100MB or 1GB")
-    unit = (match[2] or "").capitalize()
-    return round(float(match[1]) * (_BINARY_SIZE_UNITS.get(unit) or _SIZE_UNITS[unit]))

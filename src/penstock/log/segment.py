@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from penstock.log import codec
+from penstock.log import record_codec
 from penstock.record import Record
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def seal(segment_id: bytes, records: Sequence[Record], now: float | None = None)
     >>> seal(bytes(16), [Record("a", 1, 0.0)]).header.count
     1
     """
-    payload = codec.encode(records, now)
+    payload = record_codec.encode(records, now)
     return Sealed(Header(segment_id, len(records), payload.size, crc32(payload)), payload)
 
 
@@ -82,7 +82,7 @@ def merge(segment_id: bytes, segments: Sequence[Segment]) -> Sealed:
     """Make one segment of several that follow each other."""
     parts = [part for one in segments for part in one.parts]
     packed = b"".join(_PART.pack(*part) for part in parts)
-    payload = codec.merge([one.batch for one in segments])
+    payload = record_codec.merge([one.batch for one in segments])
     count = sum(one.header.count for one in segments)
     checksum = crc32(payload, crc32(packed))
     return Sealed(
@@ -138,7 +138,7 @@ class Segment:
 
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[list[Record]]:
         """Its records from index ``start`` up to ``stop``, in lists."""
-        return codec.decode_batch(self.batch, start, stop)
+        return record_codec.decode_batch(self.batch, start, stop)
 
 
 def load(path: str | Path) -> Segment:
@@ -161,7 +161,7 @@ def _open(header: Header, payload: memoryview) -> pa.RecordBatch:
     import pyarrow as pa
 
     try:
-        batch = codec.open_stream(pa.py_buffer(payload))
+        batch = record_codec.open_stream(pa.py_buffer(payload))
     except (pa.ArrowException, OSError, StopIteration) as error:
         raise SegmentDamageError(f"the payload is not an Arrow stream: {error}") from error
     if batch.num_rows != header.count or batch.schema.names != ["key", "value", "ts"]:

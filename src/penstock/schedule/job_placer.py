@@ -1,26 +1,35 @@
-"""Answers a leader: turns what needs a node into a snapshot, has a strategy decide, and reads the matrix."""
+"""Places the requests of a leader.
+
+Ranks jobs, orders the requests, has strategies decide, and turns the matrix into answers. What is not
+requested stays where it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
-from math import inf
+from itertools import groupby
 
-from penstock.cluster.documents import Assignment, JobSpec
-from penstock.cluster.members import job_of
-from penstock.cluster.placing import PlacementRequest, PlacementResult
-from penstock.cluster.view import ClusterState
-from penstock.schedule.constraints import Usage, obstacle
-from penstock.schedule.custom import StrategyPendingError, is_custom
-from penstock.schedule.deciding import Placement, decide
-from penstock.schedule.keeping_apart import placement_rounds, with_excluded_nodes
-from penstock.schedule.model import OVERLOADED, ClusterSnapshot, Node, Task, Traffic
-from penstock.schedule.reading import DRIVER, EXECUTOR, driver_task, executor_task, node_of, task_id
-from penstock.schedule.strategies import Strategy
-from penstock.schedule.strategies.balanced import Balanced
+from penstock.cluster.cluster_state import ClusterState
+from penstock.cluster.documents import JobSpec
+from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.replicas.replica_id import job_of
+from penstock.schedule.cluster_snapshot import (
+    DRIVER,
+    EXECUTOR,
+    assumed_traffic,
+    driver_task,
+    executor_task,
+    standing_snapshot,
+    task_id,
+)
+from penstock.schedule.custom_strategy import StrategyPendingError, is_custom
+from penstock.schedule.placement_constraints import Usage, obstacle
+from penstock.schedule.placement_decision import Placement, decide
+from penstock.schedule.placement_model import ClusterSnapshot, Task
+from penstock.schedule.placement_strategies import DEFAULT_STRATEGY, Balanced, Strategy
+from penstock.schedule.replica_anti_affinity import placement_rounds, with_excluded_nodes
 
-DEFAULT_STRATEGY = "balanced"
 DEFAULT_PRIORITY = 5
 """The priority of a job that does not say one: the default of ``QoS``."""
 
@@ -35,7 +44,7 @@ def always_balanced(_: JobSpec) -> tuple[str, Strategy]:
 
 @dataclass(frozen=True)
 class JobPlacer:
-    """A :class:`penstock.cluster.placing.Placer` that asks strategies.
+    """A :class:`penstock.cluster.placement_request.Placer` that asks strategies.
 
     What is not asked for stays where it is, whatever it takes there. Where there is not room for all, jobs of
     a higher priority come first, with all of their replicas, then those that were submitted earlier; among
@@ -184,88 +193,6 @@ def remaining_request(
     return request
 
 
-def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState) -> ClusterSnapshot:
-    """Return the nodes with all that stays on them. It is not to be moved, so no rule is said of it."""
-    asked = {request.spec.name: request for request in requests}
-    tasks = [
-        task
-        for name in sorted(actual.assignments)
-        for task in standing_tasks(actual.assignments[name], asked.get(name))
-        if task.current in actual.nodes
-    ]
-    tasks += _of_unreadable_jobs(actual)
-    used: dict[str, Usage] = {name: Usage() for name in actual.nodes}
-    for task in tasks:
-        used[task.current or ""].add(task)
-    nodes = [node_of(actual.nodes[name], actual.reports.get(name)) for name in sorted(actual.nodes)]
-    snapshot = ClusterSnapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
-    if all(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
-        return replace(snapshot, overloaded_above=inf)  # Then it tells no node from another.
-    return snapshot
-
-
-def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
-    """Return what jobs have whose assignments cannot be read: what these tell, or else what is used now."""
-    if not actual.unreadable:  # As ever: then all that runs need not be gone through.
-        return []
-    told = [
-        Task(
-            task_id(room.name, room.role),
-            room.name,
-            DRIVER if room.role == DRIVER else EXECUTOR,
-            room.cores,
-            room.memory,
-            current=room.node,
-        )
-        for room in actual.unreadable_room
-        if room.node in actual.nodes
-    ]
-    known = {room.name for room in actual.unreadable_room}
-    return told + [
-        Task(
-            task_id(one.job, one.role),
-            one.job,
-            DRIVER if one.role == DRIVER else EXECUTOR,
-            max(one.cpu, 1.0),
-            one.memory,
-            current=node,
-        )
-        for node, report in sorted(actual.reports.items())
-        for one in report.workers
-        if one.pid
-        and node in actual.nodes
-        and job_of(one.job) in actual.unreadable
-        and one.job not in actual.assignments
-        and one.job not in known
-    ]
-
-
-def standing_tasks(assignment: Assignment, request: PlacementRequest | None = None) -> list[Task]:
-    """Return what of a job stays where it is."""
-    slots = assignment.executors if request is None else request.slots
-    tasks = [
-        Task(
-            task_id(assignment.job, f"{EXECUTOR}-{slot.ordinal}"),
-            assignment.job,
-            EXECUTOR,
-            slot.cores,
-            slot.memory,
-            current=slot.node,
-        )
-        for slot in slots
-    ]
-    if request is None or not request.driver:
-        name = task_id(assignment.job, DRIVER)
-        driver = Task(name, assignment.job, DRIVER, assignment.cores, assignment.memory)
-        tasks.insert(0, replace(driver, current=assignment.node))
-    return tasks
-
-
-def _no_smaller_than(node: Node, used: Usage) -> Node:
-    """A node that has more than it can take (it came back smaller) keeps that, and gets nothing new."""
-    return replace(node, cores=max(node.cores, used.cpu), memory=max(node.memory, used.memory))
-
-
 def _placed(
     name: str,
     strategy: Strategy,
@@ -361,25 +288,6 @@ def _without_preferences(
     relaxed = replace(snapshot, tasks=tasks)
     again = decide(strategy, relaxed, name=name)
     return replace(again, refused=again.refused or decided.refused), relaxed
-
-
-def assumed_traffic(tasks: Iterable[Task], jobs: set[str]) -> list[Traffic]:
-    """Return what the tasks of each job are taken to send each other: nobody measures it.
-
-    Every executor talks to the driver and to the next executor, all alike. That all talk to all would say the
-    same about who belongs together, in many more words.
-
-    >>> tasks = [Task(f"j/{role}", "j", role[:8]) for role in ("driver", "executor-1", "executor-2")]
-    >>> [(pair.first, pair.second) for pair in assumed_traffic(tasks, {"j"})]
-    [('j/driver', 'j/executor-1'), ('j/driver', 'j/executor-2'), ('j/executor-1', 'j/executor-2')]
-    """
-    by_job: dict[str, list[str]] = {}
-    for task in sorted(tasks, key=lambda task: (task.job, task.kind != DRIVER, task.id)):
-        if task.job in jobs:
-            by_job.setdefault(task.job, []).append(task.id)
-    pairs = [(ids[0], other) for ids in by_job.values() for other in ids[1:]]
-    pairs += [pair for ids in by_job.values() for pair in pairwise(ids[1:])]
-    return [Traffic(first, second, 1.0) for first, second in pairs]
 
 
 def _answer(request: PlacementRequest, decided: Placement) -> PlacementResult:

@@ -13,8 +13,8 @@ from secrets import token_bytes
 from typing import Any
 
 from penstock.graph.job import Job
-from penstock.spark.session import SECRET, WORKER_DAEMON, open_session
-from penstock.spark.settings import EXTERNAL_EXECUTORS, protection, settings_for
+from penstock.spark.spark_session import SECRET, WORKER_DAEMON, open_session
+from penstock.spark.spark_settings import EXTERNAL_EXECUTORS, protection, settings_for
 
 _FILTER = "org.apache.spark.ui.JWSFilter"
 _PAUSE = 0.05

@@ -10,14 +10,15 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.columns import KEY, TIME
 from penstock.engine.blueprint import Blueprint, VertexSpec
 from penstock.errors import GraphError, Problem, SettingError, cause_of
-from penstock.graph.datatypes import Field, StructType
-from penstock.graph.ddl import read_fields
-from penstock.graph.kinds import Sql
-from penstock.graph.schema import Schema
-from penstock.spark.frames import make_frame, quiet, sentence, with_ends
+from penstock.graph.tasks import Sql
+from penstock.schema.data_types import Field, StructType
+from penstock.schema.ddl_parser import read_fields
+from penstock.schema.record_schema import KEY, TIME, Schema
+from penstock.spark.native_frames import make_frame, with_ends
+from penstock.spark.spark_failures import sentence
+from penstock.spark.spark_output import quiet
 
 _COUNT = "use ps.Count(), ps.Reduce or another stateful task, with a window where it shall end"
 _ADVICE = {

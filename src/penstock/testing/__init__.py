@@ -4,6 +4,6 @@ result = ps.testing.run(job, {"lines": ["a b", "b"]})
 assert {r.key: r.value for r in result["counts"]} == {"a": 1, "b": 2}
 """
 
-from penstock.testing.run import Result, load, run
+from penstock.testing.job_runner import Result, load, run
 
 __all__ = ["Result", "load", "run"]

@@ -10,15 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from penstock.engine.batch_planner import BatchPlanner
-from penstock.engine.batch_result import merge_result
+from penstock.engine.batch_report import TaskSummary
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.flow import Program
-from penstock.engine.runtime import Query
-from penstock.engine.shipping import pack_blueprint, unpack_blueprint
-from penstock.engine.stages import BatchPart, Row, run_keyed_stage, run_source_stage
-from penstock.engine.state import drop_cached_state
-from penstock.engine.summary import TaskSummary
+from penstock.engine.driver.batch_planner import BatchPlanner
+from penstock.engine.driver.batch_result import merge_result
+from penstock.engine.driver.query_runtime import Query
+from penstock.engine.execution.batch_stages import BatchPart, Row, run_keyed_stage, run_source_stage
+from penstock.engine.execution.blueprint_transfer import pack_blueprint, unpack_blueprint
+from penstock.engine.execution.record_flow import Program
+from penstock.engine.storage.keyed_state import drop_cached_state
 from penstock.errors import SettingError
 from penstock.graph.job import Job
 

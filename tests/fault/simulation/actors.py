@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from penstock.coord.memory import MemoryStore
-from penstock.coord.store import DisconnectedError, Operation, Read, Session, StoredNode, Watcher
+from penstock.coord.coordination_store import DisconnectedError, Operation, Read, Session, StoredNode, Watcher
+from penstock.testing.memory_store import MemoryStore
 from simulation.world import World
 
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.alarms import JOB_FAILED, alarm_id
+from penstock.cluster.client_requests import NotLeaderError, RequestError, Submission
 from penstock.cluster.documents import JobSpec, Resources
-from penstock.coord.store import DisconnectedError
-from penstock.daemons.interface import NotLeaderError, RequestError, Submission
-from penstock.daemons.service import ClusterService
+from penstock.coord.coordination_store import DisconnectedError
+from penstock.master.cluster_service import ClusterService
 from simulation.actors import CrashedError
 from simulation.worker import FAULTY, POISON
 from simulation.world import InvariantError

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.codec import decode
+from penstock.cluster.cluster_state import Rules
+from penstock.cluster.document_codec import decode
 from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, JobStatus, MasterInfo
-from penstock.cluster.group import is_safe
-from penstock.cluster.members import job_of
-from penstock.cluster.replicas import (
+from penstock.cluster.worker_supervision import slot_role
+from penstock.coord import store_paths
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master, MasterSettings
+from penstock.replicas.decisions.replica_set import (
     has_warm_standby,
     is_replicated,
     nodes_of_other_replicas,
@@ -18,11 +21,8 @@ from penstock.cluster.replicas import (
     replica_count,
     replica_specs,
 )
-from penstock.cluster.supervising import slot_role
-from penstock.cluster.view import Rules
-from penstock.coord import paths
-from penstock.daemons.master import Master, MasterSettings
-from penstock.daemons.service import ClusterService
+from penstock.replicas.decisions.replica_state import is_safe
+from penstock.replicas.replica_id import job_of
 from simulation.actors import Actor
 from simulation.clients import Clients
 from simulation.faults import Faults
@@ -327,7 +327,7 @@ class Cluster:
 
     def _node_with_data(self, spec: JobSpec) -> str:
         """Return the node with a job's data; nothing if all nodes share it, or there is none yet."""
-        node = self.world.ensemble.tree.get(f"{paths.KEPT}/{spec.name}")
+        node = self.world.ensemble.tree.get(f"{store_paths.KEPT}/{spec.name}")
         return decode(BackupStatus, node.data).origin if node is not None and spec.keep == "node" else ""
 
     def _has_no_place(self, member: JobSpec, able: list[str]) -> bool:
@@ -359,7 +359,7 @@ class Cluster:
         name = spec.name
         workers = self.workers(name)
         told = [f"{worker.name} {worker.phase}" for worker in workers]
-        node = self.world.ensemble.tree.get(f"{paths.ASSIGNMENTS}/{name}")
+        node = self.world.ensemble.tree.get(f"{store_paths.ASSIGNMENTS}/{name}")
         assignment = decode(Assignment, node.data) if node is not None else None
         phases = ("running", "ready") if has_warm_standby(spec) else ("running",)
         is_told = self.scarce and "no node can take it" in status.reason
@@ -383,7 +383,7 @@ class Cluster:
 
     def _lacks_data(self, name: str) -> bool:
         """Whether the node with a job's data is gone, and so is every copy; then it waits for one of them."""
-        node = self.world.ensemble.tree.get(f"{paths.KEPT}/{name}")
+        node = self.world.ensemble.tree.get(f"{store_paths.KEPT}/{name}")
         kept = decode(BackupStatus, node.data) if node is not None else None
         return kept is not None and kept.origin in self._lost and kept.store in ("", *self._lost)
 

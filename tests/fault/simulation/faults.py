@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.cluster.members import replica_name
+from penstock.replicas.replica_id import replica_name
 from simulation.actors import SESSION, Actor
 from simulation.clients import JOBS
 from simulation.worker import Worker

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from penstock.cluster.documents import NodeInfo
 from penstock.cluster.failure_policy import FailurePolicy
-from penstock.cluster.supervising import ObservedProcess, Start, SupervisionTimeouts, is_executor
-from penstock.daemons.machine import MachineSample
-from penstock.daemons.supervisor import Supervisor, SupervisorSettings
+from penstock.cluster.worker_supervision import ObservedProcess, Start, SupervisionTimeouts, is_executor
+from penstock.supervisor.machine_load import MachineSample
+from penstock.supervisor.supervisor import Supervisor, SupervisorSettings
 from simulation.actors import Actor
 from simulation.storage import Storage
 from simulation.worker import Worker
@@ -137,7 +137,7 @@ class Machine:
 
 
 class MachineInstances:
-    """Implements :class:`penstock.daemons.supervisor.Instances`, as one supervisor sees them."""
+    """Implements :class:`penstock.supervisor.supervisor.Instances`, as one supervisor sees them."""
 
     def __init__(self, machine: Machine, pause: Callable[[], None]) -> None:
         self._machine = machine

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.cluster.documents import Assignment, ReplicaReport
-from penstock.cluster.members import job_of
+from penstock.replicas.replica_id import job_of
 from simulation.storage import Claim, JobFolder, Storage
 
 _FAR = 10

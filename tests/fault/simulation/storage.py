@@ -29,7 +29,7 @@ class InUseError(PenstockError):
 
 @dataclass
 class JobFolder:
-    """The twin of :mod:`penstock.engine.takeover`: whoever does not have the folder commits nothing."""
+    """The twin of :mod:`penstock.engine.storage.job_folder`: who does not have it commits nothing."""
 
     job: str
     holder: Claim = (0, 0)

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from penstock.cluster.codec import decode
+from penstock.cluster.document_codec import decode
 from penstock.cluster.documents import Assignment, BackupStatus, Epoch, JobSpec, JobStatus
-from penstock.cluster.members import job_of, replica_number
-from penstock.cluster.replicas import is_replicated, replica_count
-from penstock.coord import paths
-from penstock.coord.store import Check, Delete, Operation
-from penstock.coord.tree import Change, Tree
+from penstock.coord import store_paths
+from penstock.coord.coordination_store import Change, Check, Delete, Operation
+from penstock.replicas.decisions.replica_set import is_replicated, replica_count
+from penstock.replicas.replica_id import job_of, replica_number
+from penstock.testing.memory_tree import Tree
 from simulation.world import InvariantError, World
 
 GRACE = 4.0
 """How long a node may be missed before its work goes elsewhere."""
 NOTICED = 20.0
 """A node that was back for less may never have been seen by a leader that was paused."""
-LEADERS_OWN = (paths.JOBS, paths.ASSIGNMENTS, paths.STATUS, paths.ALARMS, paths.LOCATIONS)
+LEADERS_OWN = (
+    store_paths.JOBS,
+    store_paths.ASSIGNMENTS,
+    store_paths.STATUS,
+    store_paths.ALARMS,
+    store_paths.LOCATIONS,
+)
 
 
 class WatchedTree(Tree):
@@ -82,11 +88,11 @@ class Witness:
             root, _, name = operation.path.rpartition("/")
             if isinstance(operation, Check):
                 continue
-            if operation.path == paths.EPOCH and not isinstance(operation, Delete):
+            if operation.path == store_paths.EPOCH and not isinstance(operation, Delete):
                 self._epoch(decode(Epoch, operation.data))
-            elif root == paths.NODES:
+            elif root == store_paths.NODES:
                 self._node(name, gone=isinstance(operation, Delete))
-            elif root == paths.KEPT and not isinstance(operation, Delete):
+            elif root == store_paths.KEPT and not isinstance(operation, Delete):
                 kept = decode(BackupStatus, operation.data)
                 if kept.store:
                     self.promised[name] = kept.batch + 1
@@ -94,7 +100,7 @@ class Witness:
                 self._leads(operation, owner)
                 self._leader_wrote(root, name, operation)
         self._began({operation.path for operation in operations})
-        if any(operation.path.startswith(paths.ASSIGNMENTS) for operation in operations):
+        if any(operation.path.startswith(store_paths.ASSIGNMENTS) for operation in operations):
             self._apart()
 
     def _apart(self) -> None:
@@ -109,7 +115,7 @@ class Witness:
     def _began(self, written: set[str]) -> None:
         for name, specs in self.specs.items():
             status = self.statuses.get(name)
-            both = {f"{paths.JOBS}/{name}", f"{paths.STATUS}/{name}"}
+            both = {f"{store_paths.JOBS}/{name}", f"{store_paths.STATUS}/{name}"}
             if both <= written and status is not None and status.phase == "PENDING":
                 scratch = specs[-1].fresh and specs[-1].forget == status.revision
                 self.begun.setdefault(name, []).append((status.revision, scratch))
@@ -129,7 +135,7 @@ class Witness:
 
     def _leads(self, operation: Operation, owner: int) -> None:
         self.leader_writes += 1
-        self.statuses_said += operation.path.startswith(f"{paths.STATUS}/")
+        self.statuses_said += operation.path.startswith(f"{store_paths.STATUS}/")
         believed = self._believed(owner)
         if believed != self.epoch:
             raise InvariantError(
@@ -138,18 +144,18 @@ class Witness:
 
     def _leader_wrote(self, root: str, name: str, operation: Operation) -> None:
         if isinstance(operation, Delete):
-            if root == paths.JOBS:
+            if root == store_paths.JOBS:
                 raise InvariantError(f"job {name} was deleted")
-            if root == paths.ASSIGNMENTS:
+            if root == store_paths.ASSIGNMENTS:
                 self.world.tell("leader", f"unassigns {name}")
                 self.current.pop(name, None)
             return
         assert not isinstance(operation, Check)
-        if root == paths.JOBS:
+        if root == store_paths.JOBS:
             self._spec(decode(JobSpec, operation.data))
-        elif root == paths.STATUS:
+        elif root == store_paths.STATUS:
             self._status(name, decode(JobStatus, operation.data))
-        elif root == paths.ASSIGNMENTS:
+        elif root == store_paths.ASSIGNMENTS:
             self._assignment(decode(Assignment, operation.data))
 
     def _spec(self, spec: JobSpec) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, Result, WorkerInfo
-from penstock.coord.store import Store
-from penstock.daemons.following import (
+from penstock.cluster.worker_policy import (
     WorkerDecision,
     WorkerSituation,
     WorkerStep,
@@ -15,7 +14,8 @@ from penstock.daemons.following import (
     ends_when_drained,
     runs,
 )
-from penstock.daemons.worker_link import StoreLink
+from penstock.coord.coordination_store import Store
+from penstock.daemon.store_link import StoreLink
 from penstock.errors import PenstockError
 from simulation.actors import Actor
 from simulation.replica import Place

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from penstock.backups.data_affinity import is_forgotten
+from penstock.backups.worker.job_home import restore_source_for
+from penstock.backups.worker.snapshot_uploader import initial_backup_status
 from penstock.cluster.documents import Assignment, BackupStatus
-from penstock.cluster.homes import is_forgotten
-from penstock.daemons.keeping import initial_backup_status
-from penstock.daemons.restoration import restore_source_for
-from penstock.daemons.worker_link import StoreLink
+from penstock.daemon.store_link import StoreLink
 from penstock.errors import PenstockError
 from simulation.storage import Claim, Copy, JobFolder, Storage
 from simulation.world import World

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
-from penstock.coord.memory import MemoryEnsemble
+from penstock.testing.memory_store import MemoryEnsemble
 
 START = 1_000_000.0
 """The time at which every simulation begins: not 0, which means never in the documents."""

@@ -33,7 +33,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 @pytest.fixture
 def local(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A shell whose jobs run without Spark."""
-    monkeypatch.setattr("penstock.spark.run.start", start_without_spark)
+    monkeypatch.setattr("penstock.spark.spark_runtime.start", start_without_spark)
     return shell
 
 

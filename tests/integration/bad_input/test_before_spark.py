@@ -8,7 +8,7 @@ import pytest
 from bad_rows import Row, Shell, line, rows
 
 import penstock as ps
-from penstock.graph.loading import load_job
+from penstock.graph.job_loader import load_job
 
 LOCK = """
 import threading
@@ -88,7 +88,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: Any) -> NoReturn:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("penstock.spark.runtime.open_session", start)
+    monkeypatch.setattr("penstock.spark.spark_runtime.open_session", start)
 
 
 @rows([*LOADED, *STARTED])

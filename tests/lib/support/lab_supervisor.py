@@ -22,9 +22,9 @@ from typing import Any
 from penstock.cli import main, supervisor, supervisor_process
 from penstock.cluster.documents import NodeInfo
 from penstock.cluster.failure_policy import FailurePolicy
-from penstock.cluster.supervising import SupervisionTimeouts
-from penstock.daemons.machine import MachineSample, MachineSampler
-from penstock.daemons.supervisor import SupervisorSettings
+from penstock.cluster.worker_supervision import SupervisionTimeouts
+from penstock.supervisor.machine_load import MachineSample, MachineSampler
+from penstock.supervisor.supervisor import SupervisorSettings
 
 _look = MachineSampler.sample
 
@@ -42,7 +42,7 @@ def _run(lab: dict[str, Any], content: dict[str, Any]) -> None:
     supervisor_process.run(
         NodeInfo(**content["info"]),
         supervisor_process.SupervisorOptions(**content["options"]),
-        worker_module="penstock.testing.worker" if lab["engine"] == "local" else None,
+        worker_module="penstock.testing.local_engine_worker" if lab["engine"] == "local" else None,
         settings=settings,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.connect.staged_files import DONE
+from penstock.connect.sink_staging import DONE
 
 
 def left_staged(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from penstock.cli import main
-from penstock.spark import run as on_spark
+from penstock.spark import spark_runtime as on_spark
 from support.engines import SPARK
 from support.running import start_without_spark
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.handle import Handle
-from penstock.engine.job_start import start_job
-from penstock.engine.report import Report
+from penstock.engine.batch_report import Report
+from penstock.engine.driver.job_handle import Handle
+from penstock.engine.driver.job_start import start_job
 from penstock.graph.job import Job
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 from penstock.testing.local_engine import LocalRuntime
 from support.engines import SPARK
 
@@ -38,7 +38,7 @@ class Engine:
     ) -> Handle:
         """Start a job and return a handle of it."""
         if self.name == SPARK:
-            from penstock.spark.run import start
+            from penstock.spark.spark_runtime import start
 
             return start(
                 job,
@@ -87,5 +87,5 @@ class Engine:
 
 
 def start_without_spark(job: Job, *, master: Any = None, conf: Any = None, **options: Any) -> Handle:
-    """Start a job without Spark, in place of ``penstock.spark.run.start``."""
+    """Start a job without Spark, in place of ``penstock.spark.spark_runtime.start``."""
     return start_job(job, LocalRuntime, **options)

@@ -13,7 +13,7 @@ from support.running import MASTER
 @contextmanager
 def spark_session(said: Path) -> Iterator[Path]:
     """Start the session, and keep in a file what Java and its Python workers print of their own."""
-    from penstock.spark.session import close_session, open_session
+    from penstock.spark.spark_session import close_session, open_session
 
     close_session()  # One that a job has started prints to the terminal.
     real = os.dup(2)

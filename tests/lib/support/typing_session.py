@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.cli.exit_codes import INTERRUPTED
+from penstock.cli.command_errors import INTERRUPTED
 from support.documents import Change, Command, NotTyped, SavedFile, Step
 from support.waiting import DEADLINE, eventually
 

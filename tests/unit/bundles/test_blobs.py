@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles.blobs import BlobError, BlobMissingError, BlobNameError, BlobSizeError, BlobStore
-from penstock.bundles.signing import sha256_of
+from penstock.bundles.blob_store import BlobError, BlobMissingError, BlobNameError, BlobSizeError, BlobStore
+from penstock.bundles.bundle_signature import sha256_of
 
 DATA = b"blob" * 1000
 SHA = sha256_of(DATA)

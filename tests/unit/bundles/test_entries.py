@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles.entries import check_entry_name, find_entry
-from penstock.bundles.manifest import MANIFEST
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import BundleAccessError, BundleError
-from penstock.bundles.unpacking import unpack
+from penstock.bundles.bundle_manifest import MANIFEST, check_entry_name, find_entry
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import BundleAccessError, BundleError
+from penstock.bundles.unpacked_bundle import unpack
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles import packing
-from penstock.bundles.manifest import MANIFEST, decode_manifest
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import BundleError, sha256_of, sign
-from penstock.bundles.verifying import verify
+from penstock.bundles import bundle_packer
+from penstock.bundles.bundle_archive import verify
+from penstock.bundles.bundle_manifest import MANIFEST, decode_manifest
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import BundleError, sha256_of, sign
 
 KEY = b"k" * 32
 
@@ -177,12 +177,12 @@ def test_names_that_are_the_same_on_other_systems_are_refused(tmp_path: Path) ->
 
 def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"job.py": "12345", "more.py": "67890"})
-    monkeypatch.setattr(packing, "MOST_UNPACKED", 9)
+    monkeypatch.setattr(bundle_packer, "MOST_UNPACKED", 9)
     with pytest.raises(BundleError, match=r"with .*more\.py the bundle has more than"):
         pack(tmp_path, entry="job.py")
-    monkeypatch.setattr(packing, "MOST_FILES", 1)
+    monkeypatch.setattr(bundle_packer, "MOST_FILES", 1)
     with pytest.raises(BundleError, match="more than 1 files"):
         pack(tmp_path, entry="job.py")
-    monkeypatch.setattr("penstock.bundles.archive.MOST_PACKED", 100)
+    monkeypatch.setattr("penstock.bundles.bundle_archive.MOST_PACKED", 100)
     with pytest.raises(BundleError, match="larger than"):
         pack(tmp_path / "job.py")

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import BundleError, sha256_of, sign
-from penstock.bundles.storing import CHUNK, MOST_STORED, BundleStore
-from penstock.cluster.codec import decode, encode
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import BundleError, sha256_of, sign
+from penstock.bundles.bundle_store import CHUNK, MOST_STORED, BundleStore
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import BundleInfo, NodeInfo
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.paths import BUNDLES, EPOCH, NODES
-from penstock.coord.store import Check, ConflictError, DisconnectedError, Operation
+from penstock.coord.coordination_store import Check, ConflictError, DisconnectedError, Operation
+from penstock.coord.store_paths import BUNDLES, EPOCH, NODES
 from penstock.errors import PenstockError
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 KEY = b"k" * 32
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles.manifest import MANIFEST
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import BundleAccessError
-from penstock.bundles.unpacking import folder_fault, replace_unpacked, unpack
+from penstock.bundles.bundle_manifest import MANIFEST
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import BundleAccessError
+from penstock.bundles.unpacked_bundle import folder_fault, replace_unpacked, unpack
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_damaged_folder_stays_if_it_cannot_be_unpacked_anew(
     def full(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("penstock.bundles.unpacking._created", full)
+    monkeypatch.setattr("penstock.bundles.unpacked_bundle._created", full)
     with pytest.raises(BundleAccessError, match="No space left"):
         replace_unpacked(bundle, folder)
     assert (folder / "shop" / "orders.py").exists(), "living processes may import from it"

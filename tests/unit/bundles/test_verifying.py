@@ -20,13 +20,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bundles import archive as archives
-from penstock.bundles.archive import DEFLATED, Entry, compressed, read_archive, write_archive
-from penstock.bundles.manifest import MANIFEST, BundleManifest, PackedFile, decode_manifest, encode_manifest
-from penstock.bundles.names import file_name_fault
-from penstock.bundles.signing import BundleError, check_signature, sign
-from penstock.bundles.unpacking import remove_stale_folders, unpack
-from penstock.bundles.verifying import open_bundle, verify
+from penstock.bundles import bundle_archive as archives
+from penstock.bundles.bundle_archive import (
+    DEFLATED,
+    Entry,
+    compressed,
+    open_bundle,
+    read_archive,
+    verify,
+    write_archive,
+)
+from penstock.bundles.bundle_limits import file_name_fault
+from penstock.bundles.bundle_manifest import (
+    MANIFEST,
+    BundleManifest,
+    PackedFile,
+    decode_manifest,
+    encode_manifest,
+)
+from penstock.bundles.bundle_signature import BundleError, check_signature, sign
+from penstock.bundles.unpacked_bundle import remove_stale_folders, unpack
 
 KEY = b"k" * 32
 FILES = {"job.py": b"job = 1\n" * 20, "shop/__init__.py": b"", "shop/data.bin": bytes(range(256))}
@@ -293,9 +306,9 @@ def test_sizes_and_numbers_over_the_limits_are_refused(
     monkeypatch.setattr(archives, "MOST_FILES", 2)
     refused(GOOD, "has 4 files", tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr("penstock.bundles.verifying.MOST_UNPACKED", 300)
+    monkeypatch.setattr("penstock.bundles.bundle_archive.MOST_UNPACKED", 300)
     refused(GOOD, "unpacks to more than", tmp_path)
-    monkeypatch.setattr("penstock.bundles.verifying.MOST_MANIFEST", 100)
+    monkeypatch.setattr("penstock.bundles.bundle_archive.MOST_MANIFEST", 100)
     refused(GOOD, "json is larger", tmp_path)
     monkeypatch.setattr(archives, "MOST_MANIFEST", 10)
     monkeypatch.setattr(archives, "MOST_UNPACKED", 10)

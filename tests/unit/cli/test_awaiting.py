@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.cli.awaiting import WaitTimeoutError, wait_for_phase
+from penstock.cli.job_wait import WaitTimeoutError, wait_for_phase
 from penstock.errors import JobFailedError
-from penstock.web.client import MasterClient
+from penstock.web.master_client import MasterClient
 
 
 def _job(phase: str, since: float, *revisions: int, given_out: int = 0, outcome: str = "") -> dict[str, Any]:

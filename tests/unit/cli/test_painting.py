@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from penstock.cli.output import Output
-from penstock.cli.painting import escape_unprintable, make_console, make_table, print_view
-from penstock.web.errors import UnreachableError
+from penstock.cli.command_options import Output
+from penstock.cli.table_output import escape_unprintable, make_console, make_table, print_view
+from penstock.web.cluster_access import UnreachableError
 
 
 def test_a_picture_survives_an_election_and_ends_with_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:

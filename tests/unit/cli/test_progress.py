@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.progress import Progress
-from penstock.engine.report import Report, VertexReport
+from penstock.cli.job_run import Progress
+from penstock.engine.batch_report import Report, VertexReport
 
 
 @pytest.mark.parametrize(

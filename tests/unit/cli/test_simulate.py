@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import command_line
-from penstock.schedule.simulation.reading import parse_scenario
+from penstock.schedule.simulation.scenario_file import parse_scenario
 
 SMALL = {
     "name": "small",

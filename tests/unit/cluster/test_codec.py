@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, ExecutorSlot, ReplicaAssignment, RestoreSource
 
 ASSIGNMENT = Assignment(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.cluster.actions import SetStatus
-from penstock.cluster.deciding import JobReconciler
+from penstock.cluster.cluster_state import ClusterState, Rules
 from penstock.cluster.documents import (
     Assignment,
     Failures,
@@ -17,11 +16,12 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.cluster.members import replica_name
+from penstock.cluster.job_reconciler import JobReconciler
+from penstock.cluster.job_retention import retention_actions
+from penstock.cluster.leader_actions import SetStatus
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.retention import retention_actions
-from penstock.cluster.supervising import ObservedProcess, supervise
-from penstock.cluster.view import ClusterState, Rules
+from penstock.cluster.worker_supervision import ObservedProcess, supervise
+from penstock.replicas.replica_id import replica_name
 from penstock.schedule.job_placer import JobPlacer
 from support.counting_work import work_of
 

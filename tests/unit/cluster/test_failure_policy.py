@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import Failures, Progress, WorkerFailure, WorkerInfo
 from penstock.cluster.failure_policy import (
     FailurePolicy,
@@ -15,7 +16,6 @@ from penstock.cluster.failure_policy import (
     has_committed,
     has_run_well,
 )
-from penstock.cluster.view import ClusterState
 
 NOW = 10_000.0
 POLICY = FailurePolicy()

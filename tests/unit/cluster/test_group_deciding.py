@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.cluster.actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -25,9 +25,9 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.cluster.members import replica_number
+from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import ClusterState
+from penstock.replicas.replica_id import replica_number
 from penstock.schedule.job_placer import JobPlacer
 
 T = TypeVar("T")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.actions import Assign, SetStatus, Unassign
+from penstock.backups.data_affinity import DataAffinity, affinity_of
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import (
     Assignment,
     BackupLocation,
@@ -18,9 +19,8 @@ from penstock.cluster.documents import (
     RestoreSource,
     WorkerInfo,
 )
-from penstock.cluster.homes import DataAffinity, affinity_of
+from penstock.cluster.leader_actions import Assign, SetStatus, Unassign
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import ClusterState
 from penstock.schedule.job_placer import JobPlacer
 
 NOW = 100.0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from steady_cluster import GIB, SteadyCluster
 
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import (
     Assignment,
     BackupStatus,
@@ -18,7 +19,6 @@ from penstock.cluster.documents import (
     RestoreSource,
     WorkerInfo,
 )
-from penstock.cluster.view import ClusterState
 
 LIVES = 120
 EVENTS = 12

@@ -8,13 +8,13 @@ from itertools import pairwise
 
 from steady_cluster import GIB, SteadyCluster
 
-from penstock.cluster.actions import Assign
 from penstock.cluster.alarms import alarm_id
+from penstock.cluster.assignment_backoff import ASSIGNED_TOO_OFTEN
+from penstock.cluster.cluster_state import ClusterState, Rules
 from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, NodeInfo, Resources
-from penstock.cluster.pacing import ASSIGNED_TOO_OFTEN
-from penstock.cluster.placing import PlacementRequest, PlacementResult, Placer
+from penstock.cluster.leader_actions import Assign
+from penstock.cluster.placement_request import PlacementRequest, PlacementResult, Placer
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import ClusterState, Rules
 from penstock.schedule.job_placer import JobPlacer
 
 NODES = {name: NodeInfo(name, "", 4, 8 * GIB) for name in ("n1", "n2")}

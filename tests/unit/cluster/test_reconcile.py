@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from penstock.cluster.actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.cluster_state import ClusterState, Rules
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -23,8 +23,8 @@ from penstock.cluster.documents import (
     WorkerFigures,
     WorkerInfo,
 )
+from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.view import ClusterState, Rules
 from penstock.schedule.job_placer import JobPlacer
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.cluster.documents import JobSpec, NodeInfo, Resources
-from penstock.cluster.replicas import expand, shortage
+from penstock.replicas.decisions.replica_set import expand, shortage
 
 
 def _spec(**given: Any) -> JobSpec:

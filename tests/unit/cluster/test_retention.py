@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -18,8 +18,8 @@ from penstock.cluster.documents import (
     Tombstone,
     WorkerInfo,
 )
-from penstock.cluster.retention import Retention, retention_actions
-from penstock.cluster.view import ClusterState
+from penstock.cluster.job_retention import Retention, retention_actions
+from penstock.cluster.leader_actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
 
 DAY = 86400.0
 NOW = 100 * DAY

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.actions import Action, Clear, Raise
+from penstock.cluster.alarms import lacking, shortage_alarms, shortage_since
+from penstock.cluster.cluster_state import ClusterState, Rules
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -16,9 +17,8 @@ from penstock.cluster.documents import (
     Resources,
     WorkerInfo,
 )
+from penstock.cluster.leader_actions import Action, Clear, Raise
 from penstock.cluster.reconcile import reconcile
-from penstock.cluster.room import lacking, shortage_alarms, shortage_since
-from penstock.cluster.view import ClusterState, Rules
 from penstock.schedule.job_placer import JobPlacer
 
 NOW = 10_000.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, ReplicaAssignment, WorkerInfo
-from penstock.cluster.supervising import (
+from penstock.cluster.worker_supervision import (
     Kill,
     ObservedProcess,
     RecordFailure,

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.connect.database import DatabaseSink
-from penstock.connect.placeholders import Placeholders
+from penstock.connect.batch_table import Placeholders
+from penstock.connect.database_sink import DatabaseSink
 from penstock.errors import ConnectorError, FolderError, SettingError, UnstorableValueError
-from penstock.graph.ends import WriteContext
+from penstock.graph.connector_api import WriteContext
 from penstock.record import Record
 from support.left_staged import left_staged
 

@@ -10,11 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.arrays import arrow_type
-from penstock.connect.declared import arrow_schema, convert_value, read_schema, seconds_of, write_schema
+from penstock.connect.value_conversion import (
+    arrow_schema,
+    convert_value,
+    read_schema,
+    seconds_of,
+    write_schema,
+)
 from penstock.errors import SettingError
-from penstock.graph.ddl import read_type
-from penstock.graph.schema import Schema
+from penstock.schema.arrow_arrays import arrow_type
+from penstock.schema.ddl_parser import read_type
+from penstock.schema.record_schema import Schema
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.connect.console import ConsoleSink
-from penstock.connect.deduplicating import deduplicated
-from penstock.connect.memory import MemorySink
+from penstock.connect.driver_connectors import ConsoleSink, MemorySink
 from penstock.errors import SettingError
-from penstock.graph.ends import Sink, WriteContext
-from penstock.graph.record_ids import RecordIds, batch_of
+from penstock.graph.connector_api import Sink, WriteContext
 from penstock.record import Record
+from penstock.replicas.record_ids import RecordIds, batch_of, deduplicated
 
 
 def deliver(sink: Sink, batch: int, records: list[Record], *, ids: bool = True) -> None:

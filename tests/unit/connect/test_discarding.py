@@ -11,15 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connect.console import ConsoleSink
+from penstock.connect.driver_connectors import ConsoleSink, ForeachBatchSink, MemorySink
 from penstock.connect.file_sink import FileSink
-from penstock.connect.foreach_batch import ForeachBatchSink
-from penstock.connect.http import HttpSink
-from penstock.connect.log_ends import LogSink
-from penstock.connect.memory import MemorySink
-from penstock.connect.staged import Staging, StagingWriter
-from penstock.connect.staged_files import DONE
-from penstock.graph.ends import Receipt, Sink, WriteContext
+from penstock.connect.http_sink import HttpSink
+from penstock.connect.log_connectors import LogSink
+from penstock.connect.sink_staging import DONE, Staging, StagingWriter
+from penstock.graph.connector_api import Receipt, Sink, WriteContext
 from penstock.record import Record
 
 SINKS: dict[str, Callable[[Path], Sink]] = {

@@ -15,7 +15,7 @@ import pytest
 from penstock.columns import Columns
 from penstock.connect.file_sink import STAGING, FileSink
 from penstock.errors import SettingError, UnstorableValueError
-from penstock.graph.ends import WriteContext
+from penstock.graph.connector_api import WriteContext
 from penstock.record import Record
 
 

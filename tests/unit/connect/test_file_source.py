@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.columns import Columns
+from penstock.connect.file_index import FileIndex, IndexedFile
 from penstock.connect.file_source import FileSource
-from penstock.connect.found import FileIndex, IndexedFile
 from penstock.errors import FolderError, SettingError
-from penstock.graph.ends import Rejected
+from penstock.graph.connector_api import Rejected
 from penstock.record import Record
 
 

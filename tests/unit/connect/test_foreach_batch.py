@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock.connect.foreach_batch import ForeachBatchSink
-from penstock.connect.staged import BatchNumber
+from penstock.connect.driver_connectors import ForeachBatchSink
+from penstock.connect.sink_staging import BatchNumber
 from penstock.errors import FolderError, SettingError, UnstorableValueError
-from penstock.graph.ends import WriteContext
+from penstock.graph.connector_api import WriteContext
 from penstock.record import Record
 
 RECORDS = [Record("a", {"n": (1, 2)}, 0.5), Record(None, b"x", None), Record(2, None, None)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.connect.memory import MemorySource
+from penstock.connect.driver_connectors import MemorySource
 from penstock.errors import SettingError
 
 

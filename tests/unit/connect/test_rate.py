@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.connect.rate import RateSource
+from penstock.connect.rate_source import RateSource
 from penstock.errors import SettingError
 from penstock.record import Record
 

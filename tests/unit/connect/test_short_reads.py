@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FolderError, SettingError, ShortReadError
-from penstock.graph.ends import Source
+from penstock.graph.connector_api import Source
 from penstock.log import Log
 from support.engines import LOCAL
 from support.running import Engine

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from penstock.connect import file_sink, staged_files
-from penstock.connect.database import DatabaseSink
+from penstock.connect import file_sink, sink_staging
+from penstock.connect.database_sink import DatabaseSink
+from penstock.connect.driver_connectors import ForeachBatchSink
 from penstock.connect.file_sink import FileSink
-from penstock.connect.foreach_batch import ForeachBatchSink
-from penstock.connect.http import HttpSink
-from penstock.connect.log_ends import LogSink
-from penstock.connect.staged_files import DeliveryMarks
+from penstock.connect.http_sink import HttpSink
+from penstock.connect.log_connectors import LogSink
+from penstock.connect.sink_staging import DeliveryMarks
 from penstock.errors import FolderError, LogError
-from penstock.graph.ends import Receipt, Sink, WriteContext
+from penstock.graph.connector_api import Receipt, Sink, WriteContext
 from penstock.record import Record
 
 MONTH = 31 * 24 * 3600
@@ -136,7 +136,7 @@ def test_what_is_out_stays_so_whoever_takes_it_away(kind: str, tmp_path: Path) -
 def test_marks_do_not_become_more_and_more(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_files, "_KEPT", 4)
+    monkeypatch.setattr(sink_staging, "_KEPT", 4)
     last: list[Any] = []
     for run in range(3):
         sink = SINKS[kind](tmp_path)

@@ -6,8 +6,7 @@ import pytest
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
-from penstock.coord.kazoo_errors import refused, translated
-from penstock.coord.store import (
+from penstock.coord.coordination_store import (
     Check,
     ConflictError,
     Create,
@@ -19,6 +18,7 @@ from penstock.coord.store import (
     Operation,
     StoreError,
 )
+from penstock.coord.zookeeper_errors import refused, translated
 
 
 @pytest.mark.parametrize("kind", sorted(exceptions.EXCEPTIONS.values(), key=repr))

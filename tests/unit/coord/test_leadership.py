@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.coord.coordination_store import ConflictError, Create, StoredNode, StoreError, Watcher
 from penstock.coord.leadership import Leadership
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.paths import EPOCH, LEADER
-from penstock.coord.store import ConflictError, Create, StoredNode, StoreError, Watcher
+from penstock.coord.store_paths import EPOCH, LEADER
 from penstock.errors import PenstockError
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 class Candidate:

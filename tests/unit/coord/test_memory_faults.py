@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from store_support import Calls, gets
 
-from penstock.coord.lock import Lock
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import ConflictError, Create, DisconnectedError, ExistsError, Session
+from penstock.coord.coordination_store import ConflictError, Create, DisconnectedError, ExistsError, Session
+from penstock.coord.leadership import Lock
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 @pytest.fixture

@@ -9,10 +9,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from store_support import Calls
 
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.mirror import StoreMirror
-from penstock.coord.names import below
-from penstock.coord.store import DisconnectedError, Read, Store, StoredNode, StoreError, Watcher
+from penstock.coord.coordination_store import (
+    DisconnectedError,
+    Read,
+    Store,
+    StoredNode,
+    StoreError,
+    Watcher,
+    below,
+)
+from penstock.coord.store_mirror import StoreMirror
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 class CountingStore(MemoryStore):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from penstock.coord.notifier import Notifier
+from penstock.coord.zookeeper_store import Notifier
 
 
 def test_calls_are_made_in_order_elsewhere() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.cluster.codec import decode
+from penstock.cluster.document_codec import decode
 from penstock.cluster.documents import Result
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.paths import RESULTS
-from penstock.coord.results import put_result
+from penstock.coord.conditional_writes import put_result
+from penstock.coord.store_paths import RESULTS
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 def test_a_worker_that_comes_late_does_not_take_the_word_of_a_later_one_back() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.coord.server_files import (
+from penstock.coord.zookeeper_config import (
     ServerAddress,
     render_jaas,
     render_logging,

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from logged_events import logged_events
 
-from penstock.bundles.manifest import MANIFEST
-from penstock.bundles.packing import pack
-from penstock.bundles.signing import BundleAccessError, sha256_of, sign
-from penstock.bundles.storing import BundleStore
-from penstock.bundles.unpacking import unpack
-from penstock.cluster.codec import encode
+from penstock.bundles.bundle_cache import BundleCache, FailedStartError, RefusedStartError
+from penstock.bundles.bundle_manifest import MANIFEST
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.bundle_signature import BundleAccessError, sha256_of, sign
+from penstock.bundles.bundle_store import BundleStore
+from penstock.bundles.unpacked_bundle import unpack
+from penstock.cluster.client_requests import InvalidRequestError, RefusedError
+from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import BundleInfo
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Check, ConflictError, Operation
-from penstock.daemons.code import BundleCache, BundleIntake
-from penstock.daemons.interface import InvalidRequestError, RefusedError
-from penstock.daemons.start_errors import FailedStartError, RefusedStartError
+from penstock.coord import store_paths
+from penstock.coord.coordination_store import Check, ConflictError, Operation
+from penstock.master.bundle_intake import BundleIntake
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 KEY = bytes(32)
 
@@ -90,7 +90,7 @@ def test_a_master_that_leads_no_more_takes_nothing_in(lab: Lab) -> None:
 
 def test_a_bundle_that_was_changed_in_the_store_is_refused_before_it_is_unpacked(lab: Lab) -> None:
     sha256 = lab.put("x = 1\n")
-    chunk = f"{paths.BUNDLES}/{sha256}/{lab.store.children(f'{paths.BUNDLES}/{sha256}')[0]}"
+    chunk = f"{store_paths.BUNDLES}/{sha256}/{lab.store.children(f'{store_paths.BUNDLES}/{sha256}')[0]}"
     node = lab.store.get(chunk)
     assert node is not None
     lab.store.set(chunk, node.data[:-1] + bytes([node.data[-1] ^ 1]))
@@ -115,7 +115,7 @@ def test_a_full_disk_is_the_nodes_trouble_and_not_the_bundles(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.bundles.unpacking._created", full)
+        patched.setattr("penstock.bundles.unpacked_bundle._created", full)
         with pytest.raises(FailedStartError, match="No space left"):
             unpacked(sha256)
     assert (unpacked(sha256) / "job.py").exists(), "there is room again"
@@ -123,7 +123,7 @@ def test_a_full_disk_is_the_nodes_trouble_and_not_the_bundles(
 
 def test_a_bundle_that_nobody_gives_now_may_be_given_later(lab: Lab) -> None:
     info = BundleInfo("c" * 64, 1, "", holders=("n1", "n2"))
-    lab.store.create(f"{paths.BUNDLES}/{info.sha256}", encode(info))
+    lab.store.create(f"{store_paths.BUNDLES}/{info.sha256}", encode(info))
     unpacked = BundleCache(lab.bundles, lab.folder / "unpacked")
     with pytest.raises(FailedStartError, match="n1: it is not up; n2: it is not up"):
         unpacked(info.sha256)

@@ -11,8 +11,14 @@ import pytest
 
 import penstock as ps
 from penstock.cluster.documents import Assignment, ReplicaAssignment
-from penstock.daemons import coming_in
-from penstock.daemons.coming_in import (
+from penstock.engine.blueprint import Blueprint, make_blueprint
+from penstock.engine.storage.job_folder import Claim, current_claim, take_over
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.errors import JobFailedError
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, Commit, Plan
+from penstock.replicas.worker import replica_join
+from penstock.replicas.worker.replica_join import (
     Divergence,
     ReplicaFolders,
     ReplicaJoin,
@@ -20,11 +26,6 @@ from penstock.daemons.coming_in import (
     replica_folders_of,
     write_divergence,
 )
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan
-from penstock.engine.blueprint import Blueprint, make_blueprint
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.takeover import Claim, current_claim, take_over
-from penstock.errors import JobFailedError
 
 LINEAGE = 3
 
@@ -94,7 +95,7 @@ def world(tmp_path: Path) -> World:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = {"CREATE_AFTER": 0.2, "TRUST_AFTER": 0.2, "GIVE_UP_AFTER": 0.4, "_LOOK": 0.002}
     for name, seconds in soon.items():
-        monkeypatch.setattr(coming_in, name, seconds)
+        monkeypatch.setattr(replica_join, name, seconds)
 
 
 def test_the_first_replica_founds_with_the_begin_of_the_sources(world: World) -> None:
@@ -137,7 +138,7 @@ def test_who_founds_removes_what_was_agreed_on_before_the_job_started_from_scrat
 def test_another_founds_when_the_first_has_never_begun(world: World) -> None:
     began = time.monotonic()
     world.way_in("job~2").go(_look)
-    assert time.monotonic() - began >= coming_in.CREATE_AFTER
+    assert time.monotonic() - began >= replica_join.CREATE_AFTER
     assert world.agreement.charter() is not None
 
 
@@ -271,7 +272,7 @@ class TestStray:
             raise CrashError
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(coming_in, "copy_snapshot", crash)
+            patch.setattr(replica_join, "copy_snapshot", crash)
             with pytest.raises(CrashError):
                 world.way_in("job~1").go(_look)
         assert read_divergence(folder) == Divergence(6, "job")

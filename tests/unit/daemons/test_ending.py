@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from penstock.daemons.ending import EndedProcess, end_cluster, keeper_folder, running_folders
-from penstock.daemons.layout import Layout, LayoutOptions, plan
-from penstock.daemons.processes_memory import FakeProcesses
+from penstock.local.cluster_layout import Layout, LayoutOptions, plan
+from penstock.local.cluster_shutdown import EndedProcess, end_cluster, keeper_folder, running_folders
+from penstock.testing.fake_processes import FakeProcesses
 
 CLUSTER = Path("/home/user/.penstock/cluster")
 DRIVER = CLUSTER / "nodes/node-1/instances/word-count-driver-1-2"

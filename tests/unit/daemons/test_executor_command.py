@@ -9,9 +9,9 @@ from zipfile import ZipFile
 import pytest
 
 from penstock.cluster.documents import ExecutorSlot, WorkerInfo
-from penstock.daemons import executors
-from penstock.daemons.executors import MODULE_OPTIONS, executor_command, executor_id
-from penstock.java import spark_jars
+from penstock.java_runtime import spark_jars
+from penstock.supervisor import executor_command as executors
+from penstock.supervisor.executor_command import MODULE_OPTIONS, executor_command, executor_id
 
 INFO = WorkerInfo(
     "job", 2, 3, "n1", 7, "running", 0.0, "spark://CoarseGrainedScheduler@127.0.0.1:4000", "app-1"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain, product
 
 from penstock.cluster.documents import Assignment, ReplicaAssignment, WorkerInfo
-from penstock.daemons.following import (
+from penstock.cluster.worker_policy import (
     TAKE_OVER_AFTER,
     WorkerDecision,
     WorkerSituation,

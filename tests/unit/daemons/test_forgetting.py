@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.client_requests import NotFoundError, RefusedError, Submission
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -19,12 +20,11 @@ from penstock.cluster.documents import (
     Tombstone,
     WorkerInfo,
 )
-from penstock.cluster.retention import Retention
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.interface import NotFoundError, RefusedError, Submission
-from penstock.daemons.master import Master, MasterSettings
-from penstock.daemons.service import ClusterService
+from penstock.cluster.job_retention import Retention
+from penstock.coord import store_paths
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master, MasterSettings
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 class _Cluster:
@@ -38,7 +38,7 @@ class _Cluster:
         self.now = 1000.0
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), lambda: self.now)
         self.step()
-        self.store.create(f"{paths.NODES}/n1", encode(NodeInfo("n1", "", 4000, 1 << 50)))
+        self.store.create(f"{store_paths.NODES}/n1", encode(NodeInfo("n1", "", 4000, 1 << 50)))
         self.step()
 
     def step(self, times: int = 3) -> None:
@@ -51,16 +51,16 @@ class _Cluster:
 
     def end_all(self, outcome: str = "drained") -> None:
         """Do as workers do that end: each has had its place in the store."""
-        for job in self.store.children(paths.ASSIGNMENTS):
-            revision = self.read(Assignment, f"{paths.ASSIGNMENTS}/{job}").revision
-            place = paths.worker(job, revision, 1)
+        for job in self.store.children(store_paths.ASSIGNMENTS):
+            revision = self.read(Assignment, f"{store_paths.ASSIGNMENTS}/{job}").revision
+            place = store_paths.worker(job, revision, 1)
             self.store.create(place, encode(WorkerInfo(job, revision, 1, "n1", 1, "running", 1.0)))
             self.store.delete(place)
             result = encode(Result(job, revision, outcome, "", self.now))
-            if self.store.get(f"{paths.RESULTS}/{job}") is None:
-                self.store.create(f"{paths.RESULTS}/{job}", result)
+            if self.store.get(f"{store_paths.RESULTS}/{job}") is None:
+                self.store.create(f"{store_paths.RESULTS}/{job}", result)
             else:
-                self.store.set(f"{paths.RESULTS}/{job}", result)
+                self.store.set(f"{store_paths.RESULTS}/{job}", result)
 
     def read(self, kind: type[Any], path: str) -> Any:
         node = self.store.get(path)
@@ -89,16 +89,16 @@ def test_a_job_that_is_forgotten_leaves_nothing_but_a_tombstone() -> None:
     cluster.step()
     with pytest.raises(RefusedError, match="is STARTING: kill it first"):
         cluster.service.forget("job", data=False)
-    cluster.store.create(f"{paths.FAILURES}/job~1", encode(Failures("job~1", 1, 1, "", "n1", 1.0)))
+    cluster.store.create(f"{store_paths.FAILURES}/job~1", encode(Failures("job~1", 1, 1, "", "n1", 1.0)))
     alarm = Alarm("update-refused.job", "update-refused", "job", "", 1.0)
-    cluster.store.create(f"{paths.ALARMS}/{alarm.id}", encode(alarm))
+    cluster.store.create(f"{store_paths.ALARMS}/{alarm.id}", encode(alarm))
     cluster.end_all()
     cluster.step()
     told = cluster.service.forget("job", data=False)
     assert "cluster-jobs/job" in told["reason"]
     cluster.step()
-    assert _mentions(cluster, "job") == [f"{paths.TOMBSTONES}/job"]
-    stone = cluster.read(Tombstone, f"{paths.TOMBSTONES}/job")
+    assert _mentions(cluster, "job") == [f"{store_paths.TOMBSTONES}/job"]
+    stone = cluster.read(Tombstone, f"{store_paths.TOMBSTONES}/job")
     assert (stone.revision, stone.data) == (1, False)
     with pytest.raises(NotFoundError):
         cluster.service.job("job")
@@ -109,7 +109,7 @@ def test_a_job_is_not_forgotten_while_a_worker_of_it_is_left() -> None:
     cluster.submit("job")
     cluster.step()
     cluster.end_all()
-    place = paths.worker("job", 1, 1)
+    place = store_paths.worker("job", 1, 1)
     cluster.store.create(place, encode(WorkerInfo("job", 1, 1, "n1", 1, "stopping", 1.0)))
     cluster.step()
     with pytest.raises(RefusedError, match="has not left yet"):
@@ -124,23 +124,23 @@ def test_a_job_of_the_same_name_goes_on_with_later_revisions() -> None:
     for revision in (1, 2, 3):
         cluster.submit("job")
         cluster.step()
-        assert cluster.read(Assignment, f"{paths.ASSIGNMENTS}/job").revision == revision
+        assert cluster.read(Assignment, f"{store_paths.ASSIGNMENTS}/job").revision == revision
         cluster.end_all()
         cluster.step()
     cluster.service.forget("job", data=False)
     cluster.step()
     cluster.submit("job")
     cluster.step()
-    assigned = cluster.read(Assignment, f"{paths.ASSIGNMENTS}/job")
+    assigned = cluster.read(Assignment, f"{store_paths.ASSIGNMENTS}/job")
     assert (assigned.revision, assigned.fresh) == (4, False), "it goes on from what is in the storage"
     cluster.end_all()
     cluster.step()
-    assert cluster.read(JobStatus, f"{paths.STATUS}/job").phase == "ENDED"
+    assert cluster.read(JobStatus, f"{store_paths.STATUS}/job").phase == "ENDED"
     cluster.service.forget("job", data=True)
     cluster.step()
     cluster.submit("job")
     cluster.step()
-    assigned = cluster.read(Assignment, f"{paths.ASSIGNMENTS}/job")
+    assigned = cluster.read(Assignment, f"{store_paths.ASSIGNMENTS}/job")
     assert (assigned.revision, assigned.fresh, assigned.forget) == (5, True, 4), "whatever is removed when"
 
 
@@ -154,7 +154,7 @@ def test_a_job_whose_data_is_with_its_node_is_forgotten_with_its_data_only() -> 
     with pytest.raises(RefusedError, match="--data"):
         cluster.service.forget("job", data=False)
     cluster.service.forget("job", data=True)
-    assert cluster.read(Tombstone, f"{paths.TOMBSTONES}/job").data
+    assert cluster.read(Tombstone, f"{store_paths.TOMBSTONES}/job").data
 
 
 def test_a_thousand_short_jobs_leave_the_store_bounded() -> None:

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bundles.blobs import BlobStore
-from penstock.cluster.codec import encode
+from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
+from penstock.backups.snapshots.snapshot_store import SnapshotStore
+from penstock.bundles.blob_store import BlobStore
+from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import Tombstone
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.housekeeping import UNKNOWN_JOB_SECONDS, UNUSED_BLOB, JobCleanup
-from penstock.daemons.instances import FolderInstances, NodeSettings
-from penstock.daemons.processes_memory import FakeProcesses
+from penstock.coord import store_paths
 from penstock.keyring import Keyring
-from penstock.snapshots.manifest import Manifest, SnapshotFile
-from penstock.snapshots.store import SnapshotStore
+from penstock.supervisor.job_cleanup import UNKNOWN_JOB_SECONDS, UNUSED_BLOB, JobCleanup
+from penstock.supervisor.node_instances import FolderInstances, NodeSettings
+from penstock.testing.fake_processes import FakeProcesses
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 class _Node:
@@ -52,7 +52,7 @@ class _Node:
         return folder
 
     def bury(self, job: str, revision: int, data: bool = False) -> None:
-        self.store.create(f"{paths.TOMBSTONES}/{job}", encode(Tombstone(job, revision, data, 1.0)))
+        self.store.create(f"{store_paths.TOMBSTONES}/{job}", encode(Tombstone(job, revision, data, 1.0)))
 
     def left(self) -> list[str]:
         return sorted(path.name for path in (self.folder / "instances").iterdir())
@@ -88,7 +88,7 @@ def test_folders_of_forgotten_jobs_go_up_to_the_revision_that_was_forgotten(node
 def test_folders_that_no_tombstone_tells_of_go_after_a_week_without_their_job(node: _Node) -> None:
     for job in ("known", "unknown"):
         os.utime(node.instance(job, 1), (500.0, 500.0))
-    node.store.create(f"{paths.JOBS}/known", b"")
+    node.store.create(f"{store_paths.JOBS}/known", b"")
     node.keeping.step(500.0 + UNKNOWN_JOB_SECONDS - 1)
     assert len(node.left()) == 2
     node.keeping.step(500.0 + UNKNOWN_JOB_SECONDS + 1)
@@ -138,7 +138,7 @@ def test_large_bundles_that_the_cluster_does_not_know_go_after_an_hour(node: _No
     for content in (b"known", b"old"):
         os.utime(node.folder / "blobs" / names[content], (500.0, 500.0))
     new = (node.folder / "blobs" / names[b"new"]).stat().st_mtime
-    node.store.create(f"{paths.BUNDLES}/{names[b'known']}", b"")
+    node.store.create(f"{store_paths.BUNDLES}/{names[b'known']}", b"")
     node.keeping.step(new + UNUSED_BLOB - 1)
     assert node.blobs.names() == sorted([names[b"known"], names[b"new"]])
 

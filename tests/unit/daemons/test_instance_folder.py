@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, WorkerInfo
-from penstock.daemons.instance import (
+from penstock.daemon.worker_folder import (
     WorkerConfig,
     WorkerExit,
     read_exit,

@@ -13,18 +13,17 @@ from typing import Any
 import pytest
 from logged_events import logged_events
 
+from penstock.bundles.bundle_cache import FailedStartError, RefusedStartError
 from penstock.cluster.documents import Assignment, ExecutorSlot, Progress, ReplicaReport, WorkerInfo
-from penstock.cluster.supervising import ObservedProcess, Start
-from penstock.daemons.instance import write_heartbeat
-from penstock.daemons.instances import FolderInstances, NodeSettings
-from penstock.daemons.output_limits import read_output_limits
-from penstock.daemons.processes import ProcessError
-from penstock.daemons.processes_memory import FakeProcesses
-from penstock.daemons.start_errors import FailedStartError, RefusedStartError
+from penstock.cluster.worker_supervision import ObservedProcess, Start
+from penstock.daemon.worker_folder import write_heartbeat
 from penstock.errors import SettingError
 from penstock.keyring import Keyring
-from penstock.private_files import write_private
-from penstock.user_output import OutputLimits, OutputPlace
+from penstock.local_files import write_private
+from penstock.process_logs.user_output import OutputLimits, OutputPlace, read_output_limits
+from penstock.processes.process_control import ProcessError
+from penstock.supervisor.node_instances import FolderInstances, NodeSettings
+from penstock.testing.fake_processes import FakeProcesses
 
 RING = Keyring(bytes(32))
 BUNDLE = "b" * 64
@@ -85,7 +84,7 @@ def test_a_worker_is_told_everything_by_its_folder_and_no_secret_by_its_command(
     assert told["bundle"].endswith(BUNDLE)
     assert (lab.place() / "instance.json").stat().st_mode & 0o077 == 0
     process = lab.processes.processes[lab.place()]
-    assert process.argv[1:] == ("-m", "penstock.daemons.worker", str(lab.place()))
+    assert process.argv[1:] == ("-m", "penstock.worker.worker_main", str(lab.place()))
     words = " ".join([*process.argv, *process.environment.values()])
     assert not [secret for secret in RING.secrets if secret in words]
 
@@ -196,7 +195,7 @@ def test_deaths_are_counted_and_reasons_known_on_a_full_disk(
     def full(path: Path, content: bytes | str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("penstock.daemons.instances.write_private", full)
+    monkeypatch.setattr("penstock.daemon.worker_folder.write_private", full)
     lab.instances.kill(lab.one(), "hung: no heartbeat for 31 s")
     assert lab.one().reason == "hung: no heartbeat for 31 s"
     lab.instances.count(lab.one())
@@ -212,7 +211,7 @@ def test_one_that_was_asked_to_end_on_a_full_disk_is_known_to_have_been(
     def full(path: Path, content: bytes | str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("penstock.daemons.instances.write_private", full)
+    monkeypatch.setattr("penstock.daemon.worker_folder.write_private", full)
     lab.instances.ask_to_end(lab.one(), 170.0)
     lab.wall += 3600
     assert lab.one(now=171.0).asked_to_end == 170.0

@@ -11,19 +11,23 @@ from typing import BinaryIO
 
 import pytest
 
-from penstock.cluster.codec import decode, encode
+from penstock.backups.snapshots.snapshot_client import Sent
+from penstock.backups.snapshots.snapshot_errors import TransferError
+from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
+from penstock.backups.worker.snapshot_uploader import (
+    SnapshotUploader,
+    initial_backup_status,
+    snapshot_clients,
+)
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, RestoreSource, WorkerInfo
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.instance import WorkerConfig
-from penstock.daemons.keeping import SnapshotUploader, initial_backup_status, snapshot_clients
-from penstock.daemons.worker_link import StoreLink
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.takeover import Claim, take_over
+from penstock.coord import store_paths
+from penstock.daemon.store_link import StoreLink
+from penstock.daemon.worker_folder import WorkerConfig
+from penstock.engine.storage.job_folder import Claim, take_over
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import PenstockError
-from penstock.snapshots.client import Sent
-from penstock.snapshots.errors import TransferError
-from penstock.snapshots.manifest import Manifest, SnapshotFile
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1, keep="node")
@@ -86,7 +90,7 @@ class World:
 
     def locate(self, node: str) -> None:
         location = BackupLocation("job", node, f"http://{node}", "n3")
-        path = f"{paths.LOCATIONS}/job"
+        path = f"{store_paths.LOCATIONS}/job"
         if self.store.get(path) is None:
             self.store.create(path, encode(location))
         else:
@@ -106,7 +110,7 @@ class World:
 
     @property
     def kept(self) -> BackupStatus | None:
-        node = self.store.get(f"{paths.KEPT}/job")
+        node = self.store.get(f"{store_paths.KEPT}/job")
         return decode(BackupStatus, node.data) if node is not None else None
 
     def end(self) -> None:
@@ -217,7 +221,9 @@ def test_who_ends_without_a_last_snapshot_says_so(world: World) -> None:
 
 
 def test_a_job_from_scratch_removes_the_copy_of_what_was_forgotten_first(world: World) -> None:
-    world.store.create(f"{paths.KEPT}/job", encode(BackupStatus("job", "n1", 1, 3, "n2", "http://n2", 9, 40)))
+    world.store.create(
+        f"{store_paths.KEPT}/job", encode(BackupStatus("job", "n1", 1, 3, "n2", "http://n2", 9, 40))
+    )
     world.commit()
     world.locate("n2")
     world.begin(replace(ASSIGNMENT, fresh=True))
@@ -227,7 +233,7 @@ def test_a_job_from_scratch_removes_the_copy_of_what_was_forgotten_first(world: 
 
 def test_a_later_workers_word_stands(world: World) -> None:
     later = BackupStatus("job", "n4", 3, 1, "n5", "http://n5", 70, 400)
-    world.store.create(f"{paths.KEPT}/job", encode(later))
+    world.store.create(f"{store_paths.KEPT}/job", encode(later))
     world.commit()
     world.locate("n2")
     world.begin()
@@ -240,7 +246,7 @@ def test_a_later_workers_word_stands(world: World) -> None:
 
 def test_a_worker_of_yesterday_has_no_copy_of_its_successor_removed(world: World) -> None:
     later = BackupStatus("job", "n4", 3, 1, "n3", "http://n3", 70, 400)
-    world.store.create(f"{paths.KEPT}/job", encode(later))
+    world.store.create(f"{store_paths.KEPT}/job", encode(later))
     world.commit()
     world.locate("n2")
     keeping = world.begin()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.daemons.layout import LayoutOptions, plan, read_layout, write_layout
 from penstock.errors import SettingError
+from penstock.local.cluster_layout import LayoutOptions, plan, read_layout, write_layout
 
 CLUSTER, STORAGE = Path("/home/user/.penstock/cluster"), Path("/data")
 

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.daemons.machine import MachineSampler, link_speed
+from penstock.supervisor.machine_load import MachineSampler, link_speed
 
 Times = namedtuple("Times", "user system idle iowait guest")
 Bytes = namedtuple("Bytes", "bytes_recv bytes_sent")

@@ -8,7 +8,7 @@ import pytest
 from replicated_cluster import Cluster
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
     Assignment,
     Code,
@@ -24,10 +24,10 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.reconcile import reconcile
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.master import Master
-from penstock.daemons.service import ClusterService
+from penstock.coord import store_paths
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.counting_work import work_of
 
 MOST = 1.2 * 4
@@ -77,15 +77,15 @@ class _Lab:
             self.decided += 1
             return reconcile(*args, **kwargs)  # type: ignore[arg-type]
 
-        monkeypatch.setattr("penstock.daemons.master.reconcile", counted)
+        monkeypatch.setattr("penstock.master.master.reconcile", counted)
         self.master.step(0.0)
         for name in ("n1", "n2"):
-            self.other.create(f"{paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
-        self.other.create(f"{paths.REPORTS}/n1", encode(_report(1)))
-        self.other.create(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", driver="n1")))
+            self.other.create(f"{store_paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
+        self.other.create(f"{store_paths.REPORTS}/n1", encode(_report(1)))
+        self.other.create(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", driver="n1")))
         self.settle(1.0)
         self.worker = WorkerInfo("job", 1, 1, "n1", 7, "running", 1.0, progress=Progress(batches=1, at=1.0))
-        self.other.create(paths.worker("job", 1, 1), encode(self.worker), ephemeral=True)
+        self.other.create(store_paths.worker("job", 1, 1), encode(self.worker), ephemeral=True)
         self.settle(10.0)
 
     def settle(self, now: float) -> None:
@@ -98,14 +98,14 @@ class _Lab:
         return woken
 
     def spec(self) -> JobSpec:
-        node = self.other.get(f"{paths.JOBS}/job")
+        node = self.other.get(f"{store_paths.JOBS}/job")
         assert node is not None
         return decode(JobSpec, node.data)
 
     def listed(self) -> dict[str, tuple[str, ...]]:
         found = {}
-        for name in self.other.children(paths.NODE_JOBS):
-            node = self.other.get(f"{paths.NODE_JOBS}/{name}")
+        for name in self.other.children(store_paths.NODE_JOBS):
+            node = self.other.get(f"{store_paths.NODE_JOBS}/{name}")
             assert node is not None
             found[name] = decode(NodeJobs, node.data).jobs
         return found
@@ -124,7 +124,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> _Lab:
 
 def test_reports_wake_no_master_and_are_read_with_its_next_step(lab: _Lab) -> None:
     lab.woken()
-    lab.other.set(f"{paths.REPORTS}/n1", encode(_report(50)))
+    lab.other.set(f"{store_paths.REPORTS}/n1", encode(_report(50)))
     assert not lab.woken()
     lab.master.step(12.0)
     [worker] = lab.master.documents.workers()["job"]
@@ -136,14 +136,14 @@ def test_progress_alone_is_no_reason_to_decide_and_a_phase_is(lab: _Lab) -> None
     lab.settle(11.0)
     decided = lab.decided
     lab.other.set(
-        paths.worker("job", 1, 1), encode(replace(lab.worker, progress=Progress(batches=5, at=9.0)))
+        store_paths.worker("job", 1, 1), encode(replace(lab.worker, progress=Progress(batches=5, at=9.0)))
     )
     assert lab.woken()
     lab.master.step(11.1)
     assert lab.decided == decided
     [worker] = lab.master.documents.workers()["job"]
     assert worker.progress.batches == 5
-    lab.other.set(paths.worker("job", 1, 1), encode(replace(lab.worker, phase="stopping")))
+    lab.other.set(store_paths.worker("job", 1, 1), encode(replace(lab.worker, phase="stopping")))
     lab.master.step(11.2)
     assert lab.decided > decided
     lab.settle(12.5)
@@ -154,28 +154,28 @@ def test_progress_alone_is_no_reason_to_decide_and_a_phase_is(lab: _Lab) -> None
 
 def test_each_node_has_a_list_of_its_jobs(lab: _Lab) -> None:
     assert lab.listed() == {"n1": ("job",)}
-    node = lab.other.get(paths.EPOCH)
+    node = lab.other.get(store_paths.EPOCH)
     assert node is not None
     assert decode(Epoch, node.data).lists_jobs
-    lab.other.set(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", driver="n2")))
+    lab.other.set(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", driver="n2")))
     lab.settle(20.0)
     assert lab.listed() == {"n2": ("job",)}
-    lab.other.set(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", wanted="ended")))
+    lab.other.set(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", wanted="ended")))
     lab.settle(30.0)
     assert lab.listed() == {}
 
 
 def test_lists_that_another_leader_has_left_are_put_right(lab: _Lab) -> None:
-    lab.other.delete(f"{paths.NODE_JOBS}/n1")
-    lab.other.create(f"{paths.NODE_JOBS}/n2", encode(NodeJobs("n2", ("job", "gone"))))
+    lab.other.delete(f"{store_paths.NODE_JOBS}/n1")
+    lab.other.create(f"{store_paths.NODE_JOBS}/n2", encode(NodeJobs("n2", ("job", "gone"))))
     lab.settle(20.0)
     lab.settle(22.0)
     assert lab.listed() == {"n1": ("job",)}
 
 
 def test_a_list_names_executors_as_well() -> None:
+    from penstock.cluster.assignments import jobs_by_node
     from penstock.cluster.documents import ExecutorSlot
-    from penstock.cluster.node_jobs import jobs_by_node
 
     slots = (ExecutorSlot(1, "n2", 1, 1), ExecutorSlot(2, "n1", 1, 1))
     assigned = Assignment("job", 1, 1, 1, "", "", "n1", 1, 1, executors=slots)
@@ -190,7 +190,7 @@ def test_how_far_a_replica_has_caught_up_is_decided_on_its_nodes_report() -> Non
     cluster.member(1, joined=ReplicaReport(10, 100, 0))
     further = ReplicaReport(50, 100, 0)
     figures = WorkerFigures("job~1", "driver", 2, 1, 7, "", 0.5, 1, 0.0, 0, Progress(at=9.0), further)
-    cluster.put(f"{paths.REPORTS}/n1", NodeReport(60.0, 0.5, 1, 2, 0.0, 0.0, (figures,)))
+    cluster.put(f"{store_paths.REPORTS}/n1", NodeReport(60.0, 0.5, 1, 2, 0.0, 0.0, (figures,)))
     [worker] = cluster.documents.actual().workers["job~1"]
     assert worker.joined == further
     [_, replica] = cluster.service.job("job")["replicas"]
@@ -198,23 +198,23 @@ def test_how_far_a_replica_has_caught_up_is_decided_on_its_nodes_report() -> Non
 
 
 def test_that_an_update_runs_well_is_decided_on_its_nodes_report(lab: _Lab) -> None:
-    path = f"{paths.JOBS}/job"
+    path = f"{store_paths.JOBS}/job"
     spec = replace(lab.spec(), before=Code("0" * 64, "job.py", {}, 0))
     lab.other.set(path, encode(spec))
     lab.settle(12.0)
     assert lab.spec().before is not None, "nobody knows yet that it has done anything"
-    lab.other.set(f"{paths.REPORTS}/n1", encode(_report(50)))
+    lab.other.set(f"{store_paths.REPORTS}/n1", encode(_report(50)))
     lab.settle(20.0)
     assert lab.spec().before is None
 
 
 def test_list_status_and_figures_show_the_progress_that_a_node_has_reported(lab: _Lab) -> None:
     service = ClusterService(lab.master, AnyBundle(), NoLogs())
-    lab.other.set(f"{paths.REPORTS}/n1", encode(_report(50)))
+    lab.other.set(f"{store_paths.REPORTS}/n1", encode(_report(50)))
     lab.master.step(12.0)
     assert service.jobs()[0]["progress"]["batches"] == 50
     assert service.job("job")["workers"][0]["progress"]["batches"] == 50
     assert 'penstock_job_batches_total{job="job"} 50' in service.metrics()
-    lab.other.delete(f"{paths.REPORTS}/n1")
+    lab.other.delete(f"{store_paths.REPORTS}/n1")
     lab.master.step(14.0)
     assert service.jobs()[0]["progress"]["batches"] == 50, "its supervisor is away, and it runs on"

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.client_requests import InvalidRequestError, RefusedError, Submission
+from penstock.cluster.cluster_state import ClusterState
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, JobSpec, MasterInfo, NodeInfo
-from penstock.cluster.placing import PlacementRequest, PlacementResult, Placer
-from penstock.cluster.view import ClusterState
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.interface import InvalidRequestError, RefusedError, Submission
-from penstock.daemons.master import Master
-from penstock.daemons.service import ClusterService
+from penstock.cluster.placement_request import PlacementRequest, PlacementResult, Placer
+from penstock.coord import store_paths
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master
 from penstock.schedule.job_placer import JobPlacer
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 GIB = 1 << 30
 
@@ -37,7 +37,7 @@ class Leader:
 
     def add(self, name: str) -> None:
         node = NodeInfo(name, "", 4, 8 * GIB, url=f"http://{name}")
-        self.others.create(f"{paths.NODES}/{name}", encode(node), ephemeral=True)
+        self.others.create(f"{store_paths.NODES}/{name}", encode(node), ephemeral=True)
 
     def look(self, now: float) -> None:
         for _ in range(4):
@@ -47,11 +47,11 @@ class Leader:
         self.service.submit(Submission("job.py", {"name": name, "vertices": []}, **more), "b" * 64)
 
     def assignment(self, name: str) -> Assignment | None:
-        node = self.others.get(f"{paths.ASSIGNMENTS}/{name}")
+        node = self.others.get(f"{store_paths.ASSIGNMENTS}/{name}")
         return decode(Assignment, node.data) if node is not None else None
 
     def location(self, name: str) -> tuple[BackupLocation, int] | None:
-        node = self.others.get(f"{paths.LOCATIONS}/{name}")
+        node = self.others.get(f"{store_paths.LOCATIONS}/{name}")
         return (decode(BackupLocation, node.data), node.version) if node is not None else None
 
 
@@ -69,7 +69,7 @@ class _NodeGoes:
         found = self.placer.place(requests, actual)
         if not self.went:
             self.went = next(iter(found.values())).node or ""
-            self.store.delete(f"{paths.NODES}/{self.went}")
+            self.store.delete(f"{store_paths.NODES}/{self.went}")
         return found
 
 
@@ -100,7 +100,7 @@ def test_a_copy_is_told_of_once_and_again_when_its_node_goes() -> None:
     for moment in (3.0, 30.0, 60.0, 90.0):
         leader.look(moment)
     assert leader.location("job") == first, "nothing has changed, so nothing was written"
-    leader.others.delete(f"{paths.NODES}/{first[0].store}")
+    leader.others.delete(f"{store_paths.NODES}/{first[0].store}")
     leader.look(91.0)
     second = leader.location("job")
     assert second is not None
@@ -116,8 +116,8 @@ def test_a_job_whose_node_is_lost_runs_where_that_was_decided_and_from_its_copy(
     assert location is not None
     store, url = location[0].store, location[0].store_url
     kept = BackupStatus("job", before.node, before.revision, 1, store, url, number=3, batch=7)
-    leader.others.create(f"{paths.KEPT}/job", encode(kept))
-    leader.others.delete(f"{paths.NODES}/{before.node}")
+    leader.others.create(f"{store_paths.KEPT}/job", encode(kept))
+    leader.others.delete(f"{store_paths.NODES}/{before.node}")
     leader.look(3.0)
     leader.look(60.0)
     after = leader.assignment("job")
@@ -173,7 +173,7 @@ def test_a_job_is_not_submitted_again_without_the_node_that_has_its_data() -> No
     assigned = leader.assignment("job")
     assert assigned is not None
     kept = BackupStatus("job", assigned.node, assigned.revision, 1)
-    leader.others.create(f"{paths.KEPT}/job", encode(kept))
+    leader.others.create(f"{store_paths.KEPT}/job", encode(kept))
     leader.service.kill("job", drain=False)
     leader.look(3.0)
     [other] = {"n1", "n2"} - {assigned.node}

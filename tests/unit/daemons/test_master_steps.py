@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, JobSpec, JobStatus, MasterInfo, NodeInfo, Result
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Create, Operation, Put, Watcher
-from penstock.daemons.master import Master, MasterSettings
+from penstock.coord import store_paths
+from penstock.coord.coordination_store import Create, Operation, Put, Watcher
+from penstock.master.master import Master, MasterSettings
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.waiting import eventually
 
 DRAINED = JobSpec("job", "a" * 64, "job.py", wanted="ended", drain=True)
@@ -21,7 +21,7 @@ AGAIN = JobSpec("job", "b" * 64, "job.py", generation=2, after=1)
 
 
 def _phase(store: MemoryStore) -> str:
-    node = store.get(f"{paths.STATUS}/job")
+    node = store.get(f"{store_paths.STATUS}/job")
     assert node is not None
     return decode(JobStatus, node.data).phase
 
@@ -39,11 +39,11 @@ def test_who_has_read_but_half_of_a_submission_does_not_end_the_job(last_first: 
 
     master.step(0.0)
     result = Result("job", 1, "drained", "all is processed", 1.0)
-    other.create(f"{paths.RESULTS}/job", encode(result))
+    other.create(f"{store_paths.RESULTS}/job", encode(result))
     master.write(
         [
-            Create(f"{paths.JOBS}/job", encode(DRAINED)),
-            Create(f"{paths.STATUS}/job", encode(JobStatus("ENDING", "draining", 0.0, 1))),
+            Create(f"{store_paths.JOBS}/job", encode(DRAINED)),
+            Create(f"{store_paths.STATUS}/job", encode(JobStatus("ENDING", "draining", 0.0, 1))),
         ]
     )
     for moment in range(1, 4):
@@ -55,8 +55,8 @@ def test_who_has_read_but_half_of_a_submission_does_not_end_the_job(last_first: 
 
     master.write(
         [
-            Put(f"{paths.JOBS}/job", encode(AGAIN)),
-            Put(f"{paths.STATUS}/job", encode(JobStatus("PENDING", "it was submitted", 5.0, 1))),
+            Put(f"{store_paths.JOBS}/job", encode(AGAIN)),
+            Put(f"{store_paths.STATUS}/job", encode(JobStatus("PENDING", "it was submitted", 5.0, 1))),
         ]
     )
     assert held, "it has been told of something"
@@ -78,7 +78,7 @@ def test_a_leader_that_was_paused_while_it_read_gives_a_node_its_whole_time() ->
         """A store whose process is paused for long when it reads that a node is gone."""
 
         def children(self, path: str, watch: Watcher | None = None) -> list[str]:
-            if path == paths.NODES and "n2" in super().children(path):
+            if path == store_paths.NODES and "n2" in super().children(path):
                 clock[0] += 10.0
             return super().children(path, watch)
 
@@ -88,17 +88,17 @@ def test_a_leader_that_was_paused_while_it_read_gives_a_node_its_whole_time() ->
     def step() -> Assignment:
         for _ in range(3):
             master.step(clock[0])
-        assigned = other.get(f"{paths.ASSIGNMENTS}/job")
+        assigned = other.get(f"{store_paths.ASSIGNMENTS}/job")
         assert assigned is not None
         return decode(Assignment, assigned.data)
 
     master.step(0.0)
     node = NodeInfo("n1", "", 4, 8 << 30)
-    other.create(f"{paths.NODES}/n1", encode(node))
-    master.write([Create(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py")))])
+    other.create(f"{store_paths.NODES}/n1", encode(node))
+    master.write([Create(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py")))])
     assert step().node == "n1"
-    other.create(f"{paths.NODES}/n2", encode(replace(node, name="n2")))
-    other.delete(f"{paths.NODES}/n1")
+    other.create(f"{store_paths.NODES}/n2", encode(replace(node, name="n2")))
+    other.delete(f"{store_paths.NODES}/n1")
     assert step().node == "n1", "it was missed for no time, though the step took 10 s"
     clock[0] += master.settings.rules.node_grace
     assert step().node == "n2"
@@ -121,16 +121,16 @@ def test_a_clock_that_is_set_neither_loses_a_node_nor_keeps_one_that_is_gone(jum
         clocks["day"] += seconds + jump
         for _ in range(3):
             master.step(clocks["day"])
-        assigned = other.get(f"{paths.ASSIGNMENTS}/job")
+        assigned = other.get(f"{store_paths.ASSIGNMENTS}/job")
         return decode(Assignment, assigned.data).node if assigned is not None else ""
 
     step()
     node = NodeInfo("n1", "", 4, 8 << 30)
-    other.create(f"{paths.NODES}/n1", encode(node))
-    master.write([Create(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py")))])
+    other.create(f"{store_paths.NODES}/n1", encode(node))
+    master.write([Create(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py")))])
     assert step() == "n1"
-    other.create(f"{paths.NODES}/n2", encode(replace(node, name="n2")))
-    other.delete(f"{paths.NODES}/n1")
+    other.create(f"{store_paths.NODES}/n2", encode(replace(node, name="n2")))
+    other.delete(f"{store_paths.NODES}/n1")
     grace = master.settings.rules.node_grace
     assert step() == "n1"
     assert step(grace / 2, jump=jump) == "n1", "it was missed for half of its time"
@@ -165,10 +165,10 @@ def test_replicas_are_assigned_with_the_status_of_their_job_in_one_transaction_o
         """A store that notes what is written together, and in which the job changes before it is."""
 
         def transact(self, operations: Sequence[Operation]) -> None:
-            if any(one.path.startswith(paths.ASSIGNMENTS) for one in operations):
+            if any(one.path.startswith(store_paths.ASSIGNMENTS) for one in operations):
                 transactions.append([one.path for one in operations])
                 if len(transactions) == 1:
-                    other.set(f"{paths.JOBS}/job", encode(replace(wanted, wanted="ended")))
+                    other.set(f"{store_paths.JOBS}/job", encode(replace(wanted, wanted="ended")))
             super().transact(operations)
 
     wanted = JobSpec("job", "a" * 64, "job.py", k=1, agreed=True)
@@ -176,11 +176,11 @@ def test_replicas_are_assigned_with_the_status_of_their_job_in_one_transaction_o
     other = MemoryStore(ensemble)
     master.step(0.0)
     for name in ("n1", "n2"):
-        other.create(f"{paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
-    other.create(f"{paths.JOBS}/job", encode(wanted))
+        other.create(f"{store_paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
+    other.create(f"{store_paths.JOBS}/job", encode(wanted))
     for moment in range(1, 4):
         master.step(float(moment))
     [paths_written] = transactions
     assert paths_written[-3:] == ["/assignments/job", "/assignments/job~1", "/status/job"]
     assert "/jobs/job" in paths_written, "it is checked that the job is still wanted like this"
-    assert other.children(paths.ASSIGNMENTS) == []
+    assert other.children(store_paths.ASSIGNMENTS) == []

@@ -11,10 +11,15 @@ import pytest
 
 import penstock as ps
 from penstock.cluster.documents import Assignment, ReplicaAssignment
-from penstock.daemons import membership
-from penstock.daemons.coming_in import Divergence, read_divergence, write_divergence
-from penstock.daemons.instance import WorkerConfig
-from penstock.daemons.membership import (
+from penstock.daemon.worker_folder import WorkerConfig
+from penstock.engine.storage.job_folder import Claim, take_over
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.errors import JobFailedError, ReplicaDivergedError, ReplicaOutdatedError, SupersededError
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, Plan, ReplicaProgress
+from penstock.replicas.worker import replica_worker
+from penstock.replicas.worker.replica_join import Divergence, read_divergence, write_divergence
+from penstock.replicas.worker.replica_worker import (
     CATCH_UP_SECONDS,
     MAX_BATCHES_BEHIND,
     MOST_REBUILDS,
@@ -23,10 +28,6 @@ from penstock.daemons.membership import (
     refuse_if_agreed,
     replica_blueprint,
 )
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Plan, ReplicaProgress
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.takeover import Claim, take_over
-from penstock.errors import JobFailedError, ReplicaDivergedError, ReplicaOutdatedError, SupersededError
 
 ASSIGNMENT = Assignment("job~1", 1, 2, 7, "b", "job.py", "n1", 1, 1, membership=ReplicaAssignment(1))
 
@@ -121,7 +122,7 @@ def test_nobody_is_at_work_before_there_is_an_agreement(tmp_path: Path) -> None:
 def test_who_stands_by_keeps_up_and_then_comes_in_at_once(
     tmp_path: Path, first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "_KEEP_UP", 0.0)
+    monkeypatch.setattr(replica_worker, "_KEEP_UP", 0.0)
     replica, place = _settled(tmp_path, ReplicaAssignment(1, runs=False))
     assert replica.stands_by
     replica.refresh_copy(_look)
@@ -277,7 +278,7 @@ def test_who_catches_up_or_could_copy_nobody_runs_on(tmp_path: Path, first: Path
 def test_who_tolerates_says_so_to_the_engine(
     tmp_path: Path, first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.daemons.coming_in.TRUST_AFTER", 0.0)
+    monkeypatch.setattr("penstock.replicas.worker.replica_join.TRUST_AFTER", 0.0)
     replica, place = _settled(tmp_path)
     _advance(place, 9)
     replica.record_rebuild(_stray(10), 0.0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
     Assignment,
     Epoch,
@@ -17,12 +17,12 @@ from penstock.cluster.documents import (
     ReplicaReport,
     WorkerInfo,
 )
-from penstock.cluster.supervising import ObservedProcess, Start
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import DisconnectedError, StoredNode, Watcher
-from penstock.daemons.machine import MachineSample
-from penstock.daemons.supervisor import Supervisor
+from penstock.cluster.worker_supervision import ObservedProcess, Start
+from penstock.coord import store_paths
+from penstock.coord.coordination_store import DisconnectedError, StoredNode, Watcher
+from penstock.supervisor.machine_load import MachineSample
+from penstock.supervisor.supervisor import Supervisor
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 LEADER = Epoch(1, "m1", "", 0.0, lists_jobs=True)
 
@@ -88,15 +88,15 @@ class _World:
         self.processes = _Processes()
         info = NodeInfo("n1", "", 4, 8 << 30)
         self.supervisor = Supervisor(self.store, info, self.processes, self.processes)
-        self.writer.create(paths.EPOCH, encode(LEADER))
+        self.writer.create(store_paths.EPOCH, encode(LEADER))
 
     def assign(self, job: str, node: str) -> None:
-        self.writer.create(f"{paths.ASSIGNMENTS}/{job}", encode(_assignment(job, node)))
+        self.writer.create(f"{store_paths.ASSIGNMENTS}/{job}", encode(_assignment(job, node)))
         worker = WorkerInfo(job, 1, 1, node, 7, "running", 0.0)
-        self.writer.create(paths.worker(job, 1, 1), encode(worker), ephemeral=True)
+        self.writer.create(store_paths.worker(job, 1, 1), encode(worker), ephemeral=True)
 
     def list(self, *jobs: str) -> None:
-        path, data = f"{paths.NODE_JOBS}/n1", encode(NodeJobs("n1", jobs))
+        path, data = f"{store_paths.NODE_JOBS}/n1", encode(NodeJobs("n1", jobs))
         if self.writer.get(path) is None:
             self.writer.create(path, data)
         else:
@@ -104,7 +104,7 @@ class _World:
 
     def progress(self, job: str, node: str) -> None:
         told = WorkerInfo(job, 1, 1, node, 7, "running", 0.0, progress=Progress(batches=9, at=1.0))
-        self.writer.set(paths.worker(job, 1, 1), encode(told))
+        self.writer.set(store_paths.worker(job, 1, 1), encode(told))
 
     def watches(self) -> int:
         own = self.store.session_id
@@ -144,7 +144,7 @@ def test_it_is_not_woken_by_other_nodes() -> None:
     world.woken()
     world.progress("other", "n2")
     world.assign("another", "n2")
-    world.writer.delete(f"{paths.ASSIGNMENTS}/other")
+    world.writer.delete(f"{store_paths.ASSIGNMENTS}/other")
     assert not world.woken()
     world.progress("mine", "n1")
     assert world.woken(), "a worker of an earlier version tells its progress like this"
@@ -159,7 +159,7 @@ def test_what_is_assigned_later_is_started_and_what_is_withdrawn_is_ended() -> N
     assert world.woken()
     world.supervisor.step(2.0)
     assert world.processes.done == ["start mine"]
-    world.writer.delete(f"{paths.ASSIGNMENTS}/mine")
+    world.writer.delete(f"{store_paths.ASSIGNMENTS}/mine")
     world.list()
     assert world.woken()
     world.supervisor.step(3.0)
@@ -172,12 +172,12 @@ def test_a_job_that_is_not_listed_is_not_taken_for_withdrawn() -> None:
     world.processes.seen = [_instance("mine", 1.0)]
     world.supervisor.step(1.0)
     assert world.processes.done == []
-    world.writer.delete(f"{paths.ASSIGNMENTS}/mine")
+    world.writer.delete(f"{store_paths.ASSIGNMENTS}/mine")
     world.supervisor.step(2.0)
     assert world.processes.done == ["end mine"], "its assignment says so"
 
 
-@pytest.mark.parametrize("path", [f"{paths.ASSIGNMENTS}/mine", paths.worker("mine", 1, 1)])
+@pytest.mark.parametrize("path", [f"{store_paths.ASSIGNMENTS}/mine", store_paths.worker("mine", 1, 1)])
 def test_nothing_is_done_about_a_job_of_which_not_all_could_be_read(path: str) -> None:
     world = _World()
     world.supervisor.step(1.0)
@@ -196,16 +196,16 @@ def test_nothing_is_done_about_a_job_of_which_not_all_could_be_read(path: str) -
 
 def test_with_a_leader_that_keeps_no_lists_all_assignments_are_followed() -> None:
     world = _World()
-    world.writer.set(paths.EPOCH, encode(replace(LEADER, lists_jobs=False)))
+    world.writer.set(store_paths.EPOCH, encode(replace(LEADER, lists_jobs=False)))
     world.assign("mine", "n1")
     world.assign("other", "n2")
     world.supervisor.step(1.0)
     assert world.processes.done == ["start mine"]
-    world.writer.set(paths.EPOCH, encode(replace(LEADER, number=2)))
+    world.writer.set(store_paths.EPOCH, encode(replace(LEADER, number=2)))
     assert world.woken()
     world.supervisor.step(2.0)
     assert world.processes.done == ["start mine"], "the new leader has written no list yet"
-    world.writer.set(paths.EPOCH, encode(replace(LEADER, number=3, lists_jobs=False)))
+    world.writer.set(store_paths.EPOCH, encode(replace(LEADER, number=3, lists_jobs=False)))
     world.assign("later", "n1")
     world.supervisor.step(3.0)
     assert world.processes.done == ["start mine", "start later"]
@@ -225,10 +225,10 @@ def test_past_jobs_are_followed_no_longer() -> None:
 def test_the_place_of_a_worker_that_has_just_died_is_taken_back() -> None:
     world = _World()
     world.assign("past", "n1")
-    world.writer.delete(f"{paths.ASSIGNMENTS}/past")
+    world.writer.delete(f"{store_paths.ASSIGNMENTS}/past")
     world.processes.seen = [replace(_instance("past", 1.0), alive=False, died=1.0, outcome="stopped")]
     world.supervisor.step(2.0)
-    assert world.writer.get(paths.worker("past", 1, 1)) is None
+    assert world.writer.get(store_paths.worker("past", 1, 1)) is None
 
 
 def test_a_report_has_the_progress_of_the_workers() -> None:
@@ -237,7 +237,7 @@ def test_a_report_has_the_progress_of_the_workers() -> None:
     world.processes.seen = [replace(_instance("mine", 1.0), progress=progress, joined=joined)]
     world.assign("mine", "n1")
     world.supervisor.step(10.0)
-    node = world.writer.get(f"{paths.REPORTS}/n1")
+    node = world.writer.get(f"{store_paths.REPORTS}/n1")
     assert node is not None
     [figures] = decode(NodeReport, node.data).workers
     assert (figures.progress, figures.joined) == (progress, joined)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.daemons.processes import ProcessError
-from penstock.daemons.processes_memory import FakeProcesses
+from penstock.processes.process_control import ProcessError
+from penstock.testing.fake_processes import FakeProcesses
 
 FOLDER = Path("/instances/wordcount-driver-1-1")
 

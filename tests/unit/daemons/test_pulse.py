@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from penstock.daemons.pulse import Pulse
+from penstock.daemon.worker_folder import Pulse
 from support.waiting import eventually
 
 

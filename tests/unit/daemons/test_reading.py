@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.cluster.codec import encode
+from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import ExecutorSlot
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.mirror import StoreMirror
-from penstock.daemons.reading import Documents
+from penstock.coord.mirrored_documents import Documents
+from penstock.coord.store_mirror import StoreMirror
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 def test_what_did_not_change_is_not_decoded_again_and_what_is_gone_is_forgotten() -> None:

@@ -10,17 +10,17 @@ import pytest
 from noting_machine import NotingMachine
 from without_code import AnyBundle, NoLogs
 
-from penstock.cli.daemon import daemon_errors
-from penstock.cluster.codec import decode, encode
+from penstock.cli.daemon_process import daemon_errors
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, MasterInfo, NodeInfo
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons import launcher
-from penstock.daemons.keeper import EXIT_REFUSED
-from penstock.daemons.master import Master
-from penstock.daemons.registration import is_dead, registration_of
-from penstock.daemons.service import ClusterService
-from penstock.daemons.supervisor import NameTakenError, Supervisor
+from penstock.coord import store_paths
+from penstock.local.cluster_keeper import EXIT_REFUSED
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master
+from penstock.processes import process_launcher
+from penstock.supervisor.node_admission import is_dead, registration_of
+from penstock.supervisor.supervisor import NameTakenError, Supervisor
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 NODE = NodeInfo("n1", "10.0.0.1", 4, 8 << 30, url="http://10.0.0.1:7720", pid=7)
 OTHER = replace(NODE, host="10.0.0.2", url="http://10.0.0.2:7720", pid=8)
@@ -37,14 +37,14 @@ class _Node:
 
 
 def _registered(store: MemoryStore) -> str:
-    node = store.get(f"{paths.NODES}/n1")
+    node = store.get(f"{store_paths.NODES}/n1")
     return decode(NodeInfo, node.data).host if node is not None else ""
 
 
 @pytest.fixture
 def ensemble() -> MemoryEnsemble:
     ensemble = MemoryEnsemble()
-    MemoryStore(ensemble).create(f"{paths.ASSIGNMENTS}/job", encode(ASSIGNED))
+    MemoryStore(ensemble).create(f"{store_paths.ASSIGNMENTS}/job", encode(ASSIGNED))
     return ensemble
 
 
@@ -58,7 +58,7 @@ def test_the_second_supervisor_of_a_name_starts_nothing_and_is_refused(ensemble:
     assert (first.machine.started, second.machine.started) == (["job"], [])
     second.supervisor.leave()
     assert _registered(first.store) == "10.0.0.1"
-    report = first.store.get(f"{paths.REPORTS}/n1")
+    report = first.store.get(f"{store_paths.REPORTS}/n1")
     assert report is not None
     assert report.owner == first.store.session_id
 
@@ -168,7 +168,10 @@ def test_a_registration_of_an_earlier_version_is_dead_only_without_a_process() -
 
 def test_a_registration_tells_its_process_from_all_others_that_have_had_its_pid() -> None:
     registered = registration_of(HERE)
-    assert (registered.ticks, registered.boot) == (launcher.ticks(os.getpid()), launcher.boot())
+    assert (registered.ticks, registered.boot) == (
+        process_launcher.ticks(os.getpid()),
+        process_launcher.boot(),
+    )
     assert replace(registered, ticks=HERE.ticks, boot=HERE.boot) == HERE
 
 
@@ -177,14 +180,14 @@ def test_what_a_dead_supervisor_of_this_machine_has_registered_is_replaced_at_on
 ) -> None:
     other, own = MemoryStore(ensemble), MemoryStore(ensemble)
     left = replace(registration_of(HERE), pid=NOBODY)
-    other.create(f"{paths.NODES}/n1", encode(left), ephemeral=True)
+    other.create(f"{store_paths.NODES}/n1", encode(left), ephemeral=True)
     machine = NotingMachine()
     registration = registration_of(HERE)
     supervisor = Supervisor(
         own, registration, machine, machine, is_dead=lambda found: is_dead(found, registration)
     )
     supervisor.step(1.0)
-    node = own.get(f"{paths.NODES}/n1")
+    node = own.get(f"{store_paths.NODES}/n1")
     assert node is not None
     assert decode(NodeInfo, node.data) == registration
     assert machine.started == ["job"]

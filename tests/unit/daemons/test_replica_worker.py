@@ -11,34 +11,36 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, ReplicaAssignment, WorkerInfo
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons import membership, worker_link, worker_run
-from penstock.daemons.following import WorkerDecision
-from penstock.daemons.giving_way import ProcessPriority
-from penstock.daemons.instance import WorkerConfig
-from penstock.daemons.worker_engine import SparkEngine
-from penstock.daemons.worker_link import StoreLink
-from penstock.daemons.worker_run import Worker
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Plan, ReplicaProgress
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.report import Report
-from penstock.engine.takeover import Claim, take_over
+from penstock.cluster.worker_policy import WorkerDecision
+from penstock.coord import store_paths
+from penstock.daemon import store_link
+from penstock.daemon.store_link import StoreLink
+from penstock.daemon.worker_folder import WorkerConfig
+from penstock.engine.batch_report import Report
+from penstock.engine.storage.job_folder import Claim, take_over
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import JobFailedError, ReplicaDivergedError, ReplicaOutdatedError
 from penstock.keyring import open_keyring
+from penstock.processes.process_priority import ProcessPriority
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, Plan, ReplicaProgress, ReplicaSpec
+from penstock.replicas.worker import replica_worker
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from penstock.worker import worker_lifecycle
+from penstock.worker.worker_engine import SparkEngine
+from penstock.worker.worker_lifecycle import Worker
 from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job~1", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30, membership=ReplicaAssignment(1))
-PLACE = f"{paths.ASSIGNMENTS}/job~1"
+PLACE = f"{store_paths.ASSIGNMENTS}/job~1"
 
 
 @pytest.fixture(autouse=True)
 def _telling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have workers tell the store of their progress at once, where they would wait a minute."""
-    monkeypatch.setattr(worker_link, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(store_link, "_PROGRESS_SECONDS", 0.0)
 
 
 class Pretended:
@@ -86,7 +88,7 @@ class World:
 
     def info(self) -> WorkerInfo | None:
         """Return what the store knows of the worker."""
-        node = self.store.get(paths.worker("job~1", 2, 1))
+        node = self.store.get(store_paths.worker("job~1", 2, 1))
         return decode(WorkerInfo, node.data) if node is not None else None
 
 
@@ -132,9 +134,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = _world(tmp_path, ASSIGNMENT)
     monkeypatch.setattr(SparkEngine, "start", _started_by(world))
     monkeypatch.setattr(Worker, "_start_engine", lambda *_: None)
-    monkeypatch.setattr(worker_run, "_BEAT", 0.01)
-    monkeypatch.setattr(worker_run, "_GOODBYE_SECONDS", 0.1)
-    monkeypatch.setattr(membership, "_KEEP_UP", 0.0)
+    monkeypatch.setattr(worker_lifecycle, "_BEAT", 0.01)
+    monkeypatch.setattr(worker_lifecycle, "_GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(replica_worker, "_KEEP_UP", 0.0)
     yield world
     world.worker.ask_to_stop(15, None)
     world.worker.close()
@@ -241,7 +243,7 @@ def test_a_replica_that_strays_again_and_again_fails(world: World) -> None:
     running.wait()
     assert isinstance(running.error, JobFailedError)
     assert "begin again" in str(running.error)
-    assert len(world.started) == membership.MOST_REBUILDS + 1
+    assert len(world.started) == replica_worker.MOST_REBUILDS + 1
 
 
 def test_other_errors_end_it(world: World) -> None:

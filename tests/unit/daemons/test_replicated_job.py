@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replicated_cluster import Cluster, joined, submission
 
-from penstock.coord import paths
+from penstock.coord import store_paths
 
 CODE = "b" * 64
 
@@ -47,9 +47,9 @@ def test_from_submission_to_end() -> None:
 
     cluster.service.kill("job", drain=False)
     assert _decide(cluster) == {}
-    for name in cluster.store.children(paths.WORKERS):
-        for worker in cluster.store.children(f"{paths.WORKERS}/{name}"):
-            cluster.store.delete(f"{paths.WORKERS}/{name}/{worker}")
+    for name in cluster.store.children(store_paths.WORKERS):
+        for worker in cluster.store.children(f"{store_paths.WORKERS}/{name}"):
+            cluster.store.delete(f"{store_paths.WORKERS}/{name}/{worker}")
     _decide(cluster)
     assert cluster.service.jobs()[0]["phase"] == "ENDED"
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backups.snapshots.snapshot_client import SnapshotClient
+from penstock.backups.snapshots.snapshot_errors import NoWholeSnapshotError, TransferError
+from penstock.backups.snapshots.snapshot_restore import restored
+from penstock.backups.snapshots.snapshot_store import Listed
+from penstock.backups.worker import job_home as restoration_module
+from penstock.backups.worker.job_home import UNRESERVED_RATE, HomeRestore, restore_source_for
 from penstock.cluster.documents import Assignment, BackupStatus, RestoreSource
-from penstock.daemons import restoration as restoration_module
-from penstock.daemons.following import WorkerView
-from penstock.daemons.instance import WorkerConfig
-from penstock.daemons.restoration import UNRESERVED_RATE, HomeRestore, restore_source_for
-from penstock.daemons.worker_link import StoreLink
-from penstock.schedule.locating import MIN_LINK_SHARE
-from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
-from penstock.snapshots.client import SnapshotClient
-from penstock.snapshots.errors import NoWholeSnapshotError, TransferError
-from penstock.snapshots.restoring import restored
-from penstock.snapshots.store import Listed
+from penstock.cluster.worker_policy import WorkerView
+from penstock.daemon.store_link import StoreLink
+from penstock.daemon.worker_folder import WorkerConfig
+from penstock.schedule.backup_location.backup_problem import UNKNOWN_BANDWIDTH
+from penstock.schedule.backup_location.location_controller import MIN_LINK_SHARE
 from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 5, 1, "b", "job.py", "n1", 1, 1, keep="node")

@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.client_requests import InvalidRequestError, NotFoundError, RefusedError, Submission
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Alarm, JobSpec, JobStatus, MasterInfo, WorkerInfo
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.store import Create, Operation, Put
-from penstock.daemons.interface import InvalidRequestError, NotFoundError, RefusedError, Submission
-from penstock.daemons.master import Master
-from penstock.daemons.service import ClusterService
+from penstock.coord import store_paths
+from penstock.coord.coordination_store import Create, Operation, Put
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 class _ContestedStore(MemoryStore):
@@ -43,8 +43,8 @@ class _Leader:
         ended = JobStatus("ENDED", "it was killed", 0.0, 4)
         self.master.write(
             [
-                Create(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", wanted="ended"))),
-                Create(f"{paths.STATUS}/job", encode(ended)),
+                Create(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", wanted="ended"))),
+                Create(f"{store_paths.STATUS}/job", encode(ended)),
             ]
         )
         self.look()
@@ -93,7 +93,7 @@ def test_an_update_falls_back_to_the_last_code_that_has_run_well() -> None:
     second = _update(leader, "c" * 64)
     assert second.before == first.before, "the code of the first update has not run well"
     proven = replace(second, before=None)
-    leader.master.write([Put(f"{paths.JOBS}/job", encode(proven))])
+    leader.master.write([Put(f"{store_paths.JOBS}/job", encode(proven))])
     leader.look()
     third = _update(leader, "d" * 64)
     assert third.before is not None
@@ -111,10 +111,10 @@ def test_an_update_to_the_code_that_has_run_well_has_nothing_to_fall_back_to() -
 def test_a_job_that_is_submitted_again_gets_all_its_chances() -> None:
     leader = _Leader()
     failed = JobStatus("FAILED", "its worker has failed 8 times", 1.0, 4, chances=3)
-    leader.master.write([Put(f"{paths.STATUS}/job", encode(failed))])
+    leader.master.write([Put(f"{store_paths.STATUS}/job", encode(failed))])
     leader.look()
     leader.service.resubmit("job", fresh=False)
-    known = leader.store.get(f"{paths.STATUS}/job")
+    known = leader.store.get(f"{store_paths.STATUS}/job")
     assert known is not None
     assert decode(JobStatus, known.data).chances == 0
 
@@ -130,7 +130,7 @@ def test_what_is_granted_because_a_job_runs_is_refused_when_it_has_just_failed()
     leader.service.resubmit("job", fresh=False)
     leader.look()
     failed = JobStatus("FAILED", "its worker has died 5 times", 1.0, 5)
-    leader.master.write([Put(f"{paths.STATUS}/job", encode(failed))])
+    leader.master.write([Put(f"{store_paths.STATUS}/job", encode(failed))])
     with pytest.raises(RefusedError, match="at the same time"):
         leader.service.update("job", Submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
     assert leader.spec.bundle == "a" * 64
@@ -141,13 +141,13 @@ def test_an_alarm_that_was_read_before_the_failure_it_is_about_starts_the_job_wh
     leader.service.resubmit("job", fresh=False)
     leader.look()
     alarm = Alarm("job-failed.job", "job-failed", "job", "it failed", 1.0, {"revision": 5})
-    leader.store.create(f"{paths.ALARMS}/job-failed.job", encode(alarm))
+    leader.store.create(f"{store_paths.ALARMS}/job-failed.job", encode(alarm))
     leader.master._mirror.refresh()
-    leader.store.set(f"{paths.STATUS}/job", encode(JobStatus("FAILED", "it failed", 1.0, 5)))
+    leader.store.set(f"{store_paths.STATUS}/job", encode(JobStatus("FAILED", "it failed", 1.0, 5)))
     before = leader.master.documents.jobs()["job"]
     with suppress(RefusedError):  # This leader does not look by itself.
         leader.service.clear("job-failed.job")
-    assert leader.store.get(f"{paths.ALARMS}/job-failed.job") is not None, "decided on an old status"
+    assert leader.store.get(f"{store_paths.ALARMS}/job-failed.job") is not None, "decided on an old status"
     leader.master._mirror.refresh()
     leader.service.clear("job-failed.job")
     assert leader.spec.after > before.after
@@ -163,13 +163,13 @@ def test_a_command_is_decided_again_when_the_master_wrote_meanwhile(times: int, 
 
     def change_status(operations: Sequence[Operation]) -> None:
         nonlocal overtaken
-        asked = any(isinstance(put, Put) and put.path == f"{paths.JOBS}/job" for put in operations)
+        asked = any(isinstance(put, Put) and put.path == f"{store_paths.JOBS}/job" for put in operations)
         if asked and overtaken < times:
             overtaken += 1
-            known = leader.store.get(f"{paths.STATUS}/job")
+            known = leader.store.get(f"{store_paths.STATUS}/job")
             assert known is not None
             status = replace(decode(JobStatus, known.data), reason=f"its worker has died {overtaken} times")
-            leader.store.set(f"{paths.STATUS}/job", encode(status))
+            leader.store.set(f"{store_paths.STATUS}/job", encode(status))
 
     leader.store.overtake = change_status
     stop = threading.Event()
@@ -186,7 +186,7 @@ def test_a_command_is_decided_again_when_the_master_wrote_meanwhile(times: int, 
         leader.master.wake()
         runs.join()
     assert overtaken == times
-    wanted = leader.store.get(f"{paths.JOBS}/job")
+    wanted = leader.store.get(f"{store_paths.JOBS}/job")
     assert wanted is not None
     assert decode(JobSpec, wanted.data).wanted == ("ended" if granted else "running")
 
@@ -299,7 +299,7 @@ def test_executors_are_not_for_a_job_on_a_spark_master_of_the_users_own() -> Non
 def test_a_job_that_is_over_is_on_no_node() -> None:
     leader = _Leader()
     late = WorkerInfo("job", 4, 1, "n1", 1, "stopped", 1.0)
-    leader.store.create(paths.worker("job", 4, 1), encode(late))
+    leader.store.create(store_paths.worker("job", 4, 1), encode(late))
     leader.look()
     [job] = leader.service.jobs()
     assert (job["phase"], job["node"]) == ("ENDED", "")
@@ -307,10 +307,10 @@ def test_a_job_that_is_over_is_on_no_node() -> None:
 
 def test_an_alarm_that_cannot_be_read_can_be_cleared() -> None:
     leader = _Leader()
-    leader.store.create(f"{paths.ALARMS}/later.job", b'{"schema": 2}')
+    leader.store.create(f"{store_paths.ALARMS}/later.job", b'{"schema": 2}')
     leader.look()
     leader.service.clear("later.job")
-    assert leader.store.get(f"{paths.ALARMS}/later.job") is None
+    assert leader.store.get(f"{store_paths.ALARMS}/later.job") is None
     leader.look()
     with pytest.raises(NotFoundError):
         leader.service.clear("later.job")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from replicated_cluster import Cluster, code, joined, submission
 
+from penstock.cluster.client_requests import InvalidRequestError, NotFoundError, RefusedError
 from penstock.cluster.documents import Alarm, JobStatus, ReplicaReport
-from penstock.coord import paths
-from penstock.daemons.interface import InvalidRequestError, NotFoundError, RefusedError
+from penstock.coord import store_paths
 
 NEW = "b" * 64
 SOCKET = {"name": "in", "kind": "source", "replicable": False}
@@ -107,7 +107,7 @@ def test_what_was_agreed_on_goes_on_to_count_until_it_is_forgotten() -> None:
     cluster.job(phase="ENDED", revision=4, agreed=True, k=1)
     cluster.service.submit(submission(), NEW)
     assert (cluster.spec().k, cluster.spec().agreed) == (0, True)
-    cluster.put(f"{paths.STATUS}/job", JobStatus("ENDED", "", 0.0, 4))
+    cluster.put(f"{store_paths.STATUS}/job", JobStatus("ENDED", "", 0.0, 4))
     with pytest.raises(InvalidRequestError, match="it has had some: start from scratch"):
         cluster.service.submit(submission(code(guarantee="at-least-once")), NEW)
     cluster.service.submit(submission(code(guarantee="at-least-once"), fresh=True), NEW)
@@ -118,9 +118,9 @@ def test_what_was_agreed_on_goes_on_to_count_until_it_is_forgotten() -> None:
 def test_what_is_history_is_so_of_all_replicas(again: str) -> None:
     cluster = Cluster()
     cluster.job(phase="RUNNING" if again == "update" else "ENDED", revision=4, agreed=True, k=1)
-    cluster.put(f"{paths.STATUS}/job", replace(cluster.status(), differed=6.0, unsafe_since=5.0))
+    cluster.put(f"{store_paths.STATUS}/job", replace(cluster.status(), differed=6.0, unsafe_since=5.0))
     cluster.member(1, revision=7)
-    cluster.put(f"{paths.STATUS}/jobs", JobStatus("ENDED", "another job", 0.0, 99))
+    cluster.put(f"{store_paths.STATUS}/jobs", JobStatus("ENDED", "another job", 0.0, 99))
     if again == "submit":
         cluster.service.submit(submission(fresh=True), NEW)
     elif again == "resubmit":
@@ -166,7 +166,7 @@ def test_more_replicas_than_nodes_are_refused_and_fewer_always_granted() -> None
     cluster.job(k=2, agreed=True)
     with pytest.raises(RefusedError, match="k=3 needs 4 nodes"):
         cluster.service.replicate("job", {"k": 3})
-    cluster.store.delete(f"{paths.NODES}/n1")
+    cluster.store.delete(f"{store_paths.NODES}/n1")
     cluster.look()
     cluster.service.replicate("job", {"k": 1})
     assert cluster.spec().k == 1, "there is one node only, but no more is asked for than before"
@@ -262,7 +262,7 @@ def test_a_job_is_not_scaled_to_fewer_nodes_than_its_replicas_need() -> None:
 def test_clearing_a_failed_job_starts_all_its_replicas() -> None:
     cluster = Cluster()
     cluster.job(phase="FAILED", revision=3, k=1, agreed=True)
-    cluster.put(f"{paths.ALARMS}/job-failed.job", Alarm("job-failed.job", "job-failed", "job", "", 1.0))
+    cluster.put(f"{store_paths.ALARMS}/job-failed.job", Alarm("job-failed.job", "job-failed", "job", "", 1.0))
     cluster.service.clear("job-failed.job")
     assert (cluster.spec().after, cluster.status().phase) == (3, "PENDING")
     assert cluster.service.alarms() == []
@@ -271,7 +271,7 @@ def test_clearing_a_failed_job_starts_all_its_replicas() -> None:
 def test_a_job_with_replicas_is_shown_as_one() -> None:
     cluster = Cluster()
     cluster.job(k=2, agreed=True)
-    cluster.put(f"{paths.STATUS}/job", JobStatus("RUNNING", "", 0.0, 3, "recovering (40% caught up)"))
+    cluster.put(f"{store_paths.STATUS}/job", JobStatus("RUNNING", "", 0.0, 3, "recovering (40% caught up)"))
     cluster.member(0, joined=joined(4, 40))
     cluster.member(1, joined=joined(39, 40, differs=True), records=77)
     cluster.fail(0, 2, revision=1)

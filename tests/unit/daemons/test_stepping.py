@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.coord.store import DisconnectedError
-from penstock.daemons.stepping import LEAST_PAUSE, MOST_PAUSE, pause_after, run_step_loop
+from penstock.coord.coordination_store import DisconnectedError
+from penstock.daemon.step_loop import LEAST_PAUSE, MOST_PAUSE, pause_after, run_step_loop
 
 
 class _Clock:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from noting_machine import NotingMachine
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, ClusterInfo, MasterInfo, NodeInfo
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.master import Master
-from penstock.daemons.storage_marker import MARKER, ForeignStorageError, claim_storage
-from penstock.daemons.supervisor import Supervisor
+from penstock.coord import store_paths
+from penstock.master.master import Master
+from penstock.supervisor.node_admission import MARKER, ForeignStorageError, claim_storage
+from penstock.supervisor.supervisor import Supervisor
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 def test_a_storage_belongs_to_the_first_cluster_that_claims_it(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_marker_that_cannot_be_understood_is_nobodys_but_not_free(tmp_path: Pa
 def test_who_was_overtaken_while_it_wrote_the_marker_sees_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import penstock.daemons.storage_marker as module
+    import penstock.supervisor.node_admission as module
 
     create = module._create
 
@@ -66,7 +66,7 @@ def test_the_first_leader_gives_the_cluster_an_id_for_good() -> None:
     second.step(2.0)
     second.step(3.0)
     assert second.epoch is not None
-    node = MemoryStore(ensemble).get(paths.CLUSTER)
+    node = MemoryStore(ensemble).get(store_paths.CLUSTER)
     assert node is not None
     assert decode(ClusterInfo, node.data).id == "first"
 
@@ -75,7 +75,7 @@ def test_a_supervisor_with_the_storage_of_another_cluster_is_refused(tmp_path: P
     claim_storage(tmp_path, "other")
     store = MemoryStore(MemoryEnsemble())
     assigned = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
-    store.create(f"{paths.ASSIGNMENTS}/job", encode(assigned))
+    store.create(f"{store_paths.ASSIGNMENTS}/job", encode(assigned))
     machine = NotingMachine()
     supervisor = Supervisor(
         store,
@@ -84,11 +84,11 @@ def test_a_supervisor_with_the_storage_of_another_cluster_is_refused(tmp_path: P
         machine,
         admit=lambda cluster: claim_storage(tmp_path, cluster),
     )
-    store.create(paths.CLUSTER, encode(ClusterInfo("this", 1.0)))
+    store.create(store_paths.CLUSTER, encode(ClusterInfo("this", 1.0)))
     with pytest.raises(ForeignStorageError):
         supervisor.step(1.0)
     assert machine.started == []
-    assert store.get(f"{paths.NODES}/n1") is None
+    assert store.get(f"{store_paths.NODES}/n1") is None
     (tmp_path / MARKER).unlink()
     supervisor.step(2.0)
     assert machine.started == ["job"]

@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
-from penstock.daemons.strategies import BackgroundStrategy, StrategyAnswers
-from penstock.schedule.custom import StrategyPendingError
-from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import ClusterSnapshot, Node, Task
+from penstock.master.strategy_runner import BackgroundStrategy, StrategyAnswers
+from penstock.schedule.custom_strategy import StrategyPendingError
+from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Node, Task
 
 
 class First:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.codec import decode, encode
+from penstock.bundles.bundle_cache import FailedStartError, RefusedStartError
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
     Assignment,
     ExecutorSlot,
@@ -20,14 +21,13 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.instances import FolderInstances, NodeSettings
-from penstock.daemons.machine import MachineSample
-from penstock.daemons.processes_memory import FakeProcesses
-from penstock.daemons.start_errors import FailedStartError, RefusedStartError
-from penstock.daemons.supervisor import Supervisor
+from penstock.coord import store_paths
 from penstock.keyring import Keyring
+from penstock.supervisor.machine_load import MachineSample
+from penstock.supervisor.node_instances import FolderInstances, NodeSettings
+from penstock.supervisor.supervisor import Supervisor
+from penstock.testing.fake_processes import FakeProcesses
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 RING = Keyring(bytes(32))
 
@@ -43,9 +43,15 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store = MemoryStore(MemoryEnsemble())
-        for root in (paths.NODES, paths.REPORTS, paths.ASSIGNMENTS, paths.WORKERS, paths.FAILURES):
+        for root in (
+            store_paths.NODES,
+            store_paths.REPORTS,
+            store_paths.ASSIGNMENTS,
+            store_paths.WORKERS,
+            store_paths.FAILURES,
+        ):
             self.store.create(root)
-        self.store.create(paths.RESULTS)
+        self.store.create(store_paths.RESULTS)
         self.processes = FakeProcesses()
         self.moment, self.wall = 5000.0, 1_700_000_000.0
         self.trouble: dict[str, Exception] = {}
@@ -67,7 +73,7 @@ class Lab:
 
     def assign(self, job: str, **changes: Any) -> None:
         made = Assignment(job, 1, 1, 1, f"bundle-of-{job}", "job.py", "n1", 1, 1 << 30)
-        self.store.create(f"{paths.ASSIGNMENTS}/{job}", encode(replace(made, **changes)))
+        self.store.create(f"{store_paths.ASSIGNMENTS}/{job}", encode(replace(made, **changes)))
 
     def pass_time(self, seconds: float, every: float = 0.5) -> None:
         """Let time pass, and the supervisor look up now and then."""
@@ -82,7 +88,7 @@ class Lab:
             self.supervisor.step(self.wall)
 
     def failures(self, job: str) -> Failures | None:
-        node = self.store.get(f"{paths.FAILURES}/{job}")
+        node = self.store.get(f"{store_paths.FAILURES}/{job}")
         return decode(Failures, node.data) if node is not None else None
 
     def place(self, job: str, attempt: int, role: str = "driver") -> Path:
@@ -130,7 +136,7 @@ def test_a_full_disk_does_not_keep_the_supervisor_from_its_other_work(
     failures = lab.failures("a")
     assert failures is not None
     assert "No space left on device" in failures.reason
-    assert lab.store.get(f"{paths.REPORTS}/n1") is not None, "the step went on to its end"
+    assert lab.store.get(f"{store_paths.REPORTS}/n1") is not None, "the step went on to its end"
 
 
 def test_a_worker_that_does_not_leave_is_killed_in_time_on_a_full_disk(
@@ -140,12 +146,12 @@ def test_a_worker_that_does_not_leave_is_killed_in_time_on_a_full_disk(
     lab.step()
     place = lab.place("job", 1)
     lab.processes.hang(place)
-    lab.store.delete(f"{paths.ASSIGNMENTS}/job")
+    lab.store.delete(f"{store_paths.ASSIGNMENTS}/job")
 
     def full(path: Path, content: bytes | str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("penstock.daemons.instances.write_private", full)
+    monkeypatch.setattr("penstock.daemon.worker_folder.write_private", full)
     lab.pass_time(80.0, every=5.0)
     assert lab.processes.processes[place].signals == [signal.SIGTERM], "it is asked once"
     assert lab.processes.alive(place)
@@ -163,7 +169,7 @@ def test_a_folder_that_cannot_be_read_does_not_keep_the_supervisor_from_its_othe
     lab.assign("job")
     lab.step()
     assert lab.processes.alive(lab.place("job", 1))
-    assert lab.store.get(f"{paths.REPORTS}/n1") is not None
+    assert lab.store.get(f"{store_paths.REPORTS}/n1") is not None
     assert (odd / "instance.json").read_text() == content
 
 
@@ -188,13 +194,13 @@ def test_a_process_that_cannot_be_ended_or_measured_keeps_the_supervisor_from_no
     monkeypatch.setattr(lab.processes, "signal", signalled)
     monkeypatch.setattr(lab.processes, "figures", figures)
     lab.pass_time(4.0)
-    lab.store.delete(f"{paths.REPORTS}/n1")
+    lab.store.delete(f"{store_paths.REPORTS}/n1")
     for job in ("a", "b"):
-        lab.store.delete(f"{paths.ASSIGNMENTS}/{job}")
+        lab.store.delete(f"{store_paths.ASSIGNMENTS}/{job}")
     lab.pass_time(4.0)
     assert lab.processes.alive(lab.place("a", 1))
     assert not lab.processes.alive(lab.place("b", 1))
-    node = lab.store.get(f"{paths.REPORTS}/n1")
+    node = lab.store.get(f"{store_paths.REPORTS}/n1")
     assert node is not None
     assert [figures.job for figures in decode(NodeReport, node.data).workers] == ["a"]
 
@@ -214,7 +220,7 @@ def test_a_nodes_trouble_with_a_bundle_is_a_failure_and_not_the_end_of_the_job(l
     lab.assign("job")
     lab.trouble["bundle-of-job"] = FailedStartError("this node lacks what the job requires: numpy>=9")
     lab.pass_time(4.0)
-    assert lab.store.get(f"{paths.RESULTS}/job") is None
+    assert lab.store.get(f"{store_paths.RESULTS}/job") is None
     failures = lab.failures("job")
     assert failures is not None
     assert failures.count >= 3, "the leader moves it"
@@ -225,7 +231,7 @@ def test_a_bundle_that_is_not_to_be_trusted_is_refused_for_the_job(lab: Lab) -> 
     lab.assign("job")
     lab.trouble["bundle-of-job"] = RefusedStartError("the bundle's signature is wrong")
     lab.step()
-    node = lab.store.get(f"{paths.RESULTS}/job")
+    node = lab.store.get(f"{store_paths.RESULTS}/job")
     assert node is not None
     assert decode(Result, node.data).outcome == "refused"
     assert lab.failures("job") is None
@@ -260,10 +266,10 @@ def test_a_clock_that_is_set_kills_no_worker_and_delays_no_start(lab: Lab, jump:
     lab.wall -= 2 * jump
     lab.pass_time(2.0)
     assert lab.processes.alive(lab.place("job", 2))
-    reported = lab.store.get(f"{paths.REPORTS}/n1")
+    reported = lab.store.get(f"{store_paths.REPORTS}/n1")
     lab.wall -= 3600
     lab.pass_time(4.0)
-    again = lab.store.get(f"{paths.REPORTS}/n1")
+    again = lab.store.get(f"{store_paths.REPORTS}/n1")
     assert reported is not None
     assert again is not None
     assert again.version > reported.version, "reports go on as well"
@@ -299,14 +305,14 @@ def test_an_executor_that_keeps_failing_is_in_the_report_of_its_node(lab: Lab) -
     slot = ExecutorSlot(1, "n1", 1, 1 << 30)
     lab.assign("job", node="n2", executors=(slot,))
     driver = WorkerInfo("job", 1, 1, "n2", 1, "running", 0.0, "spark://driver", "app-1")
-    lab.store.create(f"{paths.WORKERS}/job")
-    lab.store.create(f"{paths.WORKERS}/job/1-1", encode(driver))
+    lab.store.create(f"{store_paths.WORKERS}/job")
+    lab.store.create(f"{store_paths.WORKERS}/job/1-1", encode(driver))
     for attempt in range(1, 8):
         lab.pass_time(31.0)
         assert lab.processes.alive(lab.place("job", attempt, "executor-1"))
         lab.processes.end(lab.place("job", attempt, "executor-1"), code=1)
     lab.pass_time(4.0)
-    node = lab.store.get(f"{paths.REPORTS}/n1")
+    node = lab.store.get(f"{store_paths.REPORTS}/n1")
     assert node is not None
     [figures] = decode(NodeReport, node.data).workers
     assert (figures.role, figures.failures, figures.pid) == ("executor-1", 7, 0)

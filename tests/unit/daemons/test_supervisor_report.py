@@ -5,9 +5,9 @@ from __future__ import annotations
 from noting_machine import NotingMachine
 
 from penstock.cluster.documents import NodeInfo
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.supervisor import Supervisor
+from penstock.coord import store_paths
+from penstock.supervisor.supervisor import Supervisor
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
 class _Forgetful(MemoryStore):
@@ -16,7 +16,7 @@ class _Forgetful(MemoryStore):
     expiring = False
 
     def set(self, path: str, data: bytes, *, version: int | None = None) -> int:
-        if self.expiring and path.startswith(paths.REPORTS):
+        if self.expiring and path.startswith(store_paths.REPORTS):
             self.expiring = False
             self._ensemble.expire(self.session_id)
         return super().set(path, data, version=version)
@@ -30,7 +30,7 @@ def test_a_report_whose_session_ended_is_made_anew() -> None:
     supervisor.step(10.0)
     store.expiring = True
     supervisor.step(20.0)
-    assert store.get(f"{paths.REPORTS}/n1") is None
+    assert store.get(f"{store_paths.REPORTS}/n1") is None
     supervisor.step(30.0)
-    assert store.get(f"{paths.REPORTS}/n1") is not None
-    assert store.get(f"{paths.NODES}/n1") is not None
+    assert store.get(f"{store_paths.REPORTS}/n1") is not None
+    assert store.get(f"{store_paths.NODES}/n1") is not None

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.codec import decode, encode
+from penstock.cluster.client_requests import RefusedError, Submission
+from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
     Alarm,
     Assignment,
@@ -25,16 +26,15 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.cluster.supervising import ObservedProcess, Start
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.coord.results import put_result
-from penstock.daemons.interface import RefusedError, Submission
-from penstock.daemons.machine import MachineSample
-from penstock.daemons.master import Master
-from penstock.daemons.node_mirror import NodeMirror
-from penstock.daemons.service import ClusterService
-from penstock.daemons.supervisor import Supervisor
+from penstock.cluster.worker_supervision import ObservedProcess, Start
+from penstock.coord import store_paths
+from penstock.coord.conditional_writes import put_result
+from penstock.master.cluster_service import ClusterService
+from penstock.master.master import Master
+from penstock.supervisor.machine_load import MachineSample
+from penstock.supervisor.node_mirror import NodeMirror
+from penstock.supervisor.supervisor import Supervisor
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 JOB = JobSpec("job", "a" * 64, "job.py")
 LATER = b'{"schema":2,"what":"nobody here knows"}'
@@ -52,13 +52,13 @@ class _Cluster:
         self.now = 100.0
         self.step()
         for name in ("n1", "n2"):
-            self.store.create(f"{paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
-        self.store.create(f"{paths.JOBS}/job", encode(JOB))
+            self.store.create(f"{store_paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
+        self.store.create(f"{store_paths.JOBS}/job", encode(JOB))
         self.step()
-        self.node = self.read(Assignment, f"{paths.ASSIGNMENTS}/job").node
+        self.node = self.read(Assignment, f"{store_paths.ASSIGNMENTS}/job").node
         done = Progress(batches=2, records_in=10)
         worker = WorkerInfo("job", 1, 1, self.node, 1, "running", 1.0, progress=done)
-        self.store.create(paths.worker("job", 1, 1), encode(worker))
+        self.store.create(store_paths.worker("job", 1, 1), encode(worker))
         self.step()
 
     def step(self, times: int = 4) -> None:
@@ -79,25 +79,32 @@ class _Cluster:
 
     def written(self) -> dict[str, bytes]:
         """Return all that a leader has written, and what is at places of which it could write some."""
-        roots = (paths.JOBS, paths.ASSIGNMENTS, paths.STATUS, paths.RESULTS, paths.FAILURES, paths.ALARMS)
+        roots = (
+            store_paths.JOBS,
+            store_paths.ASSIGNMENTS,
+            store_paths.STATUS,
+            store_paths.RESULTS,
+            store_paths.FAILURES,
+            store_paths.ALARMS,
+        )
         found = {f"{root}/{name}" for root in roots for name in self.store.children(root)}
         nodes = {path: self.store.get(path) for path in sorted(found)}
         return {path: node.data for path, node in nodes.items() if node is not None}
 
     def alarms(self) -> list[str]:
-        return self.store.children(paths.ALARMS)
+        return self.store.children(store_paths.ALARMS)
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        f"{paths.JOBS}/job",
-        f"{paths.ASSIGNMENTS}/job",
-        f"{paths.STATUS}/job",
-        paths.worker("job", 1, 1),
-        f"{paths.RESULTS}/job",
-        f"{paths.FAILURES}/job",
-        f"{paths.KEPT}/job",
+        f"{store_paths.JOBS}/job",
+        f"{store_paths.ASSIGNMENTS}/job",
+        f"{store_paths.STATUS}/job",
+        store_paths.worker("job", 1, 1),
+        f"{store_paths.RESULTS}/job",
+        f"{store_paths.FAILURES}/job",
+        f"{store_paths.KEPT}/job",
     ],
 )
 def test_a_job_of_which_a_document_has_a_later_schema_is_left_alone(path: str) -> None:
@@ -107,7 +114,7 @@ def test_a_job_of_which_a_document_has_a_later_schema_is_left_alone(path: str) -
     before = cluster.written()
     cluster.step()
     after = cluster.written()
-    alarm = decode(Alarm, after.pop(f"{paths.ALARMS}/unreadable.job"))
+    alarm = decode(Alarm, after.pop(f"{store_paths.ALARMS}/unreadable.job"))
     assert after == before
     assert (alarm.subject, path in alarm.reason, "schema 2" in alarm.reason) == ("job", True, True)
     changes: list[Callable[[], object]] = [
@@ -132,25 +139,25 @@ def test_a_job_of_which_a_document_has_a_later_schema_is_left_alone(path: str) -
 
 def test_a_node_that_cannot_be_read_is_not_gone() -> None:
     cluster = _Cluster()
-    cluster.store.delete(paths.worker("job", 1, 1))
-    cluster.put(f"{paths.NODES}/{cluster.node}", LATER)
+    cluster.store.delete(store_paths.worker("job", 1, 1))
+    cluster.put(f"{store_paths.NODES}/{cluster.node}", LATER)
     cluster.step(6)
-    assert cluster.read(Assignment, f"{paths.ASSIGNMENTS}/job").node == cluster.node
+    assert cluster.read(Assignment, f"{store_paths.ASSIGNMENTS}/job").node == cluster.node
     assert cluster.alarms() == [f"unreadable.{cluster.node}"]
 
 
 def test_without_the_note_of_revisions_no_job_is_forgotten_and_no_new_one_is_taken() -> None:
     cluster = _Cluster()
     cluster.service.kill("job", drain=False)
-    cluster.store.delete(paths.worker("job", 1, 1))
+    cluster.store.delete(store_paths.worker("job", 1, 1))
     cluster.step()
-    cluster.store.create(paths.REVISIONS, LATER)
+    cluster.store.create(store_paths.REVISIONS, LATER)
     before = cluster.written()
     cluster.now += 30 * 86400.0
     cluster.step()
     after = cluster.written()
-    alarm = decode(Alarm, after.pop(f"{paths.ALARMS}/unreadable.masters.revisions"))
-    assert (alarm.subject, "schema 2" in alarm.reason) == (paths.REVISIONS, True)
+    alarm = decode(Alarm, after.pop(f"{store_paths.ALARMS}/unreadable.masters.revisions"))
+    assert (alarm.subject, "schema 2" in alarm.reason) == (store_paths.REVISIONS, True)
     assert after == before, "a job that has ended a month ago"
     new = Submission("job.py", {"name": "new", "vertices": []})
     changes: list[Callable[[], object]] = [
@@ -162,19 +169,19 @@ def test_without_the_note_of_revisions_no_job_is_forgotten_and_no_new_one_is_tak
             RefusedError, match=r"no new one is taken: /masters/revisions: .*schema 2.*upgrade"
         ):
             change()
-    found = cluster.store.get(paths.REVISIONS)
+    found = cluster.store.get(store_paths.REVISIONS)
     assert found is not None
     assert found.data == LATER
-    cluster.store.delete(paths.REVISIONS)
+    cluster.store.delete(store_paths.REVISIONS)
     cluster.step()
-    assert (cluster.alarms(), cluster.store.children(paths.JOBS)) == ([], [])
+    assert (cluster.alarms(), cluster.store.children(store_paths.JOBS)) == ([], [])
     assert cluster.service.submit(new, "b" * 64)["name"] == "new"
 
 
 def test_a_job_whose_tombstone_cannot_be_read_is_not_submitted() -> None:
     """It may say that the data of an earlier job of that name is being removed."""
     cluster = _Cluster()
-    cluster.store.create(f"{paths.TOMBSTONES}/new", LATER)
+    cluster.store.create(f"{store_paths.TOMBSTONES}/new", LATER)
     cluster.step()
     assert cluster.alarms() == ["unreadable.new"]
     new = Submission("job.py", {"name": "new", "vertices": []})
@@ -184,11 +191,11 @@ def test_a_job_whose_tombstone_cannot_be_read_is_not_submitted() -> None:
 
 def test_an_alarm_that_cannot_be_read_is_neither_written_again_nor_cleared() -> None:
     cluster = _Cluster()
-    cluster.put(f"{paths.ALARMS}/job-failed.job", LATER)
-    cluster.put(f"{paths.FAILURES}/job", encode(Failures("job", 1, 8, "it died", "n1", 1.0)))
+    cluster.put(f"{store_paths.ALARMS}/job-failed.job", LATER)
+    cluster.put(f"{store_paths.FAILURES}/job", encode(Failures("job", 1, 8, "it died", "n1", 1.0)))
     cluster.step()
-    assert cluster.read(JobStatus, f"{paths.STATUS}/job").phase == "FAILED"
-    node = cluster.store.get(f"{paths.ALARMS}/job-failed.job")
+    assert cluster.read(JobStatus, f"{store_paths.STATUS}/job").phase == "FAILED"
+    node = cluster.store.get(f"{store_paths.ALARMS}/job-failed.job")
     assert node is not None
     assert (node.data, node.version) == (LATER, 0)
     assert not cluster.master.documents.actual().alarms
@@ -197,7 +204,7 @@ def test_an_alarm_that_cannot_be_read_is_neither_written_again_nor_cleared() -> 
 def test_an_alarm_of_another_version_does_not_keep_a_leader_from_deciding() -> None:
     cluster = _Cluster()
     alarm = Alarm("job-failed.job", "job-failed", "job", "it failed", 1.0, {"since": "when"})
-    cluster.put(f"{paths.ALARMS}/job-failed.job", encode(alarm))
+    cluster.put(f"{store_paths.ALARMS}/job-failed.job", encode(alarm))
     cluster.step()
     assert cluster.alarms() == ["job-failed.job"], "it is not known of which revision it is"
     cluster.service.clear("job-failed.job")
@@ -223,7 +230,7 @@ def _content(cluster: _Cluster, path: str) -> dict[str, Any]:
 
 def test_fields_of_a_later_version_survive_changes_by_this_one() -> None:
     cluster = _Cluster()
-    path = f"{paths.JOBS}/job"
+    path = f"{store_paths.JOBS}/job"
     before = Code("0" * 64, "job.py", {}, 0)
     cluster.put(path, _with_more(encode(JobSpec("job", "a" * 64, "job.py", before=before))))
     cluster.step()
@@ -239,7 +246,7 @@ def test_fields_of_a_later_version_survive_changes_by_this_one() -> None:
     )
     cluster.step()
     cluster.service.kill("job", drain=False)
-    cluster.store.delete(paths.worker("job", 1, 1))
+    cluster.store.delete(store_paths.worker("job", 1, 1))
     cluster.step()
     cluster.service.resubmit("job", fresh=False)
     assert _content(cluster, path)["more"] == {"of": "this"}
@@ -252,14 +259,14 @@ def test_fields_of_a_later_version_survive_changes_by_this_one() -> None:
 
 def test_fields_of_an_assignment_survive_as_long_as_its_revision_does() -> None:
     cluster = _Cluster()
-    path = f"{paths.ASSIGNMENTS}/job"
+    path = f"{store_paths.ASSIGNMENTS}/job"
     cluster.put(path, _with_more(encode(cluster.read(Assignment, path))))
     cluster.step()
     cluster.service.kill("job", drain=True)
     cluster.step()
     found = _content(cluster, path)
     assert (found["until"], found["more"]) == ("drained", {"of": "this"})
-    cluster.put(f"{paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", restarts=1)))
+    cluster.put(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", restarts=1)))
     cluster.step()
     found = _content(cluster, path)
     assert (found["revision"], "more" in found) == (2, False)
@@ -295,26 +302,26 @@ class _Running:
 
 def test_a_supervisor_does_not_end_a_job_whose_assignment_it_cannot_read_and_says_so() -> None:
     store = MemoryStore(MemoryEnsemble())
-    store.create(f"{paths.ASSIGNMENTS}/job", LATER)
+    store.create(f"{store_paths.ASSIGNMENTS}/job", LATER)
     running = _Running()
     supervisor = Supervisor(store, NodeInfo("n1", "", 1, 1), running, running)
     for moment in (10.0, 200.0):
         supervisor.step(moment)
     assert running.asked == []
-    report = store.get(f"{paths.REPORTS}/n1")
+    report = store.get(f"{store_paths.REPORTS}/n1")
     assert report is not None
     assert "schema 2" in decode(NodeReport, report.data).unreadable["job"]
-    store.delete(f"{paths.ASSIGNMENTS}/job")
+    store.delete(f"{store_paths.ASSIGNMENTS}/job")
     supervisor.step(300.0)
     assert running.asked == ["job"]
 
 
 def test_a_supervisor_that_cannot_read_its_list_looks_at_all_assignments() -> None:
     store = MemoryStore(MemoryEnsemble())
-    store.create(paths.EPOCH, encode(Epoch(1, "m1", "", 1.0, lists_jobs=True)))
-    store.create(f"{paths.NODE_JOBS}/n1", LATER)
+    store.create(store_paths.EPOCH, encode(Epoch(1, "m1", "", 1.0, lists_jobs=True)))
+    store.create(f"{store_paths.NODE_JOBS}/n1", LATER)
     assignment = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1 << 30)
-    store.create(f"{paths.ASSIGNMENTS}/job", encode(assignment))
+    store.create(f"{store_paths.ASSIGNMENTS}/job", encode(assignment))
     mirror = NodeMirror(store, "n1", lambda: None)
     mirror.refresh(())
     assert (mirror.knows("job"), mirror.documents.assignments()) == (True, {"job": assignment})
@@ -323,18 +330,18 @@ def test_a_supervisor_that_cannot_read_its_list_looks_at_all_assignments() -> No
 def test_the_leader_tells_people_what_a_supervisor_cannot_read() -> None:
     cluster = _Cluster()
     report = NodeReport(1.0, 0.0, 0, 0, 0.0, 0.0, unreadable={"job": "/assignments/job: schema 2"})
-    cluster.put(f"{paths.REPORTS}/n2", encode(report))
+    cluster.put(f"{store_paths.REPORTS}/n2", encode(report))
     cluster.step()
-    assert "supervisor of n2" in cluster.read(Alarm, f"{paths.ALARMS}/unreadable.job").reason
-    cluster.store.delete(f"{paths.REPORTS}/n2")
+    assert "supervisor of n2" in cluster.read(Alarm, f"{store_paths.ALARMS}/unreadable.job").reason
+    cluster.store.delete(f"{store_paths.REPORTS}/n2")
     cluster.step()
     assert cluster.alarms() == []
 
 
 def test_a_result_that_cannot_be_read_is_not_overwritten() -> None:
     store = MemoryStore(MemoryEnsemble())
-    store.create(f"{paths.RESULTS}/job", LATER)
+    store.create(f"{store_paths.RESULTS}/job", LATER)
     put_result(store, Result("job", 3, "drained", "all is processed", 1.0))
-    node = store.get(f"{paths.RESULTS}/job")
+    node = store.get(f"{store_paths.RESULTS}/job")
     assert node is not None
     assert node.data == LATER

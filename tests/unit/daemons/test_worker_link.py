@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.cluster.codec import DocumentError, decode, encode
+from penstock.cluster.document_codec import DocumentError, decode, encode
 from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, Progress, Result, WorkerInfo
-from penstock.coord import paths
-from penstock.coord.kept import read_backup_status, write_backup_status
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.worker_link import StoreLink
+from penstock.coord import store_paths
+from penstock.coord.conditional_writes import read_backup_status, write_backup_status
+from penstock.daemon.store_link import StoreLink
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1)
 INFO = WorkerInfo("job", 2, 1, "n1", 7, "starting", 0.0)
 OTHER = WorkerInfo("job", 1, 1, "n2", 8, "running", 0.0)
-PATH = paths.worker("job", 2, 1)
-PLACE = f"{paths.ASSIGNMENTS}/job"
+PATH = store_paths.worker("job", 2, 1)
+PLACE = f"{store_paths.ASSIGNMENTS}/job"
 
 
 class _World:
@@ -65,12 +65,12 @@ def test_it_sees_the_assignment_and_the_other_workers_change(world: _World) -> N
     world.link.start()
     assert world.link.wait_worker_info(5.0)
     assert world.link.view.others == ()
-    world.store.create(paths.worker("job", 1, 1), encode(OTHER), ephemeral=True)
+    world.store.create(store_paths.worker("job", 1, 1), encode(OTHER), ephemeral=True)
     eventually("the others are known", lambda: world.link.view.others == (OTHER,))
     stopped = replace(OTHER, phase="stopped")
-    world.store.set(paths.worker("job", 1, 1), encode(stopped))
+    world.store.set(store_paths.worker("job", 1, 1), encode(stopped))
     eventually("the others are known", lambda: world.link.view.others == (stopped,))
-    world.store.delete(paths.worker("job", 1, 1))
+    world.store.delete(store_paths.worker("job", 1, 1))
     eventually("the others are known", lambda: world.link.view.others == ())
     new = replace(ASSIGNMENT, until="drained")
     world.store.set(PLACE, encode(new))
@@ -130,7 +130,7 @@ def test_a_result_is_written_when_the_store_is_back(world: _World) -> None:
     world.ensemble.start()
 
     def written() -> bool:
-        node = world.store.get(f"{paths.RESULTS}/job")
+        node = world.store.get(f"{store_paths.RESULTS}/job")
         return node is not None and decode(Result, node.data) == result
 
     eventually("the worker's word", written)
@@ -148,20 +148,20 @@ def test_a_job_whose_data_is_with_its_node_hears_of_its_location_and_of_its_copy
     assignment = replace(ASSIGNMENT, keep="node")
     world.link = StoreLink(world.connect, assignment, INFO)
     known = BackupStatus("job", "n1", 1, 1, "n2", "http://n2", 5, 40)
-    world.store.create(f"{paths.KEPT}/job", encode(known))
+    world.store.create(f"{store_paths.KEPT}/job", encode(known))
     world.store.create(PLACE, encode(assignment))
     world.link.start()
     assert world.link.wait_worker_info(5.0)
     assert (world.link.location, world.link.kept) == (None, known)
     location = BackupLocation("job", "n2", "http://n2", "n3")
-    world.store.create(f"{paths.LOCATIONS}/job", encode(location))
+    world.store.create(f"{store_paths.LOCATIONS}/job", encode(location))
     eventually("the job's location", lambda: world.link.location == location)
-    world.store.delete(f"{paths.LOCATIONS}/job")
+    world.store.delete(f"{store_paths.LOCATIONS}/job")
     eventually("the location is gone", lambda: world.link.location is None)
     said = BackupStatus("job", "n1", 2, 1, "n2", "http://n2", 6, 41)
     world.link.set_backup_status(said)
     assert world.link.wait_backup_status(5.0)
-    node = world.store.get(f"{paths.KEPT}/job")
+    node = world.store.get(f"{store_paths.KEPT}/job")
     assert node is not None
     assert decode(BackupStatus, node.data) == said
 
@@ -177,14 +177,14 @@ def test_a_store_that_is_away_hears_later_where_the_data_is(world: _World) -> No
     assert not world.link.wait_backup_status(0.05)
     world.ensemble.start()
     assert world.link.wait_backup_status(10.0)
-    node = world.store.get(f"{paths.KEPT}/job")
+    node = world.store.get(f"{store_paths.KEPT}/job")
     assert node is not None
     assert decode(BackupStatus, node.data).number == 2
 
 
 def test_a_worker_runs_on_when_it_cannot_read_its_assignment_or_another_worker(world: _World) -> None:
     world.store.create(PLACE, encode(ASSIGNMENT))
-    world.store.create(paths.worker("job", 1, 1), b'{"schema": 2}')
+    world.store.create(store_paths.worker("job", 1, 1), b'{"schema": 2}')
     world.link.start()
     assert world.link.wait_worker_info(5.0)
     [other] = world.link.view.others
@@ -198,7 +198,7 @@ def test_a_worker_runs_on_when_it_cannot_read_its_assignment_or_another_worker(w
 
 def test_where_data_is_is_not_overwritten_when_that_cannot_be_read() -> None:
     store = MemoryStore(MemoryEnsemble())
-    store.create(f"{paths.KEPT}/job", b'{"schema": 2}')
+    store.create(f"{store_paths.KEPT}/job", b'{"schema": 2}')
     assert not write_backup_status(store, BackupStatus("job", "n1", 3, 1))
     with pytest.raises(DocumentError):
         read_backup_status(store, "job")

@@ -8,16 +8,16 @@ from typing import cast
 
 import pytest
 
-from penstock.bundles.manifest import MANIFEST
-from penstock.bundles.packing import pack
-from penstock.bundles.unpacking import unpack
+from penstock.bundles.bundle_manifest import MANIFEST
+from penstock.bundles.bundle_packer import pack
+from penstock.bundles.unpacked_bundle import unpack
 from penstock.cluster.documents import Assignment
-from penstock.daemons.following import WorkerDecision
-from penstock.daemons.instance import EXIT_FAILED, EXIT_REFUSED, WorkerConfig, read_exit
-from penstock.daemons.worker import _load, _work
-from penstock.daemons.worker_run import Worker
+from penstock.cluster.worker_policy import WorkerDecision
+from penstock.daemon.worker_folder import EXIT_FAILED, EXIT_REFUSED, WorkerConfig, read_exit
 from penstock.errors import PenstockError, SettingError
 from penstock.graph.job import Job
+from penstock.worker.worker_lifecycle import Worker
+from penstock.worker.worker_main import _load, _work
 
 _JOB = """
 import penstock as ps
@@ -82,7 +82,7 @@ class _Worker:
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> _Worker:
-    monkeypatch.setattr("penstock.daemons.worker.install", lambda worker: None)
+    monkeypatch.setattr("penstock.worker.worker_main.install", lambda worker: None)
     return _Worker()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import redaction
 from penstock.cluster.documents import Assignment
-from penstock.daemons.instance import WorkerConfig
-from penstock.daemons.worker import one_line, register_secrets
+from penstock.daemon.worker_folder import WorkerConfig
 from penstock.keyring import Keyring
+from penstock.process_logs import redaction
+from penstock.worker.worker_main import one_line, register_secrets
 
 
 def test_secrets_among_parameters_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,17 +10,17 @@ from typing import Any, cast
 import pytest
 
 import penstock as ps
-from penstock.cluster.codec import encode
+from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import Assignment
-from penstock.coord import paths
-from penstock.coord.memory import MemoryEnsemble, MemoryStore
-from penstock.daemons.instance import WorkerConfig
-from penstock.daemons.worker_run import Worker
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.handle import Handle
-from penstock.engine.report import Report
+from penstock.coord import store_paths
+from penstock.daemon.worker_folder import WorkerConfig
+from penstock.engine.batch_report import Report
+from penstock.engine.driver.job_handle import Handle
 from penstock.errors import JobFailedError
 from penstock.keyring import open_keyring
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
+from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from penstock.worker.worker_lifecycle import Worker
 from support.waiting import eventually
 
 ASSIGNMENT = Assignment("job", 1, 1, 1, "b", "job.py", "n1", 1, 1 << 30)
@@ -84,7 +84,7 @@ def test_a_worker_shows_that_it_lives_while_it_starts_and_leaves_what_it_has_don
     folder = tmp_path / "instance"
     folder.mkdir()
     ensemble = MemoryEnsemble()
-    MemoryStore(ensemble).create(f"{paths.ASSIGNMENTS}/job", encode(ASSIGNMENT))
+    MemoryStore(ensemble).create(f"{store_paths.ASSIGNMENTS}/job", encode(ASSIGNMENT))
     instance = WorkerConfig("job", "n1", "h", 1, 1, "c", "/", "k", str(tmp_path), "b", ASSIGNMENT)
     ring = open_keyring(tmp_path / "keys", create=True)
     engine = _SlowEngine(folder)

@@ -11,22 +11,23 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from penstock.connect.memory import MemorySink, MemorySource
-from penstock.engine import batch_planner
-from penstock.engine.agreement.folder import AgreementFolder, Charter
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.batch_committer import BatchCommitter
-from penstock.engine.batch_planner import BatchPlanner
+from penstock.connect.driver_connectors import MemorySink, MemorySource
+from penstock.engine.batch_report import TaskSummary
 from penstock.engine.blueprint import make_blueprint
-from penstock.engine.clock import TimeProgress
-from penstock.engine.flow import Program
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.stages import Row
-from penstock.engine.summary import StateHead, TaskSummary
-from penstock.graph.ends import Position, Split
+from penstock.engine.driver import batch_planner
+from penstock.engine.driver.batch_committer import BatchCommitter
+from penstock.engine.driver.batch_planner import BatchPlanner
+from penstock.engine.execution.batch_stages import Row
+from penstock.engine.execution.record_flow import Program
+from penstock.engine.storage.keyed_state import StateHead
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.engine.windows.watermarks import TimeProgress
+from penstock.graph.connector_api import Position, Split
 from penstock.graph.job import Job
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.record import Record, as_record
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, ReplicaSpec
 from penstock.testing.local_engine import run_parts
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.agreement.output import AgreedOutput, Offer
 from penstock.engine.blueprint import Blueprint, make_blueprint
-from penstock.graph.ends import Receipt, Sink, SinkWriter, WriteContext
+from penstock.graph.connector_api import Receipt, Sink, SinkWriter, WriteContext
 from penstock.record import Record
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
+from penstock.replicas.agreement.batch_agreement import AgreedOutput, Offer
 
 END = {"batch": 1, "sources": {"in": {"0": 5}}}
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from noting import END, Alone, Clock, Noted, Plain, Told, offer, replica
 
-from penstock.engine.agreement import output
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, ReplicaProgress
-from penstock.engine.agreement.output import AgreedOutput, Offer
-from penstock.engine.ledger import LedgerEntry
+from penstock.engine.storage.ledger import LedgerEntry
 from penstock.errors import ReplicaDivergedError, ReplicaOutdatedError, SupersededError
+from penstock.replicas.agreement import batch_agreement
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, Commit, ReplicaProgress
+from penstock.replicas.agreement.batch_agreement import AgreedOutput, Offer
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_a_winner_that_dies_before_it_publishes_leaves_that_to_the_loser(
 
 def _dies_before_it_publishes(winner: AgreedOutput, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as dying:
-        dying.setattr(output, "publish", _die)
+        dying.setattr(batch_agreement, "publish", _die)
         with pytest.raises(KeyboardInterrupt):
             winner.settle(offer("a"))
 
@@ -63,7 +64,7 @@ def test_a_replica_that_runs_its_own_batch_again_does_not_double_it(place: Path)
 def test_what_only_one_may_deliver_is_left_to_the_winner_and_then_to_the_next(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "_DELIVERY_SECONDS", 0.05)
+    monkeypatch.setattr(batch_agreement, "_DELIVERY_SECONDS", 0.05)
     told: Told = []
     _dies_before_it_publishes(replica(place, 0, Alone(told))[0], monkeypatch)
     other, _ = replica(place, 1, Alone(told))
@@ -75,10 +76,10 @@ def test_what_only_one_may_deliver_is_left_to_the_winner_and_then_to_the_next(
 
 def test_what_was_left_by_several_is_delivered_in_order(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The winner of a batch dies, and that of the next one before it comes to what was left to it."""
-    monkeypatch.setattr(output, "_DELIVERY_SECONDS", 0.01)
+    monkeypatch.setattr(batch_agreement, "_DELIVERY_SECONDS", 0.01)
     told: Told = []
     with monkeypatch.context() as dying:
-        dying.setattr(output, "publish", _die)
+        dying.setattr(batch_agreement, "publish", _die)
         for number, receipt in enumerate("ab"):
             with pytest.raises(KeyboardInterrupt):
                 replica(place, number, Alone(told))[0].settle(offer(receipt, batch=number))
@@ -263,9 +264,11 @@ def test_a_replica_that_was_away_for_long_commits_nothing(place: Path) -> None:
 def test_what_is_old_is_forgotten_together_by_all_and_told_to_the_sources(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "first_batch_to_keep", lambda times, now: max(min(times), max(times) - 10))
+    monkeypatch.setattr(
+        batch_agreement, "first_batch_to_keep", lambda times, now: max(min(times), max(times) - 10)
+    )
     told: list[Any] = []
-    monkeypatch.setattr(output, "acknowledge", lambda blueprint, end: told.append(end))
+    monkeypatch.setattr(batch_agreement, "acknowledge", lambda blueprint, end: told.append(end))
     one, _ = replica(place, 0, Noted([]))
     for batch in range(70):
         one.settle(offer("a", batch=batch))

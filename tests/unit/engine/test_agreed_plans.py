@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from noting import Clock
 
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan, ReplicaProgress
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.agreement.planning import AgreedPlans
-from penstock.engine.blueprint import JobFolders
+from penstock.engine.storage.job_folder import JobFolders
 from penstock.errors import ReplicaOutdatedError
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, Commit, Plan, ReplicaProgress, ReplicaSpec
+from penstock.replicas.agreement.batch_agreement import AgreedPlans
 
 BATCH = 0.5
 LOOK = 0.01

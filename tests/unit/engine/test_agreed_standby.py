@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from noting import END, Alone, Clock, Noted, Plain, Told, offer, replica
 
-from penstock.engine.agreement.folder import AgreementFolder, Charter
-from penstock.engine.agreement.held import HeldSink, is_held, release
-from penstock.engine.agreement.output import AgreedOutput
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.graph.ends import Sink, SinkWriter, WriteContext
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.graph.connector_api import Sink, SinkWriter, WriteContext
 from penstock.record import Record
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter
+from penstock.replicas.agreement.batch_agreement import AgreedOutput
+from penstock.replicas.agreement.held_output import HeldSink, is_held, release
 from support.left_staged import left_staged
 
 CONTEXT = WriteContext("count", "out", 0, "7-0")

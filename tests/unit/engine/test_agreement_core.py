@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.agreement.core import (
+from penstock.errors import JobFailedError
+from penstock.replicas.agreement.agreement_protocol import (
     AgreementStatus,
     BatchAction,
     BatchStatus,
@@ -16,7 +17,6 @@ from penstock.engine.agreement.core import (
     can_go_on,
     enter,
 )
-from penstock.errors import JobFailedError
 
 NEW = AgreementStatus(begin=0, floor=0, head=-1)
 YOUNG = AgreementStatus(begin=0, floor=0, head=9, done=8)

@@ -15,9 +15,16 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.agreement.core import AgreementStatus, BatchStatus
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit, Plan, ReplicaProgress
 from penstock.errors import JobFailedError, ReplicaOutdatedError
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import (
+    AgreementStatus,
+    BatchStatus,
+    Charter,
+    Commit,
+    Plan,
+    ReplicaProgress,
+)
 
 
 def plan(batch: int, by: str = "count") -> Plan:
@@ -370,7 +377,7 @@ def test_a_cut_file_is_damage(tmp_path: Path, cut: int) -> None:
 
 @pytest.mark.parametrize("name", ["charter", "agreed-000000000000", "members"])
 def test_what_is_missing_is_told(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.agreement.folder._PATIENCE", 0.0)
+    monkeypatch.setattr("penstock.replicas.agreement.agreement_folder._PATIENCE", 0.0)
     place = founded(tmp_path)
     (place / name).rename(tmp_path / "elsewhere")
     agreement = AgreementFolder(place)

@@ -7,8 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.engine.agreement.folder import ReplicaProgress
-from penstock.engine.agreement.pacing import KEPT_BATCHES, KEPT_SECONDS, first_batch_to_keep, pause
+from penstock.replicas.agreement.agreement_protocol import (
+    KEPT_BATCHES,
+    KEPT_SECONDS,
+    ReplicaProgress,
+    first_batch_to_keep,
+    pause,
+)
 
 NOW = 1_000.0
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.connect.memory import MemorySink, MemorySource
-from penstock.engine.batch_committer import ATTEMPTS, PAUSES, BatchCommitter
+from penstock.connect.driver_connectors import MemorySink, MemorySource
+from penstock.engine.batch_report import ReportedPart, TaskSummary
 from penstock.engine.blueprint import Blueprint, make_blueprint
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.summary import ReportedPart, TaskSummary
+from penstock.engine.driver.batch_committer import ATTEMPTS, PAUSES, BatchCommitter
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import (
     IncompleteBatchError,
     InterruptedBatchError,

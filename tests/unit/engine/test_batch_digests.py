@@ -10,9 +10,9 @@ from pathlib import Path
 from engine_support import LocalRun, Record
 
 import penstock as ps
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.digest import digest
-from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.record_digest import digest
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 
 _MEMBER = ReplicaSpec("count~1", 1, "agreement")
 

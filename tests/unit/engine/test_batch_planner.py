@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.connect.memory import MemorySink, MemorySource
-from penstock.engine.batch_planner import BatchPlanner
+from penstock.connect.driver_connectors import MemorySink, MemorySource
 from penstock.engine.blueprint import Blueprint, make_blueprint
-from penstock.engine.continuation import given_up_entry
-from penstock.engine.ledger import Ledger, LedgerEntry
+from penstock.engine.driver.batch_planner import BatchPlanner
+from penstock.engine.storage.ledger import Ledger, LedgerEntry, given_up_entry
 from penstock.errors import IncompatibleJobError
 from penstock.graph.vertex import SIDE_STREAMS
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.connect.memory import MemorySink, MemorySource
-from penstock.engine.batch_planner import BatchPlanner
-from penstock.engine.batch_result import merge_result
+from penstock.connect.driver_connectors import MemorySink, MemorySource
+from penstock.engine.batch_report import TaskSummary
 from penstock.engine.blueprint import Blueprint, make_blueprint
-from penstock.engine.flow import Program
-from penstock.engine.packing import pack, unpack
-from penstock.engine.stages import PARCEL, SUMMARY, Row, run_keyed_stage, run_source_stage
-from penstock.engine.summary import TaskSummary
+from penstock.engine.driver.batch_planner import BatchPlanner
+from penstock.engine.driver.batch_result import merge_result
+from penstock.engine.execution.batch_stages import PARCEL, SUMMARY, Row, run_keyed_stage, run_source_stage
+from penstock.engine.execution.record_flow import Program
+from penstock.engine.storage.serialization import pack, unpack
 from penstock.errors import IncompleteBatchError, TaskError
 from penstock.graph.vertex import SIDE_STREAMS
 

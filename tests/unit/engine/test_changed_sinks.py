@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine import batch_committer
-from penstock.engine.job_start import start_job
+from penstock.engine.driver import batch_committer
+from penstock.engine.driver.job_start import start_job
 from penstock.errors import IncompatibleJobError, JobFailedError
-from penstock.graph.compatibility import other_sinks
+from penstock.graph.job_compatibility import other_sinks
 from penstock.log import Log, log_folder
 from penstock.testing.local_engine import LocalRuntime
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.columns import Columns
-from penstock.engine.columnar import Windowed, partials, windowed_partials
-from penstock.engine.windowing import WindowAssigner
+from penstock.engine.execution.columnar_aggregation import Windowed, partials, windowed_partials
+from penstock.engine.windows.window_assigner import WindowAssigner
 from penstock.graph.windows import TimeWindow
 
 TASKS: list[ps.CombiningTask] = [

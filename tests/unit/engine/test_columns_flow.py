@@ -12,16 +12,22 @@ import pytest
 from engine_support import LocalRun, records
 
 from penstock.columns import Columns
-from penstock.connect.memory import Collected, MemorySource
-from penstock.engine.clock import BatchClock, TimeProgress
-from penstock.engine.packing import unpack
-from penstock.engine.side import Failed
-from penstock.engine.stages import NATIVE, SUMMARY, BatchPart, run_resumed_stage, run_source_stage
+from penstock.connect.driver_connectors import Collected, MemorySource
+from penstock.engine.execution.batch_stages import (
+    NATIVE,
+    SUMMARY,
+    BatchPart,
+    run_resumed_stage,
+    run_source_stage,
+)
+from penstock.engine.side_streams import Failed
+from penstock.engine.storage.serialization import unpack
+from penstock.engine.windows.watermarks import BatchClock, TimeProgress
 from penstock.errors import TaskError
-from penstock.graph.ends import Sink, SinkWriter, WriteContext
+from penstock.graph.aggregations import Count
+from penstock.graph.connector_api import Sink, SinkWriter, WriteContext
 from penstock.graph.job import Job
-from penstock.graph.kinds import ArrowTask, Sql
-from penstock.graph.tasks import Count
+from penstock.graph.tasks import ArrowTask, Sql
 from penstock.record import Record
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from engine_support import LocalRun, Record
 
 import penstock as ps
-from penstock.engine.context import TaskScope
-from penstock.engine.state import drop_cached_state
+from penstock.engine.batch_context import TaskScope
+from penstock.engine.storage.keyed_state import drop_cached_state
 from support.waiting import DEADLINE
 
 

@@ -13,13 +13,13 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
-from penstock.engine import outbox
-from penstock.engine.continuation import change_buckets, given_up_entry, mended
-from penstock.engine.ledger import Intent, Ledger, LedgerEntry
-from penstock.engine.state import read_bucket
+from penstock.engine.driver.bucket_migration import change_buckets
+from penstock.engine.execution import parcels
+from penstock.engine.storage.keyed_state import read_bucket
+from penstock.engine.storage.ledger import Intent, Ledger, LedgerEntry, given_up_entry, mended
 from penstock.errors import IncompatibleJobError, JobFailedError
-from penstock.graph.compatibility import incompatibilities
-from penstock.keys import key_hash
+from penstock.graph.job_compatibility import incompatibilities
+from penstock.key_hash import key_hash
 from penstock.log import Log
 from support.engines import LOCAL
 from support.running import Engine
@@ -229,7 +229,7 @@ def _counted(folder: Path, paths: list[Any], **patched: Any) -> list[tuple[Any, 
     source = job.source("in", ps.LogSource("in", root=folder))
     keyed = job.task("key", lambda record: (PurePosixPath(record.value), None))
     source >> keyed >> job.task("count", ps.Count()) >> job.sink("out", out)
-    with mock.patch.multiple(outbox, **patched) if patched else nullcontext():
+    with mock.patch.multiple(parcels, **patched) if patched else nullcontext():
         Engine(LOCAL).run(job, folder=folder / "job")
     return sorted((str(record.key), record.value) for record in out.records)
 
@@ -258,7 +258,7 @@ def _both_kinds(folder: Path, task: Any, by_batch: list[list[ps.Record]], **opti
         >> job.sink("out", ps.MemorySink())
     )
     run = LocalRun(job, folder, buckets=7)
-    with mock.patch.object(outbox, "key_hash", _by_text):
+    with mock.patch.object(parcels, "key_hash", _by_text):
         for records in by_batch:
             run.step(records)
     assert len(run.heads) == 2, "the keys are in different buckets"
@@ -364,7 +364,7 @@ def test_records_that_wait_for_others_under_keys_that_have_become_equal_are_put_
     job.source("other", ps.MemorySource()) >> pair["right"]
     pair >> job.sink("out", ps.MemorySink())
     run = LocalRun(job, tmp_path, buckets=7)
-    with mock.patch.object(outbox, "key_hash", _by_text):
+    with mock.patch.object(parcels, "key_hash", _by_text):
         run.run({("in", "0"): [_at(POSIX, 1), _at(PURE, 2)]})
     assert len(run.heads) == 2
     _moved(run).run({("other", "0"): [_at(PURE, 1), _at(PURE, 2)]})
@@ -378,7 +378,7 @@ def test_keys_that_are_refused_now_are_told_in_a_sentence(tmp_path: Path, in_fli
     source >> job.task("first", Listed()) >> keyed if in_flight else source >> keyed
     keyed >> job.sink("out", ps.MemorySink())
     run = LocalRun(job, tmp_path, buckets=2)
-    with mock.patch.object(outbox, "key_hash", return_value=0):
+    with mock.patch.object(parcels, "key_hash", return_value=0):
         run.step([(float("nan"), 1)])
     assert run.last is not None
     before = sorted(tmp_path.rglob("*"))

@@ -23,10 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.columns import Columns
-from penstock.engine.digest import add_digests, chained, digest
-from penstock.graph.schema import Schema
+from penstock.engine.record_digest import add_digests, chained, digest
 from penstock.graph.windows import WindowValues
 from penstock.record import Record
+from penstock.schema.record_schema import Schema
 
 
 class Colour(Enum):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.job_start import start_job
+from penstock.engine.driver.job_start import start_job
 from penstock.log import Log, log_folder
 from penstock.testing.local_engine import LocalRuntime
 from support.power_cuts import Disk

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.blueprint import JobFolders
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.takeover import Claim, current_claim, has_ledger, take_over
+from penstock.engine.storage.job_folder import Claim, JobFolders, current_claim, has_ledger, take_over
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import JobFailedError, SupersededError
 
 

@@ -11,8 +11,8 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
-from penstock.engine.continuation import change_buckets
-from penstock.engine.ledger import Ledger
+from penstock.engine.driver.bucket_migration import change_buckets
+from penstock.engine.storage.ledger import Ledger
 from penstock.errors import TaskError
 
 

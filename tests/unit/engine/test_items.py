@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.items import emit
-from penstock.engine.steps import apply_function
+from penstock.engine.execution.vertex_step import apply_function, emit
 from penstock.record import Record
 
 INCOMING = Record("key", "value", 7.0)

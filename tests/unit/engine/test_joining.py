@@ -13,10 +13,19 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine import state
-from penstock.engine.agreement import joining
-from penstock.engine.agreement.folder import AgreementFolder, Charter, Commit
-from penstock.engine.agreement.joining import (
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.storage import keyed_state
+from penstock.engine.storage.job_folder import Claim, JobFolders, current_claim, take_over
+from penstock.engine.storage.keyed_state import read_bucket
+from penstock.engine.storage.ledger import Ledger, LedgerEntry, remove_leftovers
+from penstock.engine.storage.serialization import read_sealed
+from penstock.errors import PenstockError, SupersededError
+from penstock.graph.connector_api import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.record import Record
+from penstock.replicas.agreement import replica_catch_up
+from penstock.replicas.agreement.agreement_folder import AgreementFolder
+from penstock.replicas.agreement.agreement_protocol import Charter, Commit, ReplicaSpec
+from penstock.replicas.agreement.replica_catch_up import (
     Copier,
     CopyError,
     clear_replica_folder,
@@ -24,17 +33,6 @@ from penstock.engine.agreement.joining import (
     join_without_state,
     skip_to,
 )
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.blueprint import JobFolders
-from penstock.engine.continuation import remove_leftovers
-from penstock.engine.job_start import start_job
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.sealed import read_sealed
-from penstock.engine.state import read_bucket
-from penstock.engine.takeover import Claim, current_claim, take_over
-from penstock.errors import PenstockError, SupersededError
-from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
-from penstock.record import Record
 from penstock.testing.local_engine import LocalRuntime
 from support.waiting import eventually
 
@@ -196,7 +194,7 @@ def own(tmp_path: Path) -> JobFolders:
 
 @pytest.fixture
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "_MOST_DELTAS", 4)
+    monkeypatch.setattr(keyed_state, "_MOST_DELTAS", 4)
 
 
 def check(own: JobFolders, batch: int) -> LedgerEntry:
@@ -383,7 +381,7 @@ def test_a_damaged_file_is_named_and_nothing_is_taken(runner: Runner, own: JobFo
 def test_a_file_that_is_gone_for_good_ends_in_an_error(
     runner: Runner, own: JobFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "_PAUSE", 0.0)
+    monkeypatch.setattr(replica_catch_up, "_PAUSE", 0.0)
     runner.step()
     (runner.folders.feedback / runner.last.feedback[0]).unlink()
     with pytest.raises(CopyError, match="changed 50 times"):
@@ -426,18 +424,20 @@ def test_who_loses_its_own_folder_meanwhile_is_superseded(runner: Runner, own: J
 
 
 def test_how_far_others_are(runner: Runner) -> None:
-    assert joining.last_batch(runner.base.with_name("job~7")) == -1
-    assert joining.last_batch(runner.base) == -1
+    assert replica_catch_up.last_batch(runner.base.with_name("job~7")) == -1
+    assert replica_catch_up.last_batch(runner.base) == -1
     runner.step()
     runner.step()
-    assert joining.last_batch(runner.base) == 1
-    assert joining.last_batch(runner.base, after=1) == -1, "what was done before a fresh start is forgotten"
-    for note in (joining.STRAYED, "unwhole", "emptying-000002"):
+    assert replica_catch_up.last_batch(runner.base) == 1
+    assert replica_catch_up.last_batch(runner.base, after=1) == -1, (
+        "what was done before a fresh start is forgotten"
+    )
+    for note in (replica_catch_up.STRAYED, "unwhole", "emptying-000002"):
         (Path(runner.folders.root) / note).touch()
-        assert joining.last_batch(runner.base) == -1
+        assert replica_catch_up.last_batch(runner.base) == -1
         (Path(runner.folders.root) / note).unlink()
     take_over(runner.base, Claim(3, 1))
-    assert joining.last_batch(runner.base, after=2) == 1
+    assert replica_catch_up.last_batch(runner.base, after=2) == 1
 
 
 def test_one_that_lacks_something_itself_is_not_copied(runner: Runner, own: JobFolders) -> None:

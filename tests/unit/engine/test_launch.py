@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from v0_1_0 import jobs
 
-from penstock.engine.blueprint import JobFolders
-from penstock.engine.launch import launch
-from penstock.engine.ledger import Ledger, LedgerEntry
-from penstock.engine.sealed import read_sealed, write_sealed
+from penstock.engine.driver.query_launch import launch
+from penstock.engine.storage.job_folder import JobFolders
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.engine.storage.serialization import read_sealed, write_sealed
 from penstock.errors import JobFailedError
 
 ARCHIVE = Path(jobs.__file__).with_name("home.tar.gz")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.connect.memory import MemorySource
+from penstock.connect.driver_connectors import MemorySource
 
 
 def test_all_lanes_are_known_before_anything_is_read() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.agreement.next_window import complete_from, is_complete
 from penstock.engine.blueprint import Blueprint, make_blueprint
-from penstock.engine.clock import TimeProgress
-from penstock.graph.rules.recovery import next_window_faults
+from penstock.engine.windows.watermarks import TimeProgress
+from penstock.graph.rules.replication_rules import next_window_faults
 from penstock.graph.vertex import SIDE_STREAMS
+from penstock.replicas.agreement.replica_catch_up import complete_from, is_complete
 
 
 def _drawn(job: ps.Job, tmp_path: Path) -> Blueprint:

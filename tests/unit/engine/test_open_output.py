@@ -15,9 +15,9 @@ import pytest
 
 import penstock as ps
 from penstock.connect.file_sink import STAGING
-from penstock.engine import batch_committer
-from penstock.engine.job_start import start_job
-from penstock.engine.ledger import Ledger
+from penstock.engine.driver import batch_committer
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.storage.ledger import Ledger
 from penstock.errors import IncompatibleJobError, JobFailedError
 from penstock.log import Log, log_folder
 from penstock.testing.local_engine import LocalRuntime

@@ -7,9 +7,9 @@ from pathlib import Path
 from engine_support import LocalRun
 
 import penstock as ps
-from penstock.engine.agreement.member import ReplicaSpec
-from penstock.engine.packing import unpack
-from penstock.engine.stages import SUMMARY, BatchPart, run_keyed_stage, run_source_stage
+from penstock.engine.execution.batch_stages import SUMMARY, BatchPart, run_keyed_stage, run_source_stage
+from penstock.engine.storage.serialization import unpack
+from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 
 WORDS = ["a b c d e f g", "a b", "c c c"]
 

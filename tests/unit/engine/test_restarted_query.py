@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine import restarts
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.handle import Handle
-from penstock.engine.job_start import start_job
-from penstock.engine.runtime import Query
+from penstock.engine.driver import query_launch
+from penstock.engine.driver.job_handle import Handle
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.driver.query_runtime import Query
 from penstock.errors import QueryInterruptedError
 from penstock.testing.local_engine import LocalQuery, LocalRuntime
 from support.waiting import eventually
@@ -46,7 +46,7 @@ class Runtime(LocalRuntime):
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(query_launch, "PAUSES", (0.0, 0.0, 0.0))
     monkeypatch.setattr(Interrupted, "launches", 0)
 
 
@@ -97,7 +97,7 @@ def test_restarts_without_a_batch_between_them_are_bounded(
     handle, sink = _start(tmp_path / "job", plan, monkeypatch)
     with pytest.raises(QueryInterruptedError, match="a Python process did not connect"), handle:
         handle.wait("drained")
-    assert Interrupted.launches == 1 + len(restarts.PAUSES)
+    assert Interrupted.launches == 1 + len(query_launch.PAUSES)
     assert not handle.running
     assert len(sink.records) == 5
 
@@ -118,7 +118,7 @@ def test_at_most_once_no_query_is_started_again(tmp_path: Path, monkeypatch: pyt
 def test_a_job_whose_query_waits_for_its_restart_is_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restarts, "PAUSES", (3600.0,))
+    monkeypatch.setattr(query_launch, "PAUSES", (3600.0,))
     handle, _ = _start(tmp_path / "job", lambda _, batches: "batch" if batches == 1 else "", monkeypatch)
 
     def waits() -> bool:

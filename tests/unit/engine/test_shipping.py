@@ -11,9 +11,9 @@ from typing import IO, Any, cast
 import pytest
 
 import penstock as ps
-from penstock.engine import shipping
 from penstock.engine.blueprint import make_blueprint
-from penstock.engine.shipping import load_program, pack_blueprint
+from penstock.engine.execution import blueprint_transfer
+from penstock.engine.execution.blueprint_transfer import load_program, pack_blueprint
 
 
 class _Pipe(io.RawIOBase):
@@ -37,7 +37,7 @@ def test_lines_that_user_code_prints_in_a_process_of_spark_are_written_one_by_on
     job = ps.Job("talking")
     job.source("in", ps.MemorySource([1])) >> job.task("talk", print) >> job.sink("out", ps.MemorySink())
     packed = pack_blueprint(make_blueprint(job, folder=tmp_path, buckets=1, sides={}).for_workers())
-    monkeypatch.setattr(shipping, "_programs", {})
+    monkeypatch.setattr(blueprint_transfer, "_programs", {})
     monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
     pipe = _Pipe()
     # As with PYTHONUNBUFFERED, which Spark sets.

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.engine import state as state_module
-from penstock.engine.sealed import read_sealed, write_sealed
-from penstock.engine.state import BucketState, read_bucket, remove_before
-from penstock.engine.summary import StateHead
+from penstock.engine.storage import keyed_state as state_module
+from penstock.engine.storage.keyed_state import BucketState, StateHead, read_bucket, remove_before
+from penstock.engine.storage.serialization import read_sealed, write_sealed
 from penstock.errors import JobFailedError
 
 

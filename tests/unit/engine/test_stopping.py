@@ -9,15 +9,16 @@ from threading import Timer
 import pytest
 
 import penstock as ps
-from penstock.engine import runtime
-from penstock.engine.blueprint import Blueprint, JobFolders, make_blueprint
-from penstock.engine.job_start import start_job
+from penstock.engine.blueprint import Blueprint, make_blueprint
+from penstock.engine.driver import query_runtime
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.storage.job_folder import JobFolders
 from penstock.log import Log, log_folder
 from penstock.testing.local_engine import LocalRuntime
 from support.waiting import DEADLINE, eventually
 
 
-class Busy(runtime.Query):
+class Busy(query_runtime.Query):
     """Has a batch that ends after a while, or never: then the planner answers that it has stopped."""
 
     cut_off: bool | None = None
@@ -46,7 +47,7 @@ def test_only_a_batch_that_is_repeated_may_be_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str, cut_off: bool
 ) -> None:
     """At most once nobody repeats it: a clean stop would lose what it has read."""
-    monkeypatch.setattr(runtime, "_STOP_SECONDS", 0.05)
+    monkeypatch.setattr(query_runtime, "_STOP_SECONDS", 0.05)
     query = Busy(_drawn(tmp_path, guarantee))
     query.start(None)
     query.stop()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.job_start import start_job
-from penstock.engine.runtime import Runtime
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.driver.query_runtime import Runtime
 from penstock.testing.local_engine import LocalRuntime
 
 CLIENT = threading.Lock()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.job_start import start_job
-from penstock.engine.side import seconds_of
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.side_streams import seconds_of
 from penstock.log import Log
 from penstock.testing.local_engine import LocalRuntime
 

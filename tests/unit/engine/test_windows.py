@@ -10,7 +10,7 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
-from penstock.graph.compatibility import incompatibilities
+from penstock.graph.job_compatibility import incompatibilities
 
 
 class _Seen(ps.StatefulTask):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.graph.ends import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.graph.aggregations import Count
+from penstock.graph.connector_api import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
+from penstock.graph.edge import BROADCAST, SAME_KEY
 from penstock.graph.job import Job
-from penstock.graph.partitioning import BROADCAST, SAME_KEY
-from penstock.graph.tasks import Count, Inputs, Outputs, Task
+from penstock.graph.tasks import Inputs, Outputs, Task
 from penstock.record import Record
 
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests.unit.graph.samples import NoSink, NoSource
 
 import penstock as ps
-from penstock.graph.aggregates import Aggregation
-from penstock.graph.parts import Parts, merge_parts
+from penstock.graph.aggregations import Aggregation, Parts, merge_parts
 
 
 @dataclass

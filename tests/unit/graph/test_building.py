@@ -10,11 +10,11 @@ import pytest
 from tests.unit.graph.samples import Classify, Join, NoSink, NoSource, Quiet, line_job, same
 
 from penstock.errors import GraphError, Problem
-from penstock.graph.edge import Edge
+from penstock.graph.aggregations import Count
+from penstock.graph.edge import BROADCAST, ROUND_ROBIN, SAME_KEY, Edge, Partitioning
 from penstock.graph.job import Job
-from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY, Partitioning
 from penstock.graph.qos import QoS
-from penstock.graph.tasks import Count, FunctionTask
+from penstock.graph.tasks import FunctionTask
 
 
 def arrows(job: Job) -> list[str]:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.graph.changes import differences
-from penstock.graph.copying import changed_copy, job_copy
+from penstock.graph.job_copy import changed_copy, differences, job_copy
 
 
 class Total(ps.StatefulTask):

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.graph.samples import Join, file_types, same
 
 from penstock.errors import CycleLimitError
-from penstock.graph.cycles import (
+from penstock.graph.graph_algorithms import (
     _TooMuchWorkError,
     elementary_cycles,
     job_arcs,

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from tests.unit.graph.samples import NoSink, NoSource, file_types, line_job, same
 
-from penstock.graph.document import operator_name
+from penstock.graph.aggregations import Count
 from penstock.graph.job import Job
+from penstock.graph.job_document import operator_name
 from penstock.graph.qos import QoS
-from penstock.graph.tasks import Count, FunctionTask
+from penstock.graph.tasks import FunctionTask
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,7 +72,7 @@ def test_the_whole_document() -> None:
             | {
                 "name": "count",
                 "kind": "task",
-                "operator": "penstock.graph.tasks.Count",
+                "operator": "penstock.graph.aggregations.Count",
                 "inputs": ["in"],
                 "outputs": ["out"],
                 "parallelism": 2,

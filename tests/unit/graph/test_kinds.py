@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.unit.graph.samples import NoSink, NoSource
 
+from penstock.graph.aggregations import Count
+from penstock.graph.edge import SAME_KEY
 from penstock.graph.job import Job
-from penstock.graph.kinds import ArrowTask, DataFrameTask, Sql
-from penstock.graph.partitioning import SAME_KEY
-from penstock.graph.tasks import Count
-from penstock.graph.validate import find_problems
+from penstock.graph.tasks import ArrowTask, DataFrameTask, Sql
+from penstock.graph.validation import find_problems
 from penstock.graph.windows import CountWindow
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import SettingError
-from penstock.graph.loading import load_job
+from penstock.graph.job_loader import load_job
 
 FILE = "import penstock as ps\njob = ps.Job({name!r})\n"
 

@@ -14,8 +14,8 @@ from tests.unit.graph.samples import NoSink, NoSource
 
 from penstock.errors import SettingError
 from penstock.graph.job import Job
-from penstock.graph.schema import Schema
-from penstock.graph.validate import find_problems
+from penstock.graph.validation import find_problems
+from penstock.schema.record_schema import Schema
 
 
 @dataclass

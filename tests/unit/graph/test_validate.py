@@ -22,14 +22,13 @@ from tests.unit.graph.samples import (
 )
 
 from penstock.errors import GraphError, Problem
-from penstock.graph.dealing import buckets_of
+from penstock.graph.aggregations import Count
+from penstock.graph.edge import BROADCAST, ROUND_ROBIN, SAME_KEY, buckets_of
+from penstock.graph.error_policy import Retry
 from penstock.graph.job import Job
-from penstock.graph.kinds import ArrowTask, Sql
-from penstock.graph.on_error import Retry
-from penstock.graph.partitioning import BROADCAST, ROUND_ROBIN, SAME_KEY
 from penstock.graph.qos import QoS
-from penstock.graph.tasks import CombiningTask, Count, FunctionTask, StatefulTask, Task
-from penstock.graph.validate import find_problems
+from penstock.graph.tasks import ArrowTask, CombiningTask, FunctionTask, Sql, StatefulTask, Task
+from penstock.graph.validation import find_problems
 from penstock.graph.windows import CountWindow, TimeWindow
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import LogError, UnstorableValueError
-from penstock.log import codec, tagged
+from penstock.log import record_codec, tagged_json
 from penstock.record import Record
 
 any_text = st.text(st.characters(exclude_categories=[]))
@@ -92,13 +92,13 @@ def same(left: Any, right: Any) -> bool:
 
 
 def round_trip(records: Sequence[Record]) -> list[Record]:
-    return [record for chunk in codec.decode(codec.encode(records)) for record in chunk]
+    return [record for chunk in record_codec.decode(record_codec.encode(records)) for record in chunk]
 
 
 @given(values)
 @settings(max_examples=4 * settings().max_examples, deadline=None)
 def test_a_value_survives_its_text(value: Any) -> None:
-    assert same(tagged.loads(tagged.dumps(value)), value)
+    assert same(tagged_json.loads(tagged_json.dumps(value)), value)
 
 
 @given(columns, columns, st.none() | st.floats())
@@ -131,7 +131,7 @@ def test_records_survive_their_segment(keys: list[Any], entries: list[Any], ts: 
     ],
 )
 def test_the_awkward_ones(value: Any) -> None:
-    assert same(tagged.loads(tagged.dumps(value)), value)
+    assert same(tagged_json.loads(tagged_json.dumps(value)), value)
     assert same(round_trip([Record(None, value), Record(None, "other")])[0].value, value)
 
 
@@ -147,14 +147,14 @@ def test_the_awkward_ones(value: Any) -> None:
     ],
 )
 def test_one_simple_type_is_stored_natively(entries: list[Any], arrow_type: str) -> None:
-    batch = codec.open_stream(codec.encode([Record(None, entry) for entry in entries]))
+    batch = record_codec.open_stream(record_codec.encode([Record(None, entry) for entry in entries]))
     assert str(batch.schema.field("value").type) == arrow_type
     assert batch.schema.field("value").metadata is None
 
 
 @pytest.mark.parametrize("entries", [[1, 1.0], [1 << 64], ["\ud800"], [(1, 2)], [{"a": 1}], [True, 1]])
 def test_anything_else_is_marked_json(entries: list[Any]) -> None:
-    batch = codec.open_stream(codec.encode([Record(None, entry) for entry in entries]))
+    batch = record_codec.open_stream(record_codec.encode([Record(None, entry) for entry in entries]))
     assert batch.schema.field("value").metadata == {b"codec": b"json"}
 
 
@@ -162,7 +162,7 @@ def test_equal_sets_have_equal_text() -> None:
     # Zero and eight collide in a small table, so the order of insertion shows.
     one, other = set([0, 8]), set([8, 0])  # noqa: C405
     assert list(one) != list(other)
-    assert tagged.dumps(one) == tagged.dumps(other)
+    assert tagged_json.dumps(one) == tagged_json.dumps(other)
 
 
 class Colour(IntEnum):
@@ -192,29 +192,29 @@ class Own:
 )
 def test_what_cannot_be_stored_is_refused_by_name(value: Any, name: str) -> None:
     with pytest.raises(UnstorableValueError, match=rf"{name}: turn it into plain data first"):
-        codec.encode([Record(None, value)])
+        record_codec.encode([Record(None, value)])
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(UnstorableValueError, match="levels deep"):
-        codec.encode([Record(None, loop)])
+        record_codec.encode([Record(None, loop)])
 
 
 def test_the_deepest_value_that_is_taken_comes_back() -> None:
     value: Any = 1 << 70
-    for _ in range(tagged.MAX_DEPTH):
+    for _ in range(tagged_json.MAX_DEPTH):
         value = (value,)
-    assert tagged.loads(tagged.dumps(value)) == value
+    assert tagged_json.loads(tagged_json.dumps(value)) == value
     with pytest.raises(UnstorableValueError):
-        tagged.dumps((value,))
+        tagged_json.dumps((value,))
 
 
 @pytest.mark.parametrize("ts", ["yesterday", True, 10**400])
 def test_a_time_is_a_number(ts: Any) -> None:
     with pytest.raises(UnstorableValueError, match="ts must be seconds"):
-        codec.encode([Record(None, 1, ts)])
+        record_codec.encode([Record(None, 1, ts)])
 
 
 def test_an_integer_time_becomes_a_float() -> None:
@@ -223,14 +223,18 @@ def test_an_integer_time_becomes_a_float() -> None:
 
 def test_an_unknown_form_is_an_error_and_not_data() -> None:
     with pytest.raises(LogError, match="does not know the value form"):
-        tagged.loads('{"$future": 1}')
+        tagged_json.loads('{"$future": 1}')
     with pytest.raises(LogError, match="cannot be read here"):
-        tagged.loads('{"$datetime": ["2026-01-01T00:00:00", 0, "No/Where"]}')
+        tagged_json.loads('{"$datetime": ["2026-01-01T00:00:00", 0, "No/Where"]}')
 
 
 def test_long_streams_are_decoded_in_slices() -> None:
-    records = [Record(number, str(number), float(number)) for number in range(2 * codec.CHUNK + 10)]
-    payload = codec.encode(records)
-    assert [len(chunk) for chunk in codec.decode(payload)] == [codec.CHUNK, codec.CHUNK, 10]
-    middle = [record for chunk in codec.decode(payload, 5, codec.CHUNK + 7) for record in chunk]
-    assert middle == records[5 : codec.CHUNK + 7]
+    records = [Record(number, str(number), float(number)) for number in range(2 * record_codec.CHUNK + 10)]
+    payload = record_codec.encode(records)
+    assert [len(chunk) for chunk in record_codec.decode(payload)] == [
+        record_codec.CHUNK,
+        record_codec.CHUNK,
+        10,
+    ]
+    middle = [record for chunk in record_codec.decode(payload, 5, record_codec.CHUNK + 7) for record in chunk]
+    assert middle == records[5 : record_codec.CHUNK + 7]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import LogCorruptionError
-from penstock.log import Log, compaction, upkeep
-from penstock.log.compaction import FULL_SEGMENT, Piece, plan_merges, superseded_starts
+from penstock.log import Log, maintenance
+from penstock.log.maintenance import FULL_SEGMENT, Piece, plan_merges, superseded_starts
 from penstock.record import Record
 
 MIXED: list[object] = [
@@ -266,9 +266,9 @@ def test_it_is_as_old_as_the_youngest_in_it(log: Log) -> None:
 
 
 def test_who_appends_keeps_the_number_of_files_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "_SHORTEST", 0.0)
-    monkeypatch.setattr(upkeep, "_SHARE", 1e9)
-    monkeypatch.setattr(compaction, "_WINDOW", 100)
+    monkeypatch.setattr(maintenance, "_SHORTEST", 0.0)
+    monkeypatch.setattr(maintenance, "_SHARE", 1e9)
+    monkeypatch.setattr(maintenance, "_WINDOW", 100)
     log = Log.create(tmp_path / "orders")
     most = 0
     for _ in range(40):
@@ -280,8 +280,8 @@ def test_who_appends_keeps_the_number_of_files_flat(tmp_path: Path, monkeypatch:
 
 def test_old_logs_are_merged_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer of the version that made them may be at work, and knows no lock."""
-    monkeypatch.setattr(upkeep, "_SHORTEST", 0.0)
-    monkeypatch.setattr(upkeep, "_SHARE", 1e9)
+    monkeypatch.setattr(maintenance, "_SHORTEST", 0.0)
+    monkeypatch.setattr(maintenance, "_SHARE", 1e9)
     log = Log.create(tmp_path / "orders")
     (log.path / "log.json").write_text('{"format": "penstock.log", "version": 1, "partitions": 1}')
     old = Log.open(log.path)

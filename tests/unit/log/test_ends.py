@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connect.log_ends import LogSink, LogSource
+from penstock.connect.log_connectors import LogSink, LogSource
 from penstock.errors import LogError, LogNotFoundError, UnstorableValueError
-from penstock.graph.ends import Position, WriteContext
+from penstock.graph.connector_api import Position, WriteContext
 from penstock.log import Log, log_folder
 from penstock.record import Record
 
@@ -161,7 +161,7 @@ def test_a_reader_goes_on_when_its_position_cannot_be_noted(
 
     mine = source(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.log.readers.os.open", refuse)
+        patch.setattr("penstock.log.reader_positions.os.open", refuse)
         mine.committed({"0": 1, "1": 1}, "shop.in")
     assert log.readers() == []
     mine.committed({"0": 1, "1": 1}, "shop.in")

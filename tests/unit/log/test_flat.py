@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connect.log_ends import LogSink, LogSource
-from penstock.graph.ends import WriteContext
-from penstock.log import Log, log_folder, upkeep
+from penstock.connect.log_connectors import LogSink, LogSource
+from penstock.graph.connector_api import WriteContext
+from penstock.log import Log, log_folder, maintenance
 from penstock.record import Record
 
 PARTITIONS = 2
@@ -17,8 +17,8 @@ BATCHES = 300
 
 @pytest.mark.parametrize("consumed", [True, False])
 def test_files_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consumed: bool) -> None:
-    monkeypatch.setattr(upkeep, "_SHORTEST", 0.0)
-    monkeypatch.setattr(upkeep, "_SHARE", 1e9)
+    monkeypatch.setattr(maintenance, "_SHORTEST", 0.0)
+    monkeypatch.setattr(maintenance, "_SHARE", 1e9)
     folder = log_folder("out", tmp_path)
     Log.create(folder, PARTITIONS, retain_consumed=consumed, retain_bytes=None if consumed else 30_000)
     sink = LogSink("out", root=tmp_path)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LogError, LogNotFoundError
-from penstock.log import gate
-from penstock.log.gate import PartitionLock
+from penstock.log import partition_lock
+from penstock.log.partition_lock import PartitionLock
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_who_waits_gets_in(path: Path) -> None:
 
 
 def test_a_stopped_process_is_named_after_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "_PATIENCE", 0.01)
+    monkeypatch.setattr(partition_lock, "_PATIENCE", 0.01)
     with (
         PartitionLock("orders", path).exclusive(),
         pytest.raises(LogError, match=r"log 'orders': another process has held"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log import lines
+from penstock.connect import line_input
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_lines_come_back_in_full_batches(
     file.write_bytes(b"\n".join(content) + (b"\n" if ended and content else b""))
     expected = content if ended or not content or content[-1] else content[:-1]
     with file.open("rb") as opened:
-        got = list(lines.batches(opened.fileno(), size))
+        got = list(line_input.batches(opened.fileno(), size))
     assert [line for batch in got for line in batch] == expected
     assert all(len(batch) == size for batch in got[:-1])
     assert all(0 < len(batch) <= size for batch in got)
@@ -45,7 +45,7 @@ def test_lines_come_back_in_full_batches(
 
 def test_a_pause_flushes_whole_lines_only(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
-    batches = lines.batches(reader, 1000)
+    batches = line_input.batches(reader, 1000)
     os.write(writer, b"one\ntwo\nthr")
     assert next(batches) == [b"one", b"two"]
     os.write(writer, b"ee\n")
@@ -59,17 +59,20 @@ def test_a_steady_trickle_is_not_held_back_for_ever(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = pipe
-    monkeypatch.setattr(lines, "_PATIENCE", -1.0)
-    monkeypatch.setattr(lines, "_ready", lambda descriptor: True)
+    monkeypatch.setattr(line_input, "_PATIENCE", -1.0)
+    monkeypatch.setattr(line_input, "_ready", lambda descriptor: True)
     os.write(writer, b"one\n")
-    assert next(lines.batches(reader, 1000)) == [b"one"]
+    assert next(line_input.batches(reader, 1000)) == [b"one"]
 
 
 def test_a_long_line_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "input"
     file.write_bytes(b"x" * 1_000_000 + b"\ny")
     with file.open("rb") as opened:
-        assert [len(line) for batch in lines.batches(opened.fileno(), 10) for line in batch] == [1_000_000, 1]
+        assert [len(line) for batch in line_input.batches(opened.fileno(), 10) for line in batch] == [
+            1_000_000,
+            1,
+        ]
 
 
 @pytest.mark.parametrize(
@@ -90,4 +93,4 @@ def test_a_long_line_is_one_line(tmp_path: Path) -> None:
 )
 def test_bad_lines_say_what_is_wrong(line: bytes, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        lines.json_record(line)
+        line_input.json_record(line)

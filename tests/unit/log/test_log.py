@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LogError, LogExistsError, LogNotFoundError, SettingError, UnstorableValueError
-from penstock.keys import key_hash
-from penstock.log import Log, codec, home, log_folder
+from penstock.key_hash import key_hash
+from penstock.log import Log, home, log_folder, record_codec
 from penstock.record import Record
 
 
@@ -60,8 +60,8 @@ def test_long_segments_come_in_lists_of_bounded_length(tmp_path: Path) -> None:
     log = Log.create(tmp_path / "orders")
     log.append(numbered(0, 40_000))
     chunks = list(log.read(0, 100))
-    assert [len(chunk) for chunk in chunks] == [codec.CHUNK] * (39_900 // codec.CHUNK) + [
-        39_900 % codec.CHUNK
+    assert [len(chunk) for chunk in chunks] == [record_codec.CHUNK] * (39_900 // record_codec.CHUNK) + [
+        39_900 % record_codec.CHUNK
     ]
     assert values(log, 0, 100) == list(range(100, 40_000))
 

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import LogError, SettingError
-from penstock.log import Log, Retention, upkeep
-from penstock.log.retention import Cut, SegmentFacts, decide, read_size
+from penstock.log import Log, Retention, maintenance
+from penstock.log.retention import Cut, SegmentFacts, decide
 from penstock.record import Record
+from penstock.setting_values import read_size
 
 
 def facts(*sizes: int, first: float = 0.0) -> list[SegmentFacts]:
@@ -189,9 +190,9 @@ def test_a_reader_whose_file_is_torn_has_consumed_nothing(tmp_path: Path) -> Non
 def test_settings_can_be_changed_while_a_producer_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "_SHORTEST", 0.0)
-    monkeypatch.setattr(upkeep, "_SHARE", 1e9)
-    monkeypatch.setattr(upkeep, "_MANY", 1)
+    monkeypatch.setattr(maintenance, "_SHORTEST", 0.0)
+    monkeypatch.setattr(maintenance, "_SHARE", 1e9)
+    monkeypatch.setattr(maintenance, "_MANY", 1)
     producer = Log.create(tmp_path / "orders")
     fill(producer, 10)
     assert producer.begin(0) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LogCorruptionError
-from penstock.log import Log, watch
+from penstock.log import Log, folder_watch
 from penstock.record import Record
 from support.waiting import DEADLINE
 
@@ -17,7 +17,7 @@ from support.waiting import DEADLINE
 @pytest.fixture(params=["inotify", "probing"])
 def log(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
     if request.param == "probing":
-        monkeypatch.setattr(watch, "_inotify", lambda folders: None)
+        monkeypatch.setattr(folder_watch, "_inotify", lambda folders: None)
     else:
         pytest.importorskip("inotify_simple")
     return Log.create(tmp_path / "orders", partitions=2)

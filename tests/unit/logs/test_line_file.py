@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.line_file import PARTS, LineFile
+from penstock.process_logs.user_output import PARTS, LineFile
 
 SIZE = PARTS * 100
 

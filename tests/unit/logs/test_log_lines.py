@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import log_lines
-from penstock.log_lines import CursorError, read_lines
+from penstock.process_logs import log_reader
+from penstock.process_logs.log_reader import CursorError, read_lines
 
 
 def line(moment: int, job: str = "a", **more: object) -> str:
@@ -92,7 +92,7 @@ def test_what_is_no_line_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
         line(1) + 'not "a"\n"a"\n{"job":"a"}\n\n' + nested + line(2, job="x", other="a") + line(3)
     )
     assert moments(read_lines([file, tmp_path / "gone"], "", "a", 10)[0]) == [1, 3]
-    monkeypatch.setattr(log_lines, "LONGEST_LINE", 100)
+    monkeypatch.setattr(log_reader, "LONGEST_LINE", 100)
     file.write_text(line(1) + line(2, text="x" * 1000) + line(3) + line(4, text="x" * 500)[:-1])
     found, cursor = read_lines([file], "", "a", 10)
     assert moments(found) == [1, 3]
@@ -134,7 +134,7 @@ def test_a_cursor_into_the_middle_or_behind_the_end_is_refused(tmp_path: Path) -
 def test_files_about_other_jobs_hardly_lengthen_a_cursor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_lines, "_MOST_BARREN", 2)
+    monkeypatch.setattr(log_reader, "_MOST_BARREN", 2)
     files = [tmp_path / str(number) for number in range(20)]
     for number, file in enumerate(files):
         file.write_text(line(number, job="a" if number in (3, 7) else "b", number=number))
@@ -153,7 +153,7 @@ def test_files_about_other_jobs_hardly_lengthen_a_cursor(
 def test_an_answer_holds_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "log"
     file.write_text("".join(line(moment) for moment in range(10)))
-    monkeypatch.setattr(log_lines, "MOST_BYTES", 2 * len(line(1)) + 1)
+    monkeypatch.setattr(log_reader, "MOST_BYTES", 2 * len(line(1)) + 1)
     found, cursor = read_lines([file], "", "a", 10)
     assert moments(found) == [0, 1, 2]
     assert moments(read_lines([file], cursor, "a", 10)[0]) == [3, 4, 5]
@@ -171,7 +171,7 @@ def test_any_text_is_a_cursor_or_refused(cursor: str) -> None:
 def test_only_the_newest_files_are_read_when_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_lines, "MOST_FILES", 2)
+    monkeypatch.setattr(log_reader, "MOST_FILES", 2)
     files = [tmp_path / str(number) for number in range(4)]
     for number, file in enumerate(files):
         file.write_text(line(number))

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from penstock import logs, redaction
+from penstock.process_logs import process_log, redaction
 
 SECRET = "5ec2e7" * 8
 
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(logs, "_bound", {})
+    monkeypatch.setattr(process_log, "_bound", {})
     monkeypatch.setattr(redaction, "_secrets", set())
     root, penstock = logging.getLogger(), logging.getLogger("penstock")
     levels = root.level, penstock.level
     yield
-    logs.configure("none")
+    process_log.configure("none")
     root.setLevel(levels[0])
     penstock.setLevel(levels[1])
 
@@ -37,9 +37,9 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 def test_a_line_says_when_who_where_and_what(tmp_path: Path) -> None:
     file = tmp_path / "deep/log.jsonl"
-    logs.configure("worker", file=file, node="n1", job="wordcount")
-    logs.bind(epoch=7)
-    logs.get_logger("penstock.test").info("batch done", records=3, took=0.5)
+    process_log.configure("worker", file=file, node="n1", job="wordcount")
+    process_log.bind(epoch=7)
+    process_log.get_logger("penstock.test").info("batch done", records=3, took=0.5)
     text = file.read_text()
     (line,) = lines(file)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line.pop("timestamp"))
@@ -61,11 +61,11 @@ def test_a_line_says_when_who_where_and_what(tmp_path: Path) -> None:
 
 def test_values_given_with_a_line_win_and_none_takes_a_value_back(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
-    logs.configure("supervisor", file=file)
-    logs.bind(epoch=7, job="a")
-    log = logs.get_logger("penstock.test").bind(job="b")
+    process_log.configure("supervisor", file=file)
+    process_log.bind(epoch=7, job="a")
+    log = process_log.get_logger("penstock.test").bind(job="b")
     log.info("one")
-    logs.bind(epoch=None)
+    process_log.bind(epoch=None)
     log.info("two %s", "words")
     one, two = lines(file)
     assert (one["job"], one["epoch"]) == ("b", 7)
@@ -75,14 +75,14 @@ def test_values_given_with_a_line_win_and_none_takes_a_value_back(tmp_path: Path
 
 def test_libraries_go_the_same_way_from_warnings_on(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
-    logs.configure("master", file=file)
+    process_log.configure("master", file=file)
     logging.getLogger("kazoo.client").info("chatter")
     logging.getLogger("kazoo.client").warning("connection %s", "dropped")
     try:
         raise OSError("no\nroute")
     except OSError:
         logging.getLogger("somebody.elses").exception("failed")
-    logs.get_logger("penstock.test").debug("not at this level")
+    process_log.get_logger("penstock.test").debug("not at this level")
     first, second = lines(file)
     assert (first["event"], first["logger"], first["process"]) == (
         "connection dropped",
@@ -94,11 +94,11 @@ def test_libraries_go_the_same_way_from_warnings_on(tmp_path: Path) -> None:
 
 def test_exceptions_are_written_as_text(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
-    logs.configure("master", file=file)
+    process_log.configure("master", file=file)
     try:
         raise ValueError("wrong")
     except ValueError:
-        logs.get_logger("penstock.test").exception("failed")
+        process_log.get_logger("penstock.test").exception("failed")
     (line,) = lines(file)
     assert line["level"] == "error"
     assert line["exception"].endswith("ValueError: wrong")
@@ -111,12 +111,12 @@ def test_secrets_are_left_out_wherever_they_are(tmp_path: Path, capsys: pytest.C
         def __repr__(self) -> str:
             return f"Holder({SECRET})"
 
-    logs.configure("master", file=file, stderr=True)
-    logs.register_secret(SECRET)
+    process_log.configure("master", file=file, stderr=True)
+    process_log.register_secret(SECRET)
     try:
         raise ValueError(f"url?x={SECRET}")
     except ValueError:
-        logs.get_logger("penstock.test").exception(
+        process_log.get_logger("penstock.test").exception(
             f"opened with {SECRET}",
             token="abc",
             nodeToken="abc",
@@ -132,25 +132,25 @@ def test_secrets_are_left_out_wherever_they_are(tmp_path: Path, capsys: pytest.C
         assert SECRET not in text
         assert "abc" not in text
         assert text.count("kept") == 2
-        assert text.count(logs.REDACTED) >= 8
+        assert text.count(process_log.REDACTED) >= 8
     with pytest.raises(ValueError, match="fewer than 8"):
-        logs.register_secret("a")
+        process_log.register_secret("a")
 
 
 def test_values_that_json_does_not_know_and_loops_are_written_somehow(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
-    logs.configure("master", file=file)
+    process_log.configure("master", file=file)
     loop: dict[Any, Any] = {"path": tmp_path, 1: {2}, "text": "\udc80"}
     loop["loop"] = loop
-    logs.get_logger("penstock.test").info("strange", value=loop)
+    process_log.get_logger("penstock.test").info("strange", value=loop)
     (line,) = lines(file)
     assert str(tmp_path) in line["value"]["path"]
     assert line["value"]["1"] == [2]
 
 
 def test_no_text_makes_a_second_line_or_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("supervisor", stderr=True, node="n1")
-    logs.get_logger("penstock.test").warning(
+    process_log.configure("supervisor", stderr=True, node="n1")
+    process_log.get_logger("penstock.test").warning(
         "bad name\nINFO all is well\x1b[2J", name="a\nb\x1b[0m", ok="c d"
     )
     said = capsys.readouterr().err
@@ -162,11 +162,11 @@ def test_no_text_makes_a_second_line_or_moves_the_cursor(capsys: pytest.CaptureF
 
 
 def test_full_files_are_put_aside_and_stay_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(process_log, "LARGEST_FILE", 1000)
     file = tmp_path / "log.jsonl"
-    logs.configure("master", file=file)
+    process_log.configure("master", file=file)
     for number in range(100):
-        logs.get_logger("penstock.test").info("line", number=number)
+        process_log.get_logger("penstock.test").info("line", number=number)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["log.jsonl", *(f"log.jsonl.{number}" for number in range(1, 6))]
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
@@ -177,10 +177,10 @@ def test_full_files_are_put_aside_and_stay_private(tmp_path: Path, monkeypatch: 
 def test_configuring_again_replaces_and_nothing_is_said_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs.get_logger("penstock.test").info("into the void")
-    logs.configure("one", file=tmp_path / "one")
-    logs.configure("two", file=tmp_path / "two")
-    logs.get_logger("penstock.test").info("hello")
+    process_log.get_logger("penstock.test").info("into the void")
+    process_log.configure("one", file=tmp_path / "one")
+    process_log.configure("two", file=tmp_path / "two")
+    process_log.get_logger("penstock.test").info("hello")
     assert lines(tmp_path / "one") == []
     assert [line["process"] for line in lines(tmp_path / "two")] == ["two"]
     captured = capsys.readouterr()
@@ -189,5 +189,5 @@ def test_configuring_again_replaces_and_nothing_is_said_before(
 
 def test_a_users_own_structlog_is_left_alone() -> None:
     structlog = sys.modules["structlog"]
-    logs.configure("worker")
+    process_log.configure("worker")
     assert not structlog.is_configured()

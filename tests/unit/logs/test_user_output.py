@@ -14,20 +14,17 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock import redaction
-from penstock.engine.context import ctx
-from penstock.log_lines import read_lines
-from penstock.running_code import vertex_call
-from penstock.user_output import (
-    FILE,
-    LONGEST,
+from penstock.engine.batch_context import ctx
+from penstock.process_logs import redaction
+from penstock.process_logs.log_reader import read_lines
+from penstock.process_logs.output_capture import (
     OutputHandler,
-    OutputPlace,
-    UserOutput,
     capture_user_output,
     flush_partial_line,
     stop_user_output_capture,
 )
+from penstock.process_logs.user_output import FILE, LONGEST, OutputPlace, UserOutput
+from penstock.vertex_calls import vertex_call
 from support.engines import LOCAL
 from support.running import Engine
 
@@ -226,7 +223,7 @@ def test_the_number_of_dropped_lines_is_told_when_a_task_ends(place: OutputPlace
 def test_libraries_of_penstock_are_not_user_code(place: OutputPlace) -> None:
     capture_user_output(place, lambda: None)
     logging.getLogger("kazoo.client").warning("connection dropped")
-    logging.getLogger("penstock.daemons.worker").warning("refused")
+    logging.getLogger("penstock.worker.worker_main").warning("refused")
     logging.getLogger("pandas").warning("slow")
     stop_user_output_capture()
     assert [line["event"] for line in lines(place)] == ["slow"]

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.unit.graph.samples import NoSink, NoSource, file_types, ranking, same, wordcount
 
+from penstock.graph.aggregations import Count
 from penstock.graph.job import Job
-from penstock.graph.tasks import Count, Inputs, Outputs, Task
+from penstock.graph.tasks import Inputs, Outputs, Task
 from penstock.graph.windows import CountWindow, TimeWindow
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.unit.graph.samples import NoSink, NoSource
 
+from penstock.graph.aggregations import Count
 from penstock.graph.job import Job
-from penstock.graph.kinds import Sql
-from penstock.graph.tasks import Count
-from penstock.plan.explain import explain_job
-from penstock.plan.physical import Channel, compile_plan
+from penstock.graph.tasks import Sql
+from penstock.plan.physical_plan import Channel, compile_plan
+from penstock.plan.plan_text import explain_job
 
 
 def sql() -> Sql:

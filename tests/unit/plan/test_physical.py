@@ -8,11 +8,10 @@ import pytest
 from tests.unit.graph.samples import NoSink, NoSource, file_types, line_job, ranking, same, wordcount
 
 from penstock.errors import GraphError
-from penstock.graph.dealing import Distribution
+from penstock.graph.aggregations import Count
+from penstock.graph.edge import BROADCAST, SAME_KEY, Distribution
 from penstock.graph.job import Job
-from penstock.graph.partitioning import BROADCAST, SAME_KEY
-from penstock.graph.tasks import Count
-from penstock.plan.physical import (
+from penstock.plan.physical_plan import (
     Channel,
     Exchange,
     Hop,

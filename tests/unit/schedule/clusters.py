@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from penstock.schedule.model import ClusterSnapshot, Link, Node, Task, Traffic
+from penstock.schedule.placement_model import ClusterSnapshot, Link, Node, Task, Traffic
 
 GIB = 1 << 30
 

@@ -6,10 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.schedule.constraints import RULES, Usage, find_violations, obstacle
-from penstock.schedule.demands import tasks_to_place
-from penstock.schedule.matrix import Matrix, MatrixError
-from penstock.schedule.model import NORMAL, OVERLOADED, ClusterSnapshot, Node, Task
+from penstock.schedule.placement_constraints import RULES, Usage, find_violations, obstacle, tasks_to_place
+from penstock.schedule.placement_model import (
+    NORMAL,
+    OVERLOADED,
+    ClusterSnapshot,
+    Matrix,
+    MatrixError,
+    Node,
+    Task,
+)
 
 NODE = Node("n", 4, 4 << 20, labels={"disk": "fast"})
 TASK = Task("t", "job", cpu=1, memory=1 << 20)

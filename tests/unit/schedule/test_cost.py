@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.schedule.clusters import random_cluster
 
-from penstock.schedule.constraints import find_violations
-from penstock.schedule.cost import DEFAULT_WEIGHTS, Cost, Weights, cost, imbalance
-from penstock.schedule.improving import improve
-from penstock.schedule.index import NOWHERE, SnapshotIndex
-from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import ClusterSnapshot, Link, Node, Task, Traffic
-from penstock.schedule.state import PlacementState
+from penstock.schedule.placement_constraints import find_violations
+from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, Cost, Weights, cost, imbalance
+from penstock.schedule.placement_model import ClusterSnapshot, Link, Matrix, Node, Task, Traffic
+from penstock.schedule.search.local_search import improve
+from penstock.schedule.search.placement_state import NOWHERE, PlacementState, SnapshotIndex
 
 NODES = (Node("a", 4, 400, rack="r"), Node("b", 4, 400, rack="r"), Node("c", 4, 400, rack="s"))
 

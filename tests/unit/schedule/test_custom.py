@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 from tests.unit.schedule.clusters import random_cluster
 
-from penstock.cluster.codec import DocumentError
-from penstock.schedule.custom import CustomStrategy, CustomStrategyError, StrategyProcessResult, run_custom
-from penstock.schedule.custom_process import answer
-from penstock.schedule.deciding import decide
-from penstock.schedule.model import ClusterSnapshot, Node, Task
-from penstock.schedule.plain import read_snapshot, write_question
+from penstock.cluster.document_codec import DocumentError
+from penstock.schedule.custom_strategy import (
+    CustomStrategy,
+    CustomStrategyError,
+    StrategyProcessResult,
+    read_snapshot,
+    run_custom,
+    write_question,
+)
+from penstock.schedule.custom_strategy_process import answer
+from penstock.schedule.placement_decision import decide
+from penstock.schedule.placement_model import ClusterSnapshot, Node, Task
 
 SNAPSHOT = ClusterSnapshot(
     (Node("a", 2, 1024), Node("b", 2, 1024)), (Task("s", "j", current="a"), Task("t", "j"))

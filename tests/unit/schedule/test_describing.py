@@ -11,8 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.schedule.deciding import decide
-from penstock.schedule.describing import (
+from penstock.schedule.backup_location import verify
+from penstock.schedule.backup_location.backup_problem import UNKNOWN_BANDWIDTH
+from penstock.schedule.backup_location.location_methods import (
+    METHODS,
+    MethodError,
+    described_problem,
+    protect,
+)
+from penstock.schedule.cluster_file import (
     CLUSTER,
     LISTS,
     DescriptionError,
@@ -20,11 +27,9 @@ from penstock.schedule.describing import (
     describe,
     parse_cluster_file,
 )
-from penstock.schedule.location import verify
-from penstock.schedule.location.model import UNKNOWN_BANDWIDTH
-from penstock.schedule.model import Link, Node, Task, Traffic
-from penstock.schedule.protecting import METHODS, MethodError, described_problem, protect
-from penstock.schedule.strategies.balanced import Balanced
+from penstock.schedule.placement_decision import decide
+from penstock.schedule.placement_model import Link, Node, Task, Traffic
+from penstock.schedule.placement_strategies import Balanced
 
 ROOT = Path(__file__).parents[3]
 NODE = {"name": "a", "cores": 4, "memory": 1024}

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.cluster_state import ClusterState, ReservedResources
 from penstock.cluster.documents import (
     Assignment,
     ExecutorSlot,
@@ -17,16 +18,12 @@ from penstock.cluster.documents import (
     Resources,
     WorkerFigures,
 )
-from penstock.cluster.placing import PlacementRequest, PlacementResult
-from penstock.cluster.view import ClusterState, ReservedResources
+from penstock.cluster.placement_request import PlacementRequest, PlacementResult
 from penstock.graph.qos import QoS
-from penstock.schedule.custom import StrategyPendingError
+from penstock.schedule.custom_strategy import StrategyPendingError
 from penstock.schedule.job_placer import DEFAULT_PRIORITY, JobPlacer
-from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import ClusterSnapshot, Task
-from penstock.schedule.strategies import Strategy
-from penstock.schedule.strategies.balanced import Balanced
-from penstock.schedule.strategies.packed import Packed
+from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Task
+from penstock.schedule.placement_strategies import Balanced, Packed, Strategy
 
 GIB = 1 << 30
 

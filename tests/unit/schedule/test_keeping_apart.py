@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, Resources, WorkerInfo
-from penstock.cluster.placing import PlacementRequest, PlacementResult
-from penstock.cluster.replicas import replica_specs
-from penstock.cluster.view import ClusterState
-from penstock.schedule.explaining import explain_placement
+from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.replicas.decisions.replica_set import replica_specs
 from penstock.schedule.job_placer import JobPlacer
-from penstock.schedule.rebalancing import rebalance
-from penstock.schedule.strategies import builtin_strategy
+from penstock.schedule.placement_explanation import explain_placement
+from penstock.schedule.placement_strategies import builtin_strategy
+from penstock.schedule.rebalance_plan import rebalance
 
 GIB = 1 << 30
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cluster.actions import RemoveBackupLocation, SetBackupLocation
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import (
     Assignment,
     BackupLocation,
@@ -15,8 +15,8 @@ from penstock.cluster.documents import (
     NodeReport,
     WorkerInfo,
 )
-from penstock.cluster.view import ClusterState
-from penstock.schedule.locating import LocationSettings, locate, location_inputs
+from penstock.cluster.leader_actions import RemoveBackupLocation, SetBackupLocation
+from penstock.schedule.backup_location.location_controller import LocationSettings, locate, location_inputs
 
 GIB = 1 << 30
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.schedule.location import LocationProblem, ProtectedTask, Server, Uplink, solve
-from penstock.schedule.location.bounds import Bounds
-from penstock.schedule.location.exact import solve_highs
-from penstock.schedule.location.network import Network
+from penstock.schedule.backup_location import LocationProblem, ProtectedTask, Server, Uplink, solve
+from penstock.schedule.backup_location.backup_problem import Network
+from penstock.schedule.backup_location.search.exact_location import solve_highs
+from penstock.schedule.backup_location.search.lower_bounds import Bounds
 
 
 def _bounds(problem: LocationProblem) -> Bounds:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.schedule.location import (
+from penstock.schedule.backup_location import (
     LocationChoice,
     LocationDecision,
     LocationProblem,
@@ -19,8 +19,8 @@ from penstock.schedule.location import (
     solve,
     verify,
 )
-from penstock.schedule.location.exact import solve_highs
-from penstock.schedule.location.model import build_decision
+from penstock.schedule.backup_location.backup_problem import build_decision
+from penstock.schedule.backup_location.search.exact_location import solve_highs
 
 Method = Callable[[LocationProblem], LocationDecision]
 

@@ -6,12 +6,20 @@ import random
 
 import pytest
 
-from penstock.schedule.location import LocationProblem, ProtectedTask, Server, Uplink, resolve, solve, verify
-from penstock.schedule.location.bounds import Bounds
-from penstock.schedule.location.insist import ForcedInsertion
-from penstock.schedule.location.model import build_decision
-from penstock.schedule.location.placement import LocationState
-from penstock.schedule.location.repair import LocationRepair
+from penstock.schedule.backup_location import (
+    LocationProblem,
+    ProtectedTask,
+    Server,
+    Uplink,
+    resolve,
+    solve,
+    verify,
+)
+from penstock.schedule.backup_location.backup_problem import build_decision
+from penstock.schedule.backup_location.search.forced_insertion import ForcedInsertion
+from penstock.schedule.backup_location.search.location_repair import LocationRepair
+from penstock.schedule.backup_location.search.location_state import LocationState
+from penstock.schedule.backup_location.search.lower_bounds import Bounds
 
 
 def _crossing(kept: set[int]) -> LocationState:

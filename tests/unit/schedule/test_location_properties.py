@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.schedule.location import (
+from penstock.schedule.backup_location import (
     LocationDecision,
     LocationProblem,
     ProtectedTask,
@@ -21,9 +21,9 @@ from penstock.schedule.location import (
     resolve,
     solve,
 )
-from penstock.schedule.location.exact import solve_highs
-from penstock.schedule.location.network import Network
-from penstock.schedule.location.verify import TOLERANCE, verify
+from penstock.schedule.backup_location.backup_problem import Network
+from penstock.schedule.backup_location.location_check import TOLERANCE, verify
+from penstock.schedule.backup_location.search.exact_location import solve_highs
 
 FEW = settings(max_examples=settings().max_examples, deadline=None, derandomize=True)
 

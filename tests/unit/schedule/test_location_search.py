@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from penstock.schedule.location import (
+from penstock.schedule.backup_location import (
     LocationProblem,
     ProtectedTask,
     Server,
@@ -17,12 +17,12 @@ from penstock.schedule.location import (
     solve,
     verify,
 )
-from penstock.schedule.location.bounds import Bounds
-from penstock.schedule.location.chains import DisplacementChains
-from penstock.schedule.location.exact import solve_highs
-from penstock.schedule.location.model import LocationDecision, build_decision
-from penstock.schedule.location.placement import LocationState
-from penstock.schedule.location.ruin import RepeatableDraw, RuinAndRecreate
+from penstock.schedule.backup_location.backup_problem import LocationDecision, build_decision
+from penstock.schedule.backup_location.search.exact_location import solve_highs
+from penstock.schedule.backup_location.search.location_repair import DisplacementChains
+from penstock.schedule.backup_location.search.location_state import LocationState
+from penstock.schedule.backup_location.search.lower_bounds import Bounds
+from penstock.schedule.backup_location.search.ruin_and_recreate import RepeatableDraw, RuinAndRecreate
 
 
 def _row() -> tuple[LocationProblem, LocationState]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, Progress, Resources, WorkerInfo
-from penstock.cluster.view import ClusterState
-from penstock.schedule.rebalancing import DriverMove, rebalance
+from penstock.schedule.rebalance_plan import DriverMove, rebalance
 
 GIB = 1 << 30
 

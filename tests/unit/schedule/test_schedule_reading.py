@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, NodeReport, Resources
-from penstock.schedule.model import OVERLOADED, ClusterSnapshot
-from penstock.schedule.reading import node_of, tasks_of
+from penstock.schedule.cluster_snapshot import node_of, tasks_of
+from penstock.schedule.placement_model import OVERLOADED, ClusterSnapshot
 
 NODES = {
     "n1": NodeInfo("n1", "h1", 4, 8 << 30, rack="r1", labels={"disk": "fast"}),

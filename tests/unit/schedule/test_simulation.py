@@ -8,13 +8,12 @@ from random import Random
 
 import pytest
 
-from penstock.schedule.baselines import BASELINES
-from penstock.schedule.deciding import Placement
-from penstock.schedule.location import LocationChoice
-from penstock.schedule.model import ClusterSnapshot, Link, Node
-from penstock.schedule.simulation.builtin import SCENARIOS, speedstream
-from penstock.schedule.simulation.recovery import Locations, LostTask
-from penstock.schedule.simulation.running import Run, simulate
+from penstock.schedule.backup_location import LocationChoice
+from penstock.schedule.placement_baselines import BASELINES
+from penstock.schedule.placement_decision import Placement
+from penstock.schedule.placement_model import ClusterSnapshot, Link, Node
+from penstock.schedule.placement_strategies import Balanced, Packed, Strategy
+from penstock.schedule.simulation.builtin_scenarios import SCENARIOS, speedstream
 from penstock.schedule.simulation.scenario import (
     GIB,
     Backup,
@@ -25,6 +24,8 @@ from penstock.schedule.simulation.scenario import (
     Topology,
     Vertex,
 )
+from penstock.schedule.simulation.simulated_recovery import Locations, LostTask
+from penstock.schedule.simulation.simulator import Run, simulate
 from penstock.schedule.simulation.workload import (
     Event,
     JobEnded,
@@ -34,9 +35,6 @@ from penstock.schedule.simulation.workload import (
     NodeReturned,
     draw_events,
 )
-from penstock.schedule.strategies import Strategy
-from penstock.schedule.strategies.balanced import Balanced
-from penstock.schedule.strategies.packed import Packed
 
 PAIR = Topology("pair", (Vertex("one", 1, GIB), Vertex("two", 1, GIB)), (Edge("one", "two", 8e6),))
 

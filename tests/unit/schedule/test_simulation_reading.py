@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.schedule.simulation.builtin import SCENARIOS
-from penstock.schedule.simulation.reading import ScenarioError, parse_scenario, write_scenario
-from penstock.schedule.simulation.topologies import TOPOLOGIES
+from penstock.schedule.simulation.builtin_scenarios import SCENARIOS, TOPOLOGIES
+from penstock.schedule.simulation.scenario_file import ScenarioError, parse_scenario, write_scenario
 
 LEAST: dict[str, Any] = {
     "name": "mine",

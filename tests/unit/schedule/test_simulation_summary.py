@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.schedule.simulation.cluster import Sample
-from penstock.schedule.simulation.recovery import Recovery
-from penstock.schedule.simulation.running import Run
-from penstock.schedule.simulation.summary import (
+from penstock.schedule.simulation.run_statistics import (
     difference,
     estimate,
     over_time,
     student_t_quantile,
     summarize,
 )
+from penstock.schedule.simulation.simulated_recovery import Recovery
+from penstock.schedule.simulation.simulator import Run, Sample
 
 
 def _run(*imbalances: float, recoveries: tuple[Recovery, ...] = ()) -> Run:

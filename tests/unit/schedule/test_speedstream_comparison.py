@@ -8,13 +8,12 @@ from random import Random
 
 import pytest
 
-from penstock.schedule.baselines import BASELINES
-from penstock.schedule.simulation.builtin import speedstream
-from penstock.schedule.simulation.running import Run, simulate
-from penstock.schedule.simulation.summary import summarize
+from penstock.schedule.placement_baselines import BASELINES
+from penstock.schedule.placement_strategies import Balanced, Strategy
+from penstock.schedule.simulation.builtin_scenarios import speedstream
+from penstock.schedule.simulation.run_statistics import summarize
+from penstock.schedule.simulation.simulator import Run, simulate
 from penstock.schedule.simulation.workload import draw_events
-from penstock.schedule.strategies import Strategy
-from penstock.schedule.strategies.balanced import Balanced
 
 SEEDS = range(3)
 

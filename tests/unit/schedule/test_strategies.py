@@ -11,20 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.schedule.clusters import random_cluster, roomy_cluster
 
-from penstock.schedule.baselines import BASELINES
-from penstock.schedule.constraints import find_violations
-from penstock.schedule.cost import DEFAULT_WEIGHTS, cost
-from penstock.schedule.deciding import decide, verify
-from penstock.schedule.demands import tasks_to_place
-from penstock.schedule.exact import SolverError, solve
-from penstock.schedule.index import SnapshotIndex
-from penstock.schedule.making_room import displace_tasks
-from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import ClusterSnapshot, Node, Task, Traffic
-from penstock.schedule.state import PlacementState, initial_state
-from penstock.schedule.strategies import STRATEGIES, UnknownStrategyError, builtin_strategy
-from penstock.schedule.strategies.balanced import Balanced
-from penstock.schedule.strategies.exact import Exact
+from penstock.schedule.placement_baselines import BASELINES
+from penstock.schedule.placement_constraints import find_violations, tasks_to_place
+from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, cost
+from penstock.schedule.placement_decision import decide, verify
+from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Node, Task, Traffic
+from penstock.schedule.placement_strategies import (
+    STRATEGIES,
+    Balanced,
+    Exact,
+    UnknownStrategyError,
+    builtin_strategy,
+)
+from penstock.schedule.search.construction_heuristics import displace_tasks
+from penstock.schedule.search.exact_placement import SolverError, solve
+from penstock.schedule.search.placement_state import PlacementState, SnapshotIndex, initial_state
 
 GIB = 1 << 30
 QUICK = {name: make for name, make in {**STRATEGIES, **BASELINES}.items() if name != "exact"}

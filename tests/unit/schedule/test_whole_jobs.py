@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.schedule.baselines.storm_resource_aware import StormResourceAware, by_connections
-from penstock.schedule.cost import DEFAULT_WEIGHTS, cost
-from penstock.schedule.deciding import decide
-from penstock.schedule.index import NOWHERE, SnapshotIndex
-from penstock.schedule.matrix import Matrix
-from penstock.schedule.model import ClusterSnapshot, Node, Task, Traffic
-from penstock.schedule.state import initial_state
-from penstock.schedule.strategies.balanced import Balanced
-from penstock.schedule.strategies.traffic import TrafficFirst
-from penstock.schedule.whole_jobs import place_whole_jobs
+from penstock.schedule.placement_baselines import StormResourceAware, by_connections
+from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, cost
+from penstock.schedule.placement_decision import decide
+from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Node, Task, Traffic
+from penstock.schedule.placement_strategies import Balanced, TrafficFirst
+from penstock.schedule.search.construction_heuristics import place_whole_jobs
+from penstock.schedule.search.placement_state import NOWHERE, SnapshotIndex, initial_state
 
 
 def _nodes(racks: str, cores: float = 4) -> tuple[Node, ...]:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.snapshots.manifest import Manifest, ManifestError, SnapshotFile, is_inside
+from penstock.backups.snapshots.snapshot_errors import ManifestError
+from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile, is_inside
 
 WHOLE = Manifest(
     "count",

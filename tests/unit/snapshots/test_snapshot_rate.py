@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.snapshots.rate import TokenBucket
+from penstock.backups.snapshots.snapshot_transport import TokenBucket
 
 
 class Time:

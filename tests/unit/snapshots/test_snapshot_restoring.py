@@ -15,10 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_cases import JOB, KilledError, content_of, home_at, keep, kept, killed_after, manifest_of
 
-from penstock.snapshots.building import is_immutable
-from penstock.snapshots.errors import NoWholeSnapshotError, SnapshotFullError, TransferStoppedError
-from penstock.snapshots.restoring import Restored, needs_restore, restore, restored
-from penstock.snapshots.store import SnapshotStore
+from penstock.backups.snapshots.snapshot_errors import (
+    NoWholeSnapshotError,
+    SnapshotFullError,
+    TransferStoppedError,
+)
+from penstock.backups.snapshots.snapshot_restore import (
+    Restored,
+    is_immutable,
+    needs_restore,
+    restore,
+    restored,
+)
+from penstock.backups.snapshots.snapshot_store import SnapshotStore
 
 HOMES = [home_at(batch) for batch in range(3)]
 OLD = {"left": b"by an earlier time"}

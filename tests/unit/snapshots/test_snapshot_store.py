@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from snapshot_cases import JOB, KilledError, content_of, home_at, keep, kept, killed_after, manifest_of, sha
 
-from penstock.snapshots.errors import (
+from penstock.backups.snapshots.snapshot_errors import (
     SnapshotDamagedError,
     SnapshotFullError,
     SnapshotIncompleteError,
@@ -24,9 +24,9 @@ from penstock.snapshots.errors import (
     SnapshotSizeError,
     SnapshotStaleError,
 )
-from penstock.snapshots.framing import SMALL, frame
-from penstock.snapshots.manifest import Manifest, SnapshotFile
-from penstock.snapshots.store import LINGER, SnapshotStore
+from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
+from penstock.backups.snapshots.snapshot_store import LINGER, SnapshotStore
+from penstock.backups.snapshots.transfer_format import SMALL, frame
 
 DATA = b"0123456789" * 30
 NAME = sha(DATA)
@@ -331,7 +331,7 @@ def test_who_only_asks_leaves_nothing_in_memory_and_there_are_not_jobs_without_e
         store.missing(f"job-{number}", ())
         store.manifests(f"job-{number}")
     assert store._jobs == {}
-    monkeypatch.setattr("penstock.snapshots.store.MOST_JOBS", 2)
+    monkeypatch.setattr("penstock.backups.snapshots.snapshot_store.MOST_JOBS", 2)
     for name in ("a", "b", "a"):
         store.append(name, NAME, 0, io.BytesIO(DATA), len(DATA))
     with pytest.raises(SnapshotFullError, match="2 jobs"):

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.connect.database import DatabaseSink
-from penstock.connect.http import HttpSink
-from penstock.engine.job_start import start_job
-from penstock.engine.takeover import Claim, take_over
+from penstock.backups.snapshots.snapshot_cutter import SnapshotCutter
+from penstock.backups.snapshots.snapshot_restore import make_log_folders
+from penstock.connect.database_sink import DatabaseSink
+from penstock.connect.http_sink import HttpSink
+from penstock.engine.driver.job_start import start_job
+from penstock.engine.storage.job_folder import Claim, take_over
 from penstock.errors import PenstockError
 from penstock.log import Log, log_folder
-from penstock.snapshots.cutting import SnapshotCutter
-from penstock.snapshots.log_folders import make_log_folders
 from penstock.testing.local_engine import LocalRuntime
 
 JOB = "staging"

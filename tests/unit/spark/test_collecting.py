@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.connect.memory import MemorySink, MemorySource
-from penstock.engine.batch_planner import BatchPlanner
-from penstock.engine.batch_result import merge_result
+from penstock.connect.driver_connectors import MemorySink, MemorySource
 from penstock.engine.blueprint import Blueprint, make_blueprint
-from penstock.engine.flow import Program
-from penstock.engine.stages import Row, run_keyed_stage, run_source_stage
+from penstock.engine.driver.batch_planner import BatchPlanner
+from penstock.engine.driver.batch_result import merge_result
+from penstock.engine.execution.batch_stages import Row, run_keyed_stage, run_source_stage
+from penstock.engine.execution.record_flow import Program
 from penstock.errors import IncompleteBatchError
 from penstock.graph.vertex import SIDE_STREAMS
-from penstock.spark.collecting import collect_rows
+from penstock.spark.batch_rows import collect_rows
 
 END = struct.pack("!i", -1)
 """What Java may write behind the last frame."""

@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from penstock.spark import session
+from penstock.spark import spark_session
 
 
 def _gateway() -> Any:
@@ -25,7 +25,7 @@ def test_a_start_in_which_java_has_died_leaves_nothing(monkeypatch: pytest.Monke
         monkeypatch.setattr(SparkContext, name, value)
     for name in ("_instantiatedSession", "_activeSession"):
         monkeypatch.setattr(SparkSession, name, object())
-    session._end_java()
+    spark_session._end_java()
     assert SparkContext._active_spark_context is None
     assert (SparkContext._gateway, SparkContext._jvm) == (None, None)
     assert SparkSession._instantiatedSession is None

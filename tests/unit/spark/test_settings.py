@@ -9,8 +9,8 @@ import pytest
 import penstock as ps
 from penstock.errors import SettingError
 from penstock.spark.cluster_session import DriverOptions
-from penstock.spark.session import SECRET, _with_secret
-from penstock.spark.settings import (
+from penstock.spark.spark_session import SECRET, _with_secret
+from penstock.spark.spark_settings import (
     NO_SECRET,
     SECRET_SETTING,
     check_session,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.stderr import without_noise
+from penstock.spark.spark_output import without_noise
 
 BEGIN = "Traceback (most recent call last):"
 THEIRS = ['  File "/lib/pyspark/daemon.py", line 9, in manager', "    read()"]

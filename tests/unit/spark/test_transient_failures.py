@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from penstock.errors import TaskError
-from penstock.spark.transient_failures import text_of, transient_reason
+from penstock.spark.spark_failures import text_of, transient_reason
 
 _CONNECT_BACK = """An error occurred while calling o183.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, \

@@ -36,7 +36,7 @@ def _in_a_daemon(code: str, threads: str = "1") -> str:
 def _daemon(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start one as Spark does, with a folder before all others on its path, and wait until it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.spark.worker_daemon", "pyspark.worker"],
+        [sys.executable, "-m", "penstock.spark.python_worker_daemon", "pyspark.worker"],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

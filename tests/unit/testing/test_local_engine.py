@@ -21,11 +21,11 @@ import penstock as ps
 from penstock.cli.main import command_line
 from penstock.cli.supervisor_process import SupervisorOptions
 from penstock.cluster.documents import Assignment, JobSpec
-from penstock.daemons.instance import WorkerConfig
-from penstock.daemons.instances import FolderInstances
+from penstock.daemon.worker_folder import WorkerConfig
 from penstock.errors import SettingError, TaskError
+from penstock.supervisor.node_instances import FolderInstances
 from penstock.testing import local_engine
-from penstock.web import schemas
+from penstock.web import request_schemas
 
 SOURCES = Path(ps.__file__).parent
 
@@ -236,8 +236,8 @@ def test_no_document_and_no_request_selects_it() -> None:
     names = {field.name for document in documents for field in fields(document)}
     requests = [
         model
-        for _, model in inspect.getmembers(schemas, inspect.isclass)
-        if hasattr(model, "model_json_schema") and model.__module__ == schemas.__name__
+        for _, model in inspect.getmembers(request_schemas, inspect.isclass)
+        if hasattr(model, "model_json_schema") and model.__module__ == request_schemas.__name__
     ]
     assert requests
     names |= set(json.dumps([model.model_json_schema() for model in requests]).replace('"', " ").split())
@@ -255,12 +255,15 @@ def test_only_test_code_names_its_modules() -> None:
 
 
 def test_which_worker_is_started_is_said_where_a_supervisor_is_made_and_nowhere_else() -> None:
-    assert inspect.signature(FolderInstances).parameters["worker_module"].default == "penstock.daemons.worker"
+    assert (
+        inspect.signature(FolderInstances).parameters["worker_module"].default
+        == "penstock.worker.worker_main"
+    )
     naming = {
         str(path.relative_to(SOURCES))
         for path in SOURCES.rglob("*.py")
         if "worker_module" in path.read_text()
     }
-    assert naming == {"daemons/instances.py", "cli/supervisor_process.py"}
+    assert naming == {"daemon/worker_folder.py", "cli/supervisor_process.py"}
     # The process of a supervisor reads its options from a document, and these have no such field.
     assert not any(_selects(field.name) for field in fields(SupervisorOptions))

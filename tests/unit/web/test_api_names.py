@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from penstock.daemons.interface import InvalidRequestError
-from penstock.graph.names import name_fault
-from penstock.web.schemas import NAME, Name, ScaleRequest, SubmissionRequest
+from penstock.cluster.client_requests import InvalidRequestError
+from penstock.setting_values import name_fault
+from penstock.web.request_schemas import NAME, Name, ScaleRequest, SubmissionRequest
 
 _CHECKED: TypeAdapter[str] = TypeAdapter(Name)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import SettingError
-from penstock.web.errors import NoClusterError
-from penstock.web.settings import find_masters, find_token
+from penstock.web.cluster_access import NoClusterError, find_masters, find_token
 
 FROM_ENVIRONMENT = {"PENSTOCK_MASTER_URL": "http://b:2", "PENSTOCK_TOKEN": "secret"}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.schedule.model import Link, Node, Task, Traffic
+from penstock.schedule.placement_model import Link, Node, Task, Traffic
 
 GIB = 1 << 30
 

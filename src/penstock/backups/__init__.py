@@ -1,0 +1,1 @@
+"""Data that a job keeps with its node, and its copies on other nodes."""

@@ -1,0 +1,113 @@
+"""Where a job may run whose data is with its node: there, or where the copy of it can be brought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.cluster.cluster_state import ClusterState
+from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, RestoreSource
+
+
+@dataclass(frozen=True)
+class DataAffinity:
+    """What follows from where a job's data is."""
+
+    only: str = ""
+    """The node that has the data, and is there: it runs nowhere else."""
+    prefer: str = ""
+    """The node that was chosen beforehand for the case that the other is lost."""
+    restore: RestoreSource | None = None
+    """What a worker goes on from that does not run where the data is."""
+    waits: str = ""
+    """Why it can run nowhere at the moment; empty if it can."""
+
+
+def affinity_of(spec: JobSpec, before: Assignment | None, actual: ClusterState) -> DataAffinity:
+    """Return where a job has to go. One whose data is shared by all nodes can go anywhere."""
+    if spec.keep != "node":
+        return DataAffinity()
+    home = _home_of_data(spec, before, actual)
+    if home.only and spec.nodes and home.only not in spec.nodes:
+        told = ", ".join(spec.nodes)
+        return DataAffinity(waits=f"its data is on {home.only}, and it is for {told} only: allow that node")
+    return home
+
+
+def _home_of_data(spec: JobSpec, before: Assignment | None, actual: ClusterState) -> DataAffinity:
+    kept = actual.kept.get(spec.name)
+    if kept is None or (spec.fresh and kept.revision <= spec.forget):
+        # Its worker has not begun yet, or what it did is to be forgotten.
+        if before is None or before.node not in actual.nodes:
+            return DataAffinity()
+        return DataAffinity(only=before.node, restore=before.restore)
+    if (
+        before is not None
+        and before.node in actual.nodes
+        and before.node != kept.origin
+        and before.restore is not None
+        and not is_elsewhere(before, before.node, kept)
+        and not works_on(kept, actual)
+        and not is_copy_lost(before, kept, actual)
+    ):
+        # It may begin there at any moment, also when the node that was lost is back.
+        return DataAffinity(only=before.node, restore=before.restore)
+    if kept.origin in actual.nodes:
+        # A worker that still restores what another node lost has not said yet that it has it.
+        restore = before.restore if before is not None and before.node == kept.origin else None
+        return DataAffinity(only=kept.origin, restore=restore)
+    if not kept.store:
+        return DataAffinity(waits=f"its data is on {kept.origin}, which is gone, and nobody has a whole copy")
+    if kept.store not in actual.nodes:
+        return DataAffinity(
+            waits=f"its data is on {kept.origin} and a copy is on {kept.store}, and both are gone"
+        )
+    location = actual.locations.get(spec.name)
+    return DataAffinity(
+        prefer=location.redeploy if location is not None else kept.store,
+        restore=RestoreSource(
+            kept.store, kept.store_url, kept.revision, location.rate if location is not None else 0.0
+        ),
+    )
+
+
+def works_on(kept: BackupStatus, actual: ClusterState) -> bool:
+    """Whether a worker on the node with a job's data lives and goes on with it."""
+    return kept.origin in actual.nodes and any(
+        worker.node == kept.origin and worker.revision == kept.revision and worker.phase == "running"
+        for worker in actual.workers.get(kept.job, ())
+    )
+
+
+def is_copy_lost(assignment: Assignment, kept: BackupStatus, actual: ClusterState) -> bool:
+    """Whether the copy that a worker is to restore is gone, while the node with the data itself is back."""
+    restore = assignment.restore
+    if restore is None or kept.origin not in actual.nodes or kept.origin == assignment.node:
+        return False
+    newest = kept.store if kept.store and kept.revision == restore.revision else restore.store
+    return newest not in actual.nodes
+
+
+def is_forgotten(assignment: Assignment, kept: BackupStatus) -> bool:
+    """Whether a worker starts from scratch as far as such data is concerned.
+
+    >>> again = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node", fresh=True, forget=3)
+    >>> [is_forgotten(again, BackupStatus("count", "n1", revision, 1)) for revision in (3, 4)]
+    [True, False]
+    """
+    last = assignment.revision - 1 if assignment.forget is None else assignment.forget
+    return assignment.fresh and kept.revision <= last
+
+
+def is_elsewhere(assignment: Assignment, node: str, kept: BackupStatus | None) -> bool:
+    """Whether a job's data is on another node, and newer than what a worker here would go on from.
+
+    >>> from dataclasses import replace
+    >>> there = BackupStatus("count", "n2", 4, 1, store="n3")
+    >>> here = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node")
+    >>> restored = [None, RestoreSource("n3", "", 3), RestoreSource("n3", "", 4)]
+    >>> [is_elsewhere(replace(here, restore=given), "n1", there) for given in restored]
+    [True, True, False]
+    """
+    if kept is None or kept.origin == node or is_forgotten(assignment, kept):
+        return False
+    return assignment.restore is None or assignment.restore.revision < kept.revision

@@ -1,0 +1,65 @@
+"""What has to be on the disk before something else may be, and the word for a disk that is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.backups.snapshots.snapshot_errors import SnapshotFullError
+from penstock.local_files import sync
+
+_TOGETHER = 8
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def disk_full_errors() -> Iterator[None]:
+    """Say it plainly when a disk is full: raises SnapshotFullError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        where = error.filename or "the disk"
+        raise SnapshotFullError(f"{where} has no room ({error.strerror}): make some") from error
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder and all above it that are not there, for their owner alone."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def sync_all(paths: Sequence[Path]) -> None:
+    """Bring files or folders to the disk, in no particular order."""
+    if len(paths) <= _TOGETHER:
+        for path in paths:
+            sync(path)
+        return
+    # Whoever waits for the disk at the same time is served by the same write of its journal: with a thousand
+    # small files that is twenty times faster than one after the other.
+    with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="sync") as threads:
+        for _ in threads.map(sync, paths):
+            pass
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file at once by one that only its owner can read, and that a power cut leaves whole."""
+    staged = path.with_name(f".{path.name}")
+    with disk_full_errors():
+        try:
+            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            staged.replace(path)
+        except OSError:
+            staged.unlink(missing_ok=True)
+            raise
+        sync(path.parent)

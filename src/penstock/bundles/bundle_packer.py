@@ -1,0 +1,147 @@
+"""From a user's file or folder to a bundle."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from penstock.bundles.bundle_archive import Entry, compressed, write_archive
+from penstock.bundles.bundle_limits import MOST_FILES, MOST_UNPACKED, check_names, megabytes
+from penstock.bundles.bundle_manifest import (
+    MANIFEST,
+    BundleManifest,
+    PackedFile,
+    check_entry,
+    encode_manifest,
+    requirement_fault,
+)
+from penstock.bundles.bundle_signature import BundleError
+
+_LEFT_OUT = frozenset({"__pycache__", "venv", "node_modules"})
+"""Folders that are made anew elsewhere. Whatever begins with a dot (.git, .venv, .env) is left out too."""
+
+
+def pack(target: Path, *, entry: str | None = None, requirements: Path | None = None) -> bytes:
+    """Make a bundle of one Python file, of a package, or of a folder with modules.
+
+    ``entry`` is ``FILE[:JOB]``, with FILE as it is called inside ``target``; a single file needs it only to
+    name the job. The files of a package keep its name in front, so that it can be imported by it. The same
+    content gives the same bytes, wherever and whenever it is packed.
+    """
+    if target.is_file():
+        sources = [(target.name, target)]
+        prefix = ""
+    elif target.is_dir():
+        prefix = f"{target.resolve().name}/" if (target / "__init__.py").is_file() else ""
+        sources = [(prefix + name, path) for name, path in _found(target) if prefix + name != MANIFEST]
+    else:
+        raise BundleError(f"there is no file or folder {target}")
+    if len(sources) > MOST_FILES:
+        raise BundleError(f"{target} has more than {MOST_FILES} files: pack the job's code only")
+    check_names(name for name, _ in sources)
+    packed = list(_packed(sources))
+    manifest = BundleManifest(
+        entry=_entry(target, entry, prefix),
+        files={archived.name: file for archived, _, file in packed},
+        requirements=_requirements(requirements),
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        created_by=f"penstock {version('penstock')}",
+    )
+    check_entry(manifest)
+    first = compressed(MANIFEST, encode_manifest(manifest))
+    return write_archive([first, *((archived, data) for archived, data, _ in packed)])
+
+
+def _entry(target: Path, entry: str | None, prefix: str) -> str:
+    if entry is None:
+        if target.is_dir():
+            raise BundleError(f"say which file of {target} defines the job")
+        return target.name
+    if target.is_file() and entry.partition(":")[0] != target.name:
+        raise BundleError(f"the bundle of {target} has no other file, so its entry cannot be {entry!r}")
+    return prefix + entry
+
+
+def _found(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a folder that belong into a bundle, sorted, with their names in it."""
+    root = folder.resolve()
+    sources: list[tuple[str, Path]] = []
+
+    def unreadable(error: OSError) -> None:
+        raise BundleError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    for place, folders, files in os.walk(root, onerror=unreadable):
+        here = Path(place)
+        folders[:] = [name for name in folders if _belongs(here / name)]
+        for name in folders:
+            if (here / name).is_symlink():
+                raise BundleError(f"{here / name} is a link to a folder: put the folder itself there")
+        for name in files:
+            path = here / name
+            if _belongs(path):
+                _check_link(path, root)
+                sources.append((path.relative_to(root).as_posix(), path))
+        if len(sources) > MOST_FILES:
+            break
+    yield from sorted(sources)
+
+
+def _belongs(path: Path) -> bool:
+    if path.name.startswith(".") or path.name in _LEFT_OUT or path.suffix == ".pyc":
+        return False
+    return not (path / "pyvenv.cfg").is_file()
+
+
+def _check_link(path: Path, root: Path) -> None:
+    if path.is_symlink() and not path.resolve().is_relative_to(root):
+        raise BundleError(f"{path} is a link that leads out of {root}: put the file itself there")
+
+
+def _packed(sources: list[tuple[str, Path]]) -> Iterator[tuple[Entry, bytes, PackedFile]]:
+    total = 0
+    for name, path in sources:
+        data = _read(path, MOST_UNPACKED - total)
+        total += len(data)
+        archived, packed = compressed(name, data)
+        yield archived, packed, PackedFile(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def _read(path: Path, room: int) -> bytes:
+    """Return a file's content, of which no more than ``room`` bytes are taken into memory."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BundleError(f"{path} is neither a file nor a folder: leave it out of the bundle's folder")
+        with path.open("rb") as file:
+            data = file.read(room + 1)
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > room:
+        raise BundleError(
+            f"with {path} the bundle has more than {megabytes(MOST_UNPACKED)}: leave data out of its folder"
+        )
+    return data
+
+
+def _requirements(path: Path | None) -> tuple[str, ...]:
+    """Return the lines of a file of requirements, without comments."""
+    if path is None:
+        return ()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"the requirements {path} cannot be read: {error}") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        text = line.strip() if not line.lstrip().startswith("#") else ""
+        text = text.partition(" #")[0].strip()
+        fault = requirement_fault(text) if text else None
+        if fault is not None:
+            raise BundleError(f"{path}, line {number}: {fault}")
+        if text:
+            found.append(text)
+    return tuple(found)

@@ -1,0 +1,139 @@
+"""``penstock explain``.
+
+Print how a job would run, or with ``--placement`` why a submitted job runs where it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.command_errors import user_errors
+from penstock.cli.command_options import MasterUrl, Output, Param, connect_client, usage
+from penstock.cli.table_output import format_bytes, make_table, print_view
+from penstock.graph.job_loader import load_job
+from penstock.parameters import params_set_to, read_params
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+_TERMS = {
+    "imbalance": "how unlike the nodes' loads are (S)",
+    "cross_node": "share of the traffic between nodes",
+    "cross_rack": "share of it between racks",
+    "moves": "share of the tasks that move",
+    "fit": "cores and memory used unlike each other",
+}
+
+
+def show_placement(job: str, output: Output, master_url: str | None) -> None:
+    """Ask the cluster about a job, and print the answer."""
+    with connect_client(master_url) as client:
+        print_view(lambda: client.placement(job), placement_report, output, watch=False)
+
+
+def placement_report(found: Mapping[str, Any], now: float) -> RenderableType:  # noqa: ARG001
+    """Draw why a job is where it is."""
+    from rich.console import Group
+    from rich.text import Text
+
+    told = [Text(part) for part in (_unplaced(found), _backup(found)) if part]
+    return Group(Text(_decided(found)), _matrix(found), _costs(found), _rejections(found), *told)
+
+
+def _decided(found: Mapping[str, Any]) -> str:
+    told = f"{found['job']}: placed by {found['strategy']}"
+    if found["refused"]:
+        told += f", because {found['asked_for']} was refused: {found['refused']}"
+    return told
+
+
+def _matrix(found: Mapping[str, Any]) -> RenderableType:
+    nodes = found["nodes"]
+    headings = ("task", *(node["name"] for node in nodes))
+    tasks = sorted(found["rejected"])
+    places = found["matrix"]
+    rows: list[tuple[Any, ...]] = [
+        (task, *("X" if places.get(task) == node["name"] else "." for node in nodes)) for task in tasks
+    ]
+    rows.append(("status", *(node["status"] for node in nodes)))
+    rows.append(("cores used", *(f"{node['cores_used']:g} of {node['cores']:g}" for node in nodes)))
+    used = (f"{format_bytes(node['memory_used'])} of {format_bytes(node['memory'])}" for node in nodes)
+    rows.append(("memory used", *used))
+    return make_table("allocation", headings, rows)
+
+
+def _costs(found: Mapping[str, Any]) -> RenderableType:
+    cost, weights = found["cost"], found["weights"]
+    rows = [
+        (term, meaning, f"{cost[term]:.4f}", f"{weights[term]:g}", f"{cost[term] * weights[term]:.4f}")
+        for term, meaning in _TERMS.items()
+    ]
+    rows.append(("total", "", "", "", f"{cost['total']:.4f}"))
+    headings = ("term", "what it is", "value", "weight", "cost")
+    return make_table("cost of the whole cluster", headings, rows, "value weight cost")
+
+
+def _rejections(found: Mapping[str, Any]) -> RenderableType:
+    rows = [
+        (task, node, reason)
+        for task, nodes in sorted(found["rejected"].items())
+        for node, reason in sorted(nodes.items())
+    ]
+    return make_table("why not elsewhere", ("task", "node", "reason"), rows)
+
+
+def _unplaced(found: Mapping[str, Any]) -> str:
+    return "\n".join(f"{task} has no node: {reason}" for task, reason in sorted(found["unplaced"].items()))
+
+
+def _backup(found: Mapping[str, Any]) -> str:
+    location, kept = found["location"], found["kept"]
+    told = []
+    if location is not None:
+        told.append(
+            f"backup on {location['store']}, runs on {location['redeploy']} if its node is lost: "
+            f"{location['reason']}"
+        )
+        if location.get("assumed"):
+            told.append(f"assumed for that: {location['assumed']}")
+    if kept is not None and kept["store"]:
+        told.append(
+            f"last whole copy: number {kept['number']} on {kept['store']}, up to batch {kept['batch']}, "
+            f"{format_bytes(kept['bytes'])}"
+        )
+    elif kept is not None:
+        told.append(f"its data is on {kept['origin']} only: no copy is whole yet")
+    return "\n".join(told)
+
+
+@user_errors
+def explain(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE[:JOB]|JOB", help="The file that defines the job; with --placement its name."
+        ),
+    ],
+    placement: Annotated[
+        bool, typer.Option("--placement", help="Say why a submitted job runs where it does.")
+    ] = False,
+    param: Param = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    master_url: MasterUrl = None,
+) -> None:
+    """Show how a job runs: its regions, where Spark shuffles, where loops are.
+
+    With --placement, of a job that was submitted: on which nodes it is, what that costs, and why it is not on
+    others.
+    """
+    if placement:
+        show_placement(target, output, master_url)
+        return
+    with params_set_to(usage(read_params, param or [])):
+        job = load_job(target)
+        job.validate()
+    typer.echo(job.to_json() if output is Output.JSON else job.explain())

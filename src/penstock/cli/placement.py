@@ -1,0 +1,221 @@
+"""``penstock place``: decide for a described cluster where tasks and backups go, and print the decision.
+
+Nothing is started.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.command_errors import UNKNOWN, fail, user_errors
+from penstock.cli.command_options import Output
+from penstock.cli.table_output import format_bytes, make_table
+from penstock.schedule.placement_cost import DEFAULT_WEIGHTS
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from penstock.schedule.backup_location import LocationDecision
+    from penstock.schedule.cluster_file import Description
+    from penstock.schedule.placement_decision import Placement
+
+
+MOST_NODES = 16
+MOST_TASKS = 64
+"""A larger matrix is shown as a list of tasks and their nodes."""
+
+
+def placement_tables(
+    described: Description, placement: Placement, decision: LocationDecision, asked: str, explained: list[str]
+) -> Iterator[RenderableType]:
+    """Return what is printed, in this order."""
+    if placement.refused:
+        yield f"strategy {asked} was not used, {placement.strategy} was: {placement.refused}"
+    yield _matrix(described, placement)
+    yield _cost(placement)
+    if placement.completed:
+        yield f"left out by {asked} and placed by the default: {', '.join(placement.completed)}"
+    if placement.spilled:
+        yield f"on OVERLOADED nodes, because no other can: {', '.join(placement.spilled)}"
+    if placement.unplaced:
+        rows = sorted(placement.unplaced.items())
+        yield make_table("without a node", ("task", "reason"), rows)
+    rejected = [
+        (task, node, reason) for task in explained for node, reason in placement.rejected[task].items()
+    ]
+    if rejected:
+        yield make_table("why not elsewhere", ("task", "node", "reason"), rejected)
+    yield from _backups(decision)
+
+
+def _matrix(described: Description, placement: Placement) -> RenderableType:
+    snapshot, places = described.snapshot, placement.matrix.places
+    tasks, nodes = sorted(snapshot.task_named), sorted(snapshot.node_named)
+    now = {task.id: task.current for task in snapshot.tasks}
+    title = f"placement by {placement.strategy}"
+    if len(nodes) > MOST_NODES or len(tasks) > MOST_TASKS:
+        rows = [(task, places.get(task, "-"), _moved(now[task], places.get(task))) for task in tasks]
+        return make_table(title, ("task", "node", "before"), rows)
+    marks = placement.matrix.rows(tasks, nodes)
+    cells = [
+        (task, *(".X"[mark] for mark in row), _moved(now[task], places.get(task)))
+        for task, row in zip(tasks, marks, strict=True)
+    ]
+    return make_table(title, ("task", *nodes, "before"), cells)
+
+
+def _moved(before: str | None, after: str | None) -> str:
+    return "-" if before is None else ("" if before == after else before)
+
+
+def _cost(placement: Placement) -> RenderableType:
+    cost = placement.cost
+    rows = [
+        (term, f"{getattr(cost, term):.4f}", f"{weight:g}", f"{weight * getattr(cost, term):.4f}")
+        for term, weight in vars(DEFAULT_WEIGHTS).items()
+    ]
+    rows.append(("total", "", "", f"{cost.total:.4f}"))
+    return make_table("what it costs", ("term", "value", "weight", "cost"), rows, "value weight cost")
+
+
+def _backups(decision: LocationDecision) -> Iterator[RenderableType]:
+    if not (decision.choices or decision.unprotected):
+        yield "no task that was placed keeps data on its node: there are no backups"
+        return
+    rows = [
+        (
+            choice.task,
+            choice.store,
+            choice.redeploy,
+            f"{format_bytes(choice.rate)}/s" if choice.rate else "-",
+            f"{choice.seconds:.2f}",
+            choice.reason,
+        )
+        for choice in decision.choices
+    ]
+    proven = ", proven to be the least" if decision.optimal else ""
+    title = f"backups by {decision.method}: {decision.objective.transfer_seconds:.2f} s of transfers{proven}"
+    yield make_table(
+        title, ("task", "stored on", "redeployed to", "rate", "seconds", "why"), rows, "rate seconds"
+    )
+    if decision.unprotected:
+        left = [(unprotected.task, unprotected.reason) for unprotected in decision.unprotected]
+        yield make_table("without a backup", ("task", "reason"), left)
+
+
+STRATEGY_SECONDS = 5.0
+SOLVER_SECONDS = 60.0
+FEW = 64
+"""Up to so many pairs of a task and a node, all are explained."""
+
+
+class Method(StrEnum):
+    """The ways to decide where backups go."""
+
+    IMPROVED = "improved"
+    ALGORITHM1 = "algorithm1"
+    CBC = "cbc"
+    HIGHS = "highs"
+
+
+@user_errors
+def place(
+    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="The cluster; - reads stdin.")],
+    strategy: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="A strategy of Penstock's, or MODULE:CLASS in this folder."),
+    ] = "balanced",
+    method: Annotated[
+        Method, typer.Option(help="How to decide where backups go; cbc and highs are exact.")
+    ] = Method.IMPROVED,
+    failures: Annotated[int, typer.Option(min=1, help="How many nodes may be lost at once.")] = 1,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="For a strategy of your own (5 if not given) or a solver (60)."),
+    ] = None,
+    rebalance: Annotated[bool, typer.Option("--rebalance", help="Move tasks that run, too.")] = False,
+    explain: Annotated[
+        list[str] | None,
+        typer.Option("--explain", metavar="TASK", help="Say why it is not on other nodes; repeatable."),
+    ] = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+) -> None:
+    """Decide for a described cluster where tasks run and where their backups go. Nothing is started."""
+    from penstock.master.strategy_runner import strategy_named
+    from penstock.schedule.backup_location.location_methods import described_problem, protect
+    from penstock.schedule.cluster_file import parse_cluster_file
+    from penstock.schedule.placement_decision import decide
+
+    described = parse_cluster_file(_text(file))
+    snapshot = described.snapshot
+    explained = _explained(described, explain)
+    chosen = strategy_named(strategy, Path.cwd(), seconds or STRATEGY_SECONDS)
+    placement = decide(chosen, snapshot, name=strategy, demands=snapshot.tasks if rebalance else ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PuLP tells its users what its next version will do.
+        decision = protect(
+            described_problem(described, placement.matrix, failures), method.value, seconds or SOLVER_SECONDS
+        )
+    if output is Output.JSON:
+        typer.echo(json.dumps(to_plain(described, placement, decision, failures, explained)))
+        return
+    from penstock.cli.table_output import make_console
+
+    console = make_console()
+    for picture in placement_tables(described, placement, decision, strategy, explained):
+        console.print(picture)
+
+
+def to_plain(
+    described: Description,
+    placement: Placement,
+    decision: LocationDecision,
+    failures: int,
+    explained: list[str],
+) -> dict[str, Any]:
+    """Return both decisions as JSON can hold them."""
+    from dataclasses import asdict
+
+    before = {task.id: task.current for task in described.snapshot.tasks}
+    moves = {
+        task: {"from": origin, "to": target}
+        for task, (origin, target) in placement.matrix.moved_from(before).items()
+        if origin is not None
+    }
+    return {
+        "placement": {**placement.to_plain(explained), "moves": moves},
+        "backup": {
+            "method": decision.method,
+            "failures": failures,
+            "optimal": decision.optimal,
+            "objective": {**asdict(decision.objective), "total": decision.objective.total},
+            "choices": [asdict(choice) for choice in decision.choices],
+            "unprotected": {left.task: left.reason for left in decision.unprotected},
+        },
+    }
+
+
+def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        fail(f"{file} is no text in UTF-8")
+
+
+def _explained(described: Description, wanted: list[str] | None) -> list[str]:
+    """Return the tasks whose rejected nodes are told: those asked for, else all of a small cluster."""
+    snapshot = described.snapshot
+    for task in wanted or ():
+        if task not in snapshot.task_named:
+            fail(f"there is no task {task!r} in the file", UNKNOWN)
+    if wanted:
+        return sorted(set(wanted))
+    return sorted(snapshot.task_named) if len(snapshot.tasks) * len(snapshot.nodes) <= FEW else []

@@ -1,0 +1,106 @@
+"""Limits how quickly a job is assigned anew while nobody asks for anything else. Pure.
+
+A decision that contradicts itself would make one revision after the other, each with a worker that starts.
+So assignments for one and the same request back off as restarts do. How many there were is in the assignment
+itself, or in the status of a job whose assignment was taken back: the next leader goes on counting. A change
+by the user is a new request, and is never held up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from hashlib import sha256
+
+from penstock.cluster.alarms import alarm_id
+from penstock.cluster.cluster_state import ClusterState, Rules
+from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus
+from penstock.cluster.leader_actions import Action, Clear, Raise
+from penstock.replicas.replica_id import job_of
+
+ASSIGNED_TOO_OFTEN = "assigned-too-often"
+
+_LARGEST_EXPONENT = 60
+
+
+def request_digest(spec: JobSpec) -> str:
+    """Return a digest of all that a user can change of a job while it runs.
+
+    >>> job = JobSpec("count", "", "")
+    >>> request_digest(job) == request_digest(JobSpec("count", "", "", driver="n1"))
+    False
+    """
+    asked = {
+        "code": [spec.generation, spec.bundle, spec.entry],
+        "resources": asdict(spec.resources),
+        "where": [spec.nodes, dict(spec.labels), spec.driver, spec.strategy, spec.keep],
+        "spark": [spec.spark_master, dict(spec.conf)],
+        "replicas": [spec.k, spec.standby, spec.recovery, spec.replication],
+        "wanted": [spec.wanted, spec.drain, spec.until, spec.restarts, spec.after],
+    }
+    return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def repeats_of(before: Assignment | JobStatus | None, asked: str, now: float, rules: Rules) -> int:
+    """Return what a new assignment counts as: 0 for the first for a request, or after a calm time."""
+    if before is None or before.asked != asked or now - before.changed >= rules.calm_after:
+        return 0
+    return before.repeats + 1
+
+
+def retry_at(before: Assignment | JobStatus, asked: str, now: float, rules: Rules) -> float:
+    """Return the moment before which a job is not assigned anew; 0 if it may be at once.
+
+    >>> rules = Rules(free_repeats=2, first_wait=1.0, longest_wait=3.0)
+    >>> made = Assignment("count", 1, 1, 1, "", "", "n1", 1, 1, asked="a", changed=10.0)
+    >>> from dataclasses import replace
+    >>> [retry_at(replace(made, repeats=count), "a", 10.0, rules) for count in range(6)]
+    [0.0, 0.0, 11.0, 12.0, 13.0, 13.0]
+    >>> retry_at(replace(made, repeats=5), "b", 10.0, rules)
+    0.0
+    """
+    if before.asked != asked or before.repeats < rules.free_repeats:
+        return 0.0
+    doubled = min(before.repeats - rules.free_repeats, _LARGEST_EXPONENT)
+    until = before.changed + min(rules.first_wait * 2.0**doubled, rules.longest_wait)
+    # A clock that was set back must not hold a job up for long.
+    return until if before.changed <= now < until else 0.0
+
+
+def pacing_alarms(
+    desired: Mapping[str, JobSpec], actual: ClusterState, held: Mapping[str, str], now: float, rules: Rules
+) -> list[Action]:
+    """Raise an alarm for each job that is held up, by job or replica with the reason; clear old ones."""
+    jobs = {job_of(name): name for name in sorted(held, reverse=True)}
+    actions: list[Action] = []
+    for job, name in sorted(jobs.items()):
+        alarm = _alarm(job, actual.assignments.get(name) or actual.statuses[job], held[name], now)
+        if alarm.id not in actual.alarms:
+            actions.append(Raise(alarm))
+    for id, alarm in sorted(actual.alarms.items()):
+        if alarm.kind == ASSIGNED_TOO_OFTEN and alarm.subject not in jobs:
+            if alarm.subject not in desired:
+                actions.append(Clear(id, "there is no such job any more"))
+            elif not _is_repeated(alarm.subject, actual, now, rules):
+                actions.append(Clear(id, "it is not assigned anew any more"))
+    return actions
+
+
+def _alarm(job: str, last: Assignment | JobStatus, reason: str, now: float) -> Alarm:
+    told = (
+        f"it was assigned {last.repeats + 1} times in a row though nothing else was asked for, and "
+        f"would be again: {reason}. New assignments of it back off; change what is asked for, or kill it"
+    )
+    node = last.node if isinstance(last, Assignment) else ""
+    evidence = {"revision": last.revision, "repeats": last.repeats, "node": node}
+    return Alarm(alarm_id(ASSIGNED_TOO_OFTEN, job), ASSIGNED_TOO_OFTEN, job, told, now, evidence)
+
+
+def _is_repeated(job: str, actual: ClusterState, now: float, rules: Rules) -> bool:
+    last: list[Assignment | JobStatus] = [actual.assignments[name] for name in actual.assigned.get(job, ())]
+    if not last and job in actual.statuses:
+        last.append(actual.statuses[job])
+    return any(
+        one.repeats >= rules.free_repeats and 0 <= now - one.changed < rules.calm_after for one in last
+    )

@@ -1,0 +1,198 @@
+"""Makes an assignment from a job spec and a placement, and says why one no longer fits its spec.
+
+Also the lists of each node's jobs. It must not know when a job is assigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count, islice
+
+from penstock.cluster.documents import (
+    Assignment,
+    ExecutorSlot,
+    JobSpec,
+    NodeJobs,
+    ReplicaAssignment,
+    RestoreSource,
+    Result,
+)
+from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.replicas.decisions.replica_set import is_replicated, nodes_used
+
+
+def wanted_until(spec: JobSpec) -> str | None:
+    """Return when the job shall end by itself: one that is drained ends like a bounded one."""
+    return "drained" if spec.wanted == "ended" and spec.drain else spec.until
+
+
+def other_code(spec: JobSpec, assignment: Assignment) -> bool:
+    """Whether a job is wanted with other code, or other parameters of it, than is assigned.
+
+    A generation that was refused is given out again, so its number alone does not tell.
+    """
+    wanted = (spec.generation, spec.bundle, spec.entry, dict(spec.params), dict(spec.env))
+    return wanted != (
+        assignment.generation,
+        assignment.bundle,
+        assignment.entry,
+        dict(assignment.params),
+        dict(assignment.env),
+    )
+
+
+def restart_reason(spec: JobSpec, assignment: Assignment) -> str | None:
+    """Return why a job needs a new worker to be as it is wanted; None when it does not."""
+    resources = spec.resources
+    if other_code(spec, assignment):
+        return f"its code is generation {spec.generation} now"
+    if spec.restarts != assignment.restarts:
+        return "a new worker was asked for"
+    if (resources.cores, resources.memory) != (assignment.cores, assignment.memory):
+        return f"it asks for {resources.cores} cores and {resources.memory >> 20} MiB now"
+    if bool(resources.executors) != assignment.over_nodes:
+        return "it has executors now" if resources.executors else "it has no executors any more"
+    if spec.spark_master != assignment.spark_master or dict(spec.conf) != dict(assignment.conf):
+        return "its Spark settings have changed"
+    if is_replicated(spec):
+        membership = assignment.membership
+        if membership is None:
+            return "it has replicas now"
+        if (spec.recovery, spec.replication) != (membership.recovery, membership.replication):
+            return "how its replicas work together has changed"
+    if spec.nodes and assignment.node not in spec.nodes:
+        return f"it is for {', '.join(spec.nodes)} only now"
+    return None
+
+
+def has_drained(spec: JobSpec, assignment: Assignment | None, result: Result) -> bool:
+    """Whether a job that shall drain has done so with what is assigned, whatever else is wanted of it.
+
+    Other code or another size that no node can take is no reason to process everything once more. What is to
+    be forgotten does not count, nor what a new worker was asked for instead of.
+    """
+    if assignment is None or (result.outcome, result.revision) != ("drained", assignment.revision):
+        return False
+    forgotten = spec.fresh and result.revision <= spec.forget
+    return wanted_until(spec) == "drained" and spec.restarts == assignment.restarts and not forgotten
+
+
+def assignment_of(
+    request: PlacementRequest,
+    placed: PlacementResult,
+    *,
+    revision: int,
+    epoch: int,
+    now: float,
+    reason: str,
+    restore: RestoreSource | None = None,
+    membership: ReplicaAssignment | None = None,
+) -> Assignment:
+    """Return the assignment for a new worker of a job whose driver has a node.
+
+    Executors that fit nowhere are left out, as long as there is one; they follow when there is room.
+    """
+    assert placed.node is not None, "a driver without a node cannot be assigned"
+    spec = request.spec
+    made = Assignment(
+        job=spec.name,
+        epoch=epoch,
+        revision=revision,
+        generation=spec.generation,
+        bundle=spec.bundle,
+        entry=spec.entry,
+        node=placed.node,
+        cores=spec.resources.cores,
+        memory=spec.resources.memory,
+        spark_master=spec.spark_master,
+        conf=spec.conf,
+        params=spec.params,
+        env=spec.env,
+        until=wanted_until(spec),
+        # Whoever comes first to it: this worker may die before it does. What has been done since then stays.
+        fresh=spec.fresh,
+        forget=spec.forget if spec.fresh else None,
+        restarts=spec.restarts,
+        after=spec.after,
+        keep=spec.keep,
+        restore=restore,
+        membership=membership,
+        strategy=placed.strategy,
+        refused=placed.refused,
+        reason=reason,
+        since=now,
+        executors_asked=spec.resources.executors,
+        changed=now,
+    )
+    return replace(made, executors=slots_of(request, placed))
+
+
+def slots_of(request: PlacementRequest, placed: PlacementResult) -> tuple[ExecutorSlot, ...]:
+    """Return a job's executors: those that stay, and those that were placed.
+
+    One whose node is lost keeps it while there is no room elsewhere: the node may come back.
+    """
+    asked = request.spec.resources
+    before = request.before.executors if request.before else ()
+    slots = {slot.ordinal: slot for slot in before if slot.ordinal in request.missing}
+    slots |= {slot.ordinal: slot for slot in request.slots}
+    for ordinal, node in placed.executors.items():
+        slots[ordinal] = ExecutorSlot(ordinal, node, asked.executor_cores, asked.executor_memory)
+    return tuple(slots[ordinal] for ordinal in sorted(slots))
+
+
+def executors(
+    spec: JobSpec, before: tuple[ExecutorSlot, ...], lost: frozenset[str]
+) -> tuple[tuple[ExecutorSlot, ...], tuple[int, ...]]:
+    """Return which executors of a job stay, and the numbers of those that need a node.
+
+    >>> from penstock.cluster.documents import Resources
+    >>> spec = JobSpec("job", "", "", resources=Resources(executors=3, executor_memory=8))
+    >>> slots = (ExecutorSlot(1, "n1", 1, 8), ExecutorSlot(2, "n2", 1, 8), ExecutorSlot(3, "n3", 2, 8))
+    >>> staying, missing = executors(spec, slots, frozenset({"n2"}))
+    >>> [slot.ordinal for slot in staying], missing
+    ([1], (2, 3))
+    """
+    asked = spec.resources
+    usable = [slot for slot in sorted(before, key=lambda slot: slot.ordinal) if _stays(spec, slot)]
+    kept = usable[: asked.executors]
+    staying = tuple(slot for slot in kept if slot.node not in lost)
+    taken = {slot.ordinal for slot in usable}
+    new = islice((number for number in count(1) if number not in taken), asked.executors - len(kept))
+    away = (slot.ordinal for slot in kept if slot.node in lost)
+    return staying, tuple(sorted([*away, *new]))
+
+
+def _stays(spec: JobSpec, slot: ExecutorSlot) -> bool:
+    asked = (spec.resources.executor_cores, spec.resources.executor_memory)
+    return (slot.cores, slot.memory) == asked and (not spec.nodes or slot.node in spec.nodes)
+
+
+def jobs_by_node(assignments: Mapping[str, Assignment]) -> dict[str, NodeJobs]:
+    """Return the jobs of each node that something is assigned to.
+
+    >>> jobs_by_node({"count": Assignment("count", 1, 1, 1, "", "", "n1", 1, 1)})
+    {'n1': NodeJobs(node='n1', jobs=('count',))}
+    """
+    found: dict[str, list[str]] = {}
+    for job in sorted(assignments):
+        for node in nodes_used(assignments[job]):
+            found.setdefault(node, []).append(job)
+    return {node: NodeJobs(node, tuple(found[node])) for node in sorted(found)}
+
+
+def listing_changes(
+    assignments: Mapping[str, Assignment], listed: Mapping[str, NodeJobs]
+) -> list[tuple[str, NodeJobs | None]]:
+    """Return the nodes whose list is to be written, with what it is to be; None for one to be removed.
+
+    >>> listing_changes({}, {"n1": NodeJobs("n1", ("count",))})
+    [('n1', None)]
+    """
+    wanted = jobs_by_node(assignments)
+    return [
+        (node, wanted.get(node))
+        for node in sorted({*wanted, *listed})
+        if wanted.get(node) != listed.get(node)
+    ]

@@ -1,0 +1,65 @@
+"""What a client submits, and the errors with which a master refuses a request.
+
+Knows neither HTTP nor the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.cluster.documents import Resources
+from penstock.errors import PenstockError
+
+
+class RequestError(PenstockError):
+    """A wish cannot be granted; the message says why. The root of those below."""
+
+
+class NotFoundError(RequestError):
+    """There is no such job, node or alarm."""
+
+
+class RefusedError(RequestError):
+    """It is there, but this cannot be done with it now."""
+
+
+class InvalidRequestError(RequestError):
+    """What was given makes no sense: a bundle that is damaged, a number below 1."""
+
+
+class NotLeaderError(RequestError):
+    """Another master leads; ``url`` says which, or is empty while none does."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"the leader is {url}" if url else "there is no leader at the moment: try again")
+        self.url = url
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a user submits beside the code."""
+
+    entry: str
+    """``FILE[:JOB]`` inside the bundle."""
+    structure: Mapping[str, Any]
+    """``job.to_dict()``; its ``name`` is the job's."""
+    resources: Resources = field(default_factory=Resources)
+    nodes: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    spark_master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    """What the code reads as ``ps.params``; an update changes those that it gives."""
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables of the environment, given in the same way; None for the value that a node has."""
+    until: str | None = None
+    fresh: bool = False
+    keep: str = "shared"
+    strategy: str = ""
+    k: int | None = None
+    """How many nodes may be lost without a gap; None for what the structure says, as below."""
+    recovery: str | None = None
+    replication: str | None = None
+    standby: str | None = None

@@ -1,0 +1,107 @@
+"""How long what is known of jobs that are over is kept. Pure: the moment is an argument.
+
+A job that is forgotten leaves a tombstone: it says up to which revision everything of the job may be removed,
+so that supervisors remove files because they were told to, and not because they find no job for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.cluster.alarms import NODE_LOST
+from penstock.cluster.cluster_state import ClusterState, needed_nodes
+from penstock.cluster.documents import ENDED, OVER, JobSpec
+from penstock.cluster.leader_actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
+from penstock.replicas.replica_id import job_of
+
+_DAY = 86400.0
+_AT_ONCE = 100
+"""So many jobs are forgotten in one step at the most."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What is kept of jobs that are over."""
+
+    seconds: float = 7 * _DAY
+    """How long a job that has ended is known. One that has failed stays until somebody has looked at it,"""
+    jobs: int = 1000
+    """unless there are more jobs that are over than this: then the oldest go, those that have ended first."""
+
+
+def retention_actions(
+    desired: Mapping[str, JobSpec], actual: ClusterState, now: float, rules: Retention | None = None
+) -> list[Action]:
+    """Return which jobs are to be forgotten, and which tombstones nobody needs any more.
+
+    A job whose data is with its node is left: that data could not be found again.
+    """
+    rules = rules or Retention()
+    over = [
+        (status.phase != ENDED, status.since, name)
+        for name, status in actual.statuses.items()
+        if status.phase in OVER and name in desired and desired[name].keep != "node"
+    ]
+    most = len(over) - rules.jobs
+    due: list[Forget] = []
+    for number, (failed, since, name) in enumerate(sorted(over)):
+        if number < most:
+            due.append(Forget(name, f"more than {rules.jobs} jobs are over"))
+        elif not failed and now - since >= rules.seconds:
+            due.append(Forget(name, f"it has ended {(now - since) / _DAY:.1f} days ago"))
+    # Asked last: of a thousand jobs that are over, few are due in one step.
+    actions = [forget for forget in due if is_idle(forget.job, actual)]
+    actions += [Forget(job, "there is no such job any more") for job in _orphans(desired, actual)]
+    # With a job goes what is known of its revisions, unless that can be noted first.
+    actions = actions[:_AT_ONCE] if actual.revisions is not None else []
+    largest = max((last_known_revision(action.job, actual) for action in actions), default=0)
+    kept: list[Action] = []
+    if largest > (actual.revisions or 0):
+        kept.append(KeepRevision(largest, "a job that is submitted later begins after it"))
+    return [*kept, *actions, *_old_tombstones(actual, now, rules), *_old_nodes(actual, now, rules)]
+
+
+def is_idle(job: str, actual: ClusterState) -> bool:
+    """Whether nothing of a job is assigned, runs, or cannot be read."""
+    return not any(job in known for known in (actual.unreadable, actual.assigned, actual.staffed))
+
+
+def last_known_revision(job: str, actual: ClusterState) -> int:
+    """Return the largest revision that any document about a job names."""
+    status = actual.statuses.get(job)
+    results = [actual.results[name].revision for name in actual.finished.get(job, ())]
+    failures = [actual.failures[name].revision for name in actual.failed.get(job, ())]
+    return max([status.revision if status else 0, *results, *failures])
+
+
+def _orphans(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[str]:
+    """Return the jobs that are gone, and of which a worker has left something since."""
+    left = {job_of(name) for name in (*actual.results, *actual.failures, *actual.statuses)}
+    return sorted(job for job in left - desired.keys() if is_idle(job, actual) and job not in actual.kept)
+
+
+def _old_nodes(actual: ClusterState, now: float, rules: Retention) -> list[Action]:
+    """Return the nodes that have been gone for so long that nobody expects them any more."""
+    actions: list[Action] = []
+    present = {*actual.nodes, *actual.unreadable_nodes, *needed_nodes(actual.assignments)}
+    for id, alarm in sorted(actual.alarms.items()):
+        node = alarm.subject
+        if alarm.kind != NODE_LOST or node in present:
+            continue
+        if now - alarm.since >= rules.seconds:
+            reason = f"it has been gone for {(now - alarm.since) / _DAY:.1f} days"
+            if node in actual.known:
+                actions.append(DropNode(node, reason))
+            actions.append(Clear(id, reason))
+    return actions
+
+
+def _old_tombstones(actual: ClusterState, now: float, rules: Retention) -> list[Action]:
+    stones = sorted(actual.tombstones.values(), key=lambda stone: (stone.at, stone.job))
+    most = len(stones) - rules.jobs
+    return [
+        DropTombstone(stone.job, "all supervisors have had time to remove its files")
+        for number, stone in enumerate(stones)
+        if number < most or now - stone.at >= rules.seconds
+    ]

@@ -1,9 +1,0 @@
-"""The phases of a job."""
-
-from __future__ import annotations
-
-PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
-ENDING, ENDED, FAILED = "ENDING", "ENDED", "FAILED"
-
-ACTIVE = (PENDING, STARTING, RUNNING, ENDING)
-OVER = (ENDED, FAILED)

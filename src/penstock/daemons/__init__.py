@@ -1,1 +1,0 @@
-"""The processes of a cluster: master, supervisor, worker. They start without Spark, pandas and numpy."""

@@ -1,0 +1,260 @@
+"""Commits the batches of a job: one ledger entry makes positions, state, feedback and output valid together.
+
+Whoever runs a batch, Spark or a test, hands its complete result over to here. What follows from it, the
+entry, the publication, the agreement with other replicas and the removal of old files, is the same for all.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from penstock.engine.batch_report import Report, TaskSummary, VertexReport
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.job_sinks import publish, tidy
+from penstock.engine.job_sources import SourcePositions, acknowledge
+from penstock.engine.record_digest import chained
+from penstock.engine.storage.keyed_state import remove_before
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.engine.windows.watermarks import TimeProgress, advance, has_due_window
+from penstock.errors import (
+    IncompleteBatchError,
+    InterruptedBatchError,
+    JobFailedError,
+    PenstockError,
+    QueryInterruptedError,
+)
+from penstock.process_logs.process_log import get_logger
+from penstock.replicas.agreement.batch_agreement import AgreedOutput, Offer
+from penstock.replicas.agreement.replica_catch_up import is_complete
+
+ATTEMPTS = 3
+"""How often a batch is run whose result does not arrive whole, before the job fails."""
+
+PAUSES = (0.5, 2.0)
+"""Seconds to wait before a batch is run again that was interrupted: the machine may be busy."""
+
+_ENTRIES_KEPT = 20
+
+_log = get_logger(__name__)
+
+
+class BatchCommitter:
+    """The batches of one job that have happened. ``changed`` is notified after each of them.
+
+    A committer that comes after another of the same job goes on with its report.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        before: BatchCommitter | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.blueprint = blueprint
+        self._sleep = sleep
+        self.last: LedgerEntry | None = None
+        """The last batch that has happened, and whose output is out."""
+        self.ended_at = 0.0
+        """When the last batch ended, by the monotonic clock."""
+        self._ledger = Ledger(blueprint.folders.ledger, synced=blueprint.folders.synced)
+        self._positions = SourcePositions(blueprint)
+        self._agreed = AgreedOutput(blueprint) if blueprint.replica_spec is not None else None
+        self._names = [vertex.name for vertex in blueprint.vertices]
+        self._kinds = [vertex.kind for vertex in blueprint.vertices]
+        self.changed: threading.Condition = before.changed if before else threading.Condition()
+        self.report: Report = before.report if before else Report(blueprint.job, {})
+
+    def begin(self, last: LedgerEntry | None) -> None:
+        """Go on after the last batch that has happened."""
+        self.last = last
+        for name in self._names:
+            self.report.vertices.setdefault(name, VertexReport())
+
+    def run_batch(self, attempt: Callable[[], TaskSummary]) -> None:
+        """Run a batch and commit it. One whose result does not arrive whole is run again.
+
+        ``attempt`` runs it and returns the merged summaries of all its tasks; it raises IncompleteBatchError
+        when some are missing. At most once, a batch is never run again: the job fails, and when it is
+        started again the batch is given up, as after any crash.
+        """
+        started = time.monotonic()
+        attempts = 1 if self.blueprint.guarantee == "at-most-once" else ATTEMPTS
+        for number in range(1, attempts + 1):
+            try:
+                summary = attempt()
+                break
+            except IncompleteBatchError as error:
+                if number == attempts:
+                    raise self._still_incomplete(error, attempts) from error
+                _log.warning(
+                    "incomplete batch is repeated",
+                    job=error.job,
+                    batch=error.batch,
+                    attempt=number,
+                    reason=error.reason,
+                )
+                if isinstance(error, InterruptedBatchError):
+                    self._sleep(PAUSES[min(number, len(PAUSES)) - 1])
+        self._commit(summary, started)
+        self.ended_at = time.monotonic()
+        with self.changed:
+            self.report.add(self._names, self._kinds, summary, self.ended_at - started)
+            self.changed.notify_all()
+
+    def end(self) -> None:
+        """Note how far the output is out: a job that goes on from there may have other sinks.
+
+        Of replicas, what one has left to another is not out before that has said so.
+        """
+        if self.last is None:
+            return
+        with suppress(PenstockError, OSError):  # Who cannot say it leaves it open, as after a crash.
+            if self._agreed is None or self._agreed.is_published(self.last.batch):
+                self._ledger.note_published(self.last.batch)
+
+    def _still_incomplete(self, error: IncompleteBatchError, attempts: int) -> JobFailedError:
+        if attempts == 1:
+            outcome = "at most once, a batch is not repeated: its records are given up at the next start"
+        else:
+            outcome = f"it was run {attempts} times. Start the job again, and it goes on with this batch"
+            if isinstance(error, InterruptedBatchError):
+                return QueryInterruptedError(f"{error}. Nothing of the batch was committed; {outcome}")
+        return JobFailedError(f"{error}. Nothing of the batch was committed; {outcome}")
+
+    def _commit(self, summary: TaskSummary, started: float) -> None:
+        # Spark counts anew when its checkpoint is lost; the ledger goes on counting.
+        batch = summary.end["batch"] - 1
+        if batch < summary.batch:
+            return  # Spark begins with a batch that reads nothing when there is nothing to read yet.
+        if self._agreed is not None:
+            self._commit_as_agreed(self._agreed, batch, summary, started)
+        else:
+            self._commit_alone(batch, summary)
+
+    def _commit_alone(self, batch: int, summary: TaskSummary) -> None:
+        before = self.last
+        sinks = self.blueprint.sinks
+        publish_first = self.blueprint.guarantee == "at-least-once"
+        if publish_first:
+            publish(self.blueprint, batch, summary.receipts)
+            summary.receipts = {}
+        transactional = {name: made for name, made in summary.receipts.items() if sinks[name].transactional}
+        entry = self._entry(batch, summary, transactional)
+        if summary.empty or not self._ledger.commit(entry):
+            # The batch happened before a crash: what it did then stands, and is made visible now, unless it
+            # is known to be: then its sinks may be others by now.
+            entry = self._committed_before(entry)
+            summary.receipts = {} if self._ledger.is_published(batch) else dict(entry.receipts)
+        publish(self.blueprint, batch, summary.receipts)
+        tidy(self.blueprint)
+        self.last = entry
+        self._tidy(before, entry)
+        if self.blueprint.lasting:
+            acknowledge(self.blueprint, entry.end)
+
+    def _commit_as_agreed(
+        self, agreed: AgreedOutput, batch: int, summary: TaskSummary, started: float
+    ) -> None:
+        """Commit a batch of one of several replicas: its state is its own, its output is what counts.
+
+        The output comes before the entry: it is agreed on already, and nobody has to wait for it.
+        """
+        before = self.last
+        entry = self._entry(batch, summary, {})
+        if summary.empty or self._ledger.has(batch):
+            entry = self._committed_before(entry)  # Spark has forgotten a batch that has happened.
+        else:
+            offer = Offer(
+                batch,
+                summary.end,
+                summary.receipts,
+                summary.digests,
+                entry.digests,
+                time.monotonic() - started,
+            )
+            counted = agreed.settle(offer)
+            entry.receipts = {name: list(made) for name, made in counted.receipts.items()}
+            self._see_whether_whole(entry, counted.state)
+            self._ledger.commit(entry)
+        self.last = entry
+        self._tidy(before, entry)
+
+    def _committed_before(self, entry: LedgerEntry) -> LedgerEntry:
+        """Return the entry that the ledger has of a batch; raises JobFailedError unless both end alike."""
+        found = self._ledger.read(entry.batch)
+        if found is None or found.end != entry.end:
+            raise JobFailedError(
+                f"batch {entry.batch} of job {self.blueprint.job!r} was committed by another run meanwhile"
+            )
+        return found
+
+    def _see_whether_whole(self, entry: LedgerEntry, state: Mapping[str, int]) -> None:
+        """Let a replica that came in without state take part in full once it has all that is needed.
+
+        What its state came from is not what that of the others came from: it counts on from their digests.
+        """
+        folders = self.blueprint.folders
+        if folders.unwhole.exists():
+            joined = TimeProgress.of(json.loads(folders.unwhole.read_text()))
+            if is_complete(self.blueprint, joined, TimeProgress.of(entry.times)):
+                folders.unwhole.rename(folders.uncounted)
+        elif folders.uncounted.exists() and state:
+            entry.digests = dict(state)
+            folders.uncounted.unlink()
+
+    def _entry(self, batch: int, summary: TaskSummary, receipts: dict[str, list[Any]]) -> LedgerEntry:
+        before = self.last
+        return LedgerEntry(
+            batch=batch,
+            end=summary.end,
+            receipts=receipts,
+            feedback=summary.feedback,
+            state={**(before.state if before else {}), **summary.state},
+            buckets=self.blueprint.buckets,
+            times=advance(self.blueprint, summary),
+            digests=self._state_digests(summary),
+        )
+
+    def _state_digests(self, summary: TaskSummary) -> dict[str, int]:
+        """Return the digests of all changes of state so far, where replicas compare them."""
+        folders = self.blueprint.folders
+        if self._agreed is None or folders.unwhole.exists() or folders.uncounted.exists():
+            return {}
+        return chained(self.last.digests if self.last else {}, summary.state_digests)
+
+    def _tidy(self, before: LedgerEntry | None, entry: LedgerEntry) -> None:
+        if before is None or before.batch != entry.batch - 1:
+            return
+        folders = self.blueprint.folders
+        for name in before.feedback:
+            (folders.feedback / name).unlink(missing_ok=True)
+        for bucket, head in entry.state.items():
+            known = before.state.get(bucket)
+            if known is not None and known.base_batch != head.base_batch:
+                remove_before(folders.state, bucket, head.base_batch)
+        if entry.batch % _ENTRIES_KEPT == 0:
+            self._ledger.trim(_ENTRIES_KEPT)
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything that the sources have is processed, loops included."""
+        if self.last is not None and self.last.feedback:
+            return False
+        if not self._positions.exhausted(self._reached()):
+            return False
+        if self.last is None or not self._positions.bounded:
+            return True
+        return not has_due_window(self.blueprint, TimeProgress.of(self.last.times), time.time(), at_end=True)
+
+    @property
+    def lag(self) -> int | None:
+        """How many records wait in the sources, as far as they can tell."""
+        return self._positions.lag(self._reached())
+
+    def _reached(self) -> dict[str, Any]:
+        return self.last.end["sources"] if self.last is not None else {}

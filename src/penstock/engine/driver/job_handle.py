@@ -1,0 +1,309 @@
+"""A job that runs: waiting for it, asking it, changing it in place, stopping it."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Any
+
+from penstock.engine.batch_report import Report
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.driver.query_launch import (
+    Reconfigured,
+    Restarts,
+    launch,
+    prepare,
+    replace_query,
+    restart_query,
+    resume_job,
+)
+from penstock.engine.driver.query_runtime import Query, Runtime
+from penstock.engine.execution.blueprint_transfer import pack_blueprint
+from penstock.errors import QueryInterruptedError, SettingError
+from penstock.graph.edge import buckets_of
+from penstock.graph.error_policy import Retry
+from penstock.graph.job import Job
+from penstock.graph.job_copy import changed_copy
+from penstock.graph.qos import QoS
+from penstock.process_logs.process_log import get_logger
+
+_log = get_logger(__name__)
+
+_LOOK = 0.25
+"""How often, in seconds, a wait looks up: for its deadline and for a query that has died."""
+
+BlueprintFactory = Callable[[Job], Blueprint]
+"""Draws a job in the folder that a handle has."""
+
+
+class Handle:
+    """A running job, as :func:`penstock.start` returns it. As a context manager it stops the job at the end.
+
+    Batches run in threads of their own. What goes wrong in them is raised by :meth:`wait`, :meth:`check`
+    and :meth:`stop`, once, in the thread that calls.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        blueprint_of: BlueprintFactory,
+        runtime: Runtime,
+        query: Query,
+        on_progress: Callable[[Report], None] | None,
+    ) -> None:
+        self.kept = ExitStack()
+        """What the job holds while it runs: its folder."""
+        self._job = job
+        self._drawing = blueprint_of
+        self._runtime = runtime
+        self._query = query
+        self._on_progress = on_progress
+        self._started = time.monotonic()
+        self._stopped = False
+        self._raised = False
+        self._restarts = Restarts()
+        self._restart_at: float | None = None
+        """When the query is started again that a passing failure has ended; None while it runs."""
+        self._lock = threading.RLock()
+        """Held while the query is exchanged for another."""
+
+    @classmethod
+    def begin(
+        cls,
+        job: Job,
+        blueprint_of: BlueprintFactory,
+        open_runtime: Callable[[], Runtime],
+        *,
+        on_progress: Callable[[Report], None] | None = None,
+    ) -> Handle:
+        """Start a job in the folder in which it is drawn, which must be this process's own."""
+        blueprint = blueprint_of(job)
+        last = resume_job(job, blueprint)
+        pack_blueprint(blueprint.for_workers())  # Code that cannot be sent is told before anything starts.
+        runtime = open_runtime()
+        buckets = buckets_of(job) or (last.buckets if last else None)
+        restarts = Restarts()
+        while True:
+            try:
+                query = prepare(runtime, blueprint, buckets)
+                launch(job, query, last)
+                break
+            except QueryInterruptedError as error:
+                pause = restarts.next_pause(0)
+                if pause is None:
+                    raise
+                _log.warning("job is started again", job=job.name, pause=pause, reason=str(error))
+                time.sleep(pause)
+        handle = cls(job, blueprint_of, runtime, query, on_progress)
+        atexit.register(handle._leave)
+        return handle
+
+    @property
+    def job(self) -> Job:
+        """The job as it runs now."""
+        return self._job
+
+    @property
+    def report(self) -> Report:
+        """What the job has done since it was started, whatever was reconfigured meanwhile."""
+        return self._query.batches.report
+
+    @property
+    def running(self) -> bool:
+        """Whether batches run, or would if there was something to do."""
+        with self._lock:
+            return not self._stopped and (self._restart_at is not None or self._query.active)
+
+    def drained(self) -> bool:
+        """Whether everything that the sources have at this moment is processed, loops included."""
+        with self._lock:
+            return self._query.batches.drained
+
+    def check(self) -> None:
+        """Raise what ended the job, if anything has.
+
+        A failure that is likely to pass does not end it: its query is started again after a while, in the
+        same session, a few times. At most once, a query is never started again, as no batch is repeated.
+        """
+        with self._lock:
+            if self._stopped:
+                return
+            try:
+                if self._restart_at is None:
+                    self._query.check()
+                elif time.monotonic() >= self._restart_at:
+                    self._restart_at = None
+                    self._query = restart_query(self._runtime, self._query, self._job)
+            except QueryInterruptedError as error:
+                pause = self._restarts.next_pause(self.report.batches)
+                if self._job.guarantee == "at-most-once" or pause is None:
+                    self._raised = True
+                    raise
+                _log.warning("query is started again", job=self._job.name, pause=pause, reason=str(error))
+                self._restart_at = time.monotonic() + pause
+            except Exception:
+                self._raised = True
+                raise
+
+    def wait(self, until: str | float | None = "drained", timeout: float | None = None) -> bool:
+        """Wait, and return whether what was waited for has come before the timeout.
+
+        ``until`` is ``"drained"``, a number of seconds from now, or None for as long as the job runs.
+        """
+        if not (until is None or until == "drained" or is_duration(until)):
+            raise SettingError(f"until takes 'drained', a number of seconds or None, not {until!r}")
+        if not (timeout is None or is_duration(timeout)):
+            raise SettingError(f"timeout takes a number of seconds or None, not {timeout!r}")
+        return self.follow(until, timeout)
+
+    def follow(
+        self,
+        until: str | float | None,
+        timeout: float | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Wait, or until ``stop`` says so."""
+        began = time.monotonic()
+        seen = 0
+        while True:
+            self.check()
+            self._look()
+            waited = time.monotonic() - began
+            if stop is not None and stop():
+                return False
+            if self._stopped:
+                return until is None or (until == "drained" and self.drained())
+            if until == "drained":
+                # Asking the sources is cheap, but there is no news before a batch has ended.
+                if self.drained():
+                    return True
+            elif until is not None and waited >= float(until):
+                return True
+            if timeout is not None and waited >= timeout:
+                return False
+            with self._query.batches.changed:
+                if self.report.batches == seen:
+                    self._query.batches.changed.wait(_LOOK)
+                seen = self.report.batches
+
+    def wait_for_batch(self, seconds: float) -> None:
+        """Wait until a batch has ended or the query itself, but no longer than this."""
+        with self._query.batches.changed:
+            self._query.batches.changed.wait(seconds)
+
+    @property
+    def lag(self) -> int | None:
+        """How many records wait in the sources at this moment, as far as they can tell."""
+        with self._lock:
+            return self._query.batches.lag
+
+    def _look(self) -> None:
+        report = self.report
+        if not self._stopped:
+            report.seconds = time.monotonic() - self._started
+        if self._on_progress is not None:
+            with self._lock:
+                report.lag = self._query.batches.lag
+            self._on_progress(report)
+
+    def reconfigure(
+        self,
+        job: Job | None = None,
+        *,
+        parallelism: int | None = None,
+        buckets: int | None = None,
+        tasks: Mapping[str, Any] | None = None,
+        qos: QoS | Mapping[str, Any] | None = None,
+        vertex_qos: Mapping[str, QoS | Mapping[str, Any]] | None = None,
+        on_error: str | Retry | None = None,
+        max_iterations: int | None = None,
+    ) -> Reconfigured:
+        """Stop after the batch that runs and go on from there as another job, in the same session.
+
+        Give either the whole new job, or what is to change in the one that runs: the number of instances of
+        tasks that do not say, or of buckets, the code of tasks by name, what is asked of the job's service
+        or, by name, of a vertex's, what happens when code raises, the limit of loops. Each record is
+        processed once, by the old code or by the new. A change that the job cannot go on with is refused
+        with all the reasons before anything is stopped, as GraphError or IncompatibleJobError; if the new
+        job does not start, the old one is started again.
+        """
+        single: dict[str, Any] = {
+            "parallelism": parallelism,
+            "buckets": buckets,
+            "tasks": tasks,
+            "qos": qos,
+            "vertex_qos": vertex_qos,
+            "on_error": on_error,
+            "max_iterations": max_iterations,
+        }
+        given = {name: value for name, value in single.items() if value is not None}
+        if (job is None) == (not given):
+            raise SettingError("reconfigure takes either a whole job, or what is to change: tasks=..., ...")
+        with self._lock:
+            if self._stopped:
+                raise SettingError(f"job {self._job.name!r} does not run any more: start it as it shall be")
+            self.check()
+            new = job if job is not None else changed_copy(self._job, **given)
+            replaced = replace_query(self._runtime, self._query, self._job, new, self._drawing)
+            self._query, self._job = replaced.query, replaced.job
+            if replaced.failure is not None:
+                raise replaced.failure
+            assert replaced.done is not None
+            return replaced.done
+
+    def stop(self, *, drain_loops: bool = False) -> None:
+        """Let the batch that runs end, start no other, and stop. Raises what has ended the job or fails then.
+
+        ``drain_loops`` runs as many more batches as records need that are on their way through a loop.
+        """
+        with self._lock:
+            if self._stopped:
+                return
+            failure: Exception | None = None
+            try:
+                self._query.check()
+            except Exception as error:
+                failure = error
+            try:
+                failure = self._query.stop(drain_loops=drain_loops) or failure
+            finally:
+                self._stopped = True
+                atexit.unregister(self._leave)
+                self.kept.close()
+            self.report.seconds = time.monotonic() - self._started
+            if failure is not None and not self._raised:
+                self._raised = True
+                raise failure
+            with suppress(Exception):
+                self.report.lag = self._query.batches.lag
+        with self._query.batches.changed:
+            self._query.batches.changed.notify_all()
+
+    def _leave(self) -> None:
+        """Stop because the program ends: there is nobody left to tell what went wrong."""
+        with suppress(Exception):
+            self.stop()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+        else:
+            self._leave()
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "stopped"
+        return f"<handle of job {self._job.name!r}, {state}>"
+
+
+def is_duration(given: Any) -> bool:
+    """Whether something is a number of seconds."""
+    return isinstance(given, int | float) and not isinstance(given, bool) and given >= 0

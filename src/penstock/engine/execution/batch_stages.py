@@ -1,0 +1,316 @@
+"""The two halves of a batch, as they run in Spark tasks.
+
+The direct half reads a part of the sources and runs everything up to a keyed edge or a sink. The keyed
+half runs what lies behind keyed edges; what it sends over a keyed edge again goes into a feedback file,
+which the next batch's direct half hands on unread. Rows between the halves are ``(bucket, kind, data)``.
+
+What comes of a batch depends on the batch alone, never on which task was faster: every parcel has its place
+in it, and a bucket opens its parcels in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count, repeat
+from math import inf
+from struct import Struct
+from typing import Any
+from uuid import uuid4
+
+from penstock.columns import Columns
+from penstock.engine.batch_context import TaskScope, ctx
+from penstock.engine.batch_report import ReportedPart, TaskSummary
+from penstock.engine.blueprint import Blueprint
+from penstock.engine.execution.keyed_bucket import BatchTime, Bucket
+from penstock.engine.execution.native_outbox import SUFFIX
+from penstock.engine.execution.parcels import Inbox
+from penstock.engine.execution.record_flow import Flow, Program
+from penstock.engine.execution.vertex_step import VertexFailureError
+from penstock.engine.job_sources import read_source
+from penstock.engine.record_digest import add_digests
+from penstock.engine.storage.keyed_state import BucketState, StateHead, UnkeepableStateError
+from penstock.engine.storage.serialization import pack, read_sealed, unpack, write_sealed
+from penstock.engine.windows.watermarks import BatchClock, Highs, TimeProgress, vertex_watermarks
+from penstock.engine.windows.window_assigner import LaneWindows
+from penstock.errors import PenstockError, TaskError, cause_of, trace_of
+
+PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
+Row = tuple[int, int, Any]
+"""A bucket, a kind and bytes. A row of kind NATIVE is a slot instead of a bucket, and an Arrow array."""
+
+_PLACE = Struct(">II")
+"""In front of each parcel: the part of the batch that it is from, and which of that part's parcels it is."""
+_RESUMED = 0xFFFFFFFF
+"""The part that parcels of Spark's own vertices are from: all parts of Python's come before it. They have one
+place, so that their content decides: the rows of a frame have no order, and its tasks no numbers to go by."""
+
+
+@dataclass(frozen=True)
+class BatchPart:
+    """What one Spark task of the direct half does."""
+
+    batch: int
+    number: int
+    end: dict[str, Any]
+    planned: int = 1
+    """How many parts the batch has."""
+    empty: bool = False
+    """Whether there is nothing to do: the batch is in the ledger already, or it reads nothing."""
+    source: str | None = None
+    split: Any = None
+    feedback: str | None = None
+    heads: dict[int, StateHead] | None = field(default=None)
+    """Given to the first part only, which tells every bucket where its state is."""
+    clock: BatchClock = field(default_factory=lambda: BatchClock(0.0, False, TimeProgress()))
+    lane: str = ""
+    """The ordered stream that the part belongs to."""
+
+
+def run_source_stage(program: Program, part: BatchPart) -> Iterator[Row]:
+    """Run a part of the direct half."""
+    blueprint = program.blueprint
+    gate = LaneWindows(blueprint, part.clock, part.lane) if part.source is not None else None
+    scope = TaskScope(blueprint.job, program.names, part.batch, part.clock.now, "part", part.number)
+    flow = Flow(program, scope, uuid4().hex, gate)
+    flow.begin(f"p{part.number}")
+    sent: dict[int, int] = {}
+    try:
+        if part.heads is not None and blueprint.plan.needs_exchange:
+            for bucket in range(blueprint.buckets):
+                sent[bucket] = 1
+                yield bucket, HEADS, pack((part.batch, part.heads.get(bucket), part.clock))
+        with ctx.within(scope):
+            yield from _placed(_work(program, flow, part), part.number, count(), sent)
+        summary = flow.summary
+    except Exception as error:
+        summary = failed(program, part.batch, error)
+    summary.part = ReportedPart(part.number, part.planned, part.empty)
+    summary.rows_sent = sent
+    summary.end = part.end
+    summary.clock = part.clock if part.heads is not None else None
+    yield part.number % blueprint.buckets, SUMMARY, _seal(program, summary)
+
+
+def run_resumed_stage(
+    program: Program, batch: int, vertex: int, clock: BatchClock, chunks: Iterable[Columns], number: int = 0
+) -> Iterator[Row]:
+    """Go on with what Spark's own vertex has given, before the shuffle, for one Spark task."""
+    gate = LaneWindows(program.blueprint, clock, program.blueprint.vertices[vertex].name, ordered=False)
+    scope = TaskScope(program.blueprint.job, program.names, batch, clock.now, f"behind {vertex}", number)
+    flow = Flow(program, scope, uuid4().hex, gate)
+    sent: dict[int, int] = {}
+    try:
+        with ctx.within(scope):
+            yield from _placed(_resume(program, flow, vertex, chunks), _RESUMED, repeat(0), sent)
+        summary = flow.summary
+    except Exception as error:
+        summary = failed(program, batch, error)
+    summary.rows_sent = sent
+    yield 0, SUMMARY, _seal(program, summary)
+
+
+def _work(program: Program, flow: Flow, part: BatchPart) -> Iterator[Row]:
+    if part.feedback is not None:
+        yield from _read_feedback(program, flow, part.feedback)
+    if part.source is not None:
+        vertex = flow.scope.vertex = program.blueprint.index_of(part.source)
+        for chunk in read_source(program.blueprint, vertex, part.split):
+            flow.read(vertex, chunk)
+            yield from _so_far(flow)
+    yield from _rest(program, flow)
+
+
+def _resume(program: Program, flow: Flow, vertex: int, chunks: Iterable[Columns]) -> Iterator[Row]:
+    for columns in chunks:
+        flow.resume(vertex, columns)
+        yield from _so_far(flow)
+    yield from _rest(program, flow)
+
+
+def _placed(rows: Iterable[Row], part: int, numbers: Iterator[int], sent: dict[int, int]) -> Iterator[Row]:
+    """Give parcels their places, and count the rows for each bucket."""
+    for bucket, kind, data in rows:
+        if kind != NATIVE:
+            sent[bucket] = sent.get(bucket, 0) + 1
+        yield bucket, kind, _PLACE.pack(part, next(numbers)) + data if kind == PARCEL else data
+
+
+def _so_far(flow: Flow) -> Iterator[Row]:
+    """Give what need not wait for the end of the task."""
+    if flow.outbox.full:
+        yield from _parcels(flow)
+    yield from _native_rows(flow)
+
+
+def _rest(program: Program, flow: Flow) -> Iterator[Row]:
+    """Give what a task before the shuffle still has when it has read everything."""
+    flow.finish()
+    yield from _parcels(flow)
+    yield from _native_rows(flow)
+    # A key that cannot travel is found when parcels are made, and goes into a side stream.
+    summary = flow.finish()
+    if summary.highs:
+        for bucket in range(program.blueprint.buckets):
+            yield bucket, HIGHS, pack((summary.highs,))
+
+
+def run_keyed_stage(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
+    """Run the keyed half for the buckets that one Spark task has been given."""
+    blueprint = program.blueprint
+    heads: dict[int, StateHead | None] = {}
+    parcels: dict[int, list[bytes]] = {}
+    highs: Highs = {}
+    received: dict[int, int] = {}
+    batch = -1
+    clock: BatchClock | None = None
+    try:
+        for bucket, kind, data in rows:
+            if kind != SUMMARY:
+                received[bucket] = received.get(bucket, 0) + 1
+            if kind == PARCEL:
+                parcels.setdefault(bucket, []).append(data)
+            elif kind == HEADS:
+                batch, heads[bucket], clock = unpack(data)
+            elif kind == HIGHS:
+                _absorb(highs, unpack(data)[0])
+            else:
+                yield bucket, kind, data
+        if clock is None:
+            return
+        scope = TaskScope(blueprint.job, program.names, batch, clock.now, "bucket")
+        with ctx.within(scope):
+            summary = _run_buckets(program, scope, _Arrived(heads, parcels, highs, clock))
+    except Exception as error:
+        summary = failed(program, batch, error)
+    summary.buckets = tuple(sorted(heads))
+    summary.rows_received = received
+    yield 0, SUMMARY, _seal(program, summary)
+
+
+@dataclass
+class _Arrived:
+    """What one Spark task behind the shuffle has got, by bucket."""
+
+    heads: dict[int, StateHead | None]
+    parcels: dict[int, list[bytes]]
+    highs: Highs
+    clock: BatchClock
+
+
+def _run_buckets(program: Program, scope: TaskScope, arrived: _Arrived) -> TaskSummary:
+    blueprint, batch, clock = program.blueprint, scope.batch, arrived.clock
+    marks = vertex_watermarks(blueprint, clock, arrived.highs)
+    task = uuid4().hex
+    flow = Flow(program, scope, task)
+    flow.summary.marks = marks
+    work = Bucket(flow, blueprint, batch, BatchTime(clock.now, clock.before.marks, marks))
+    for bucket in sorted(arrived.heads):
+        pending = clock.before.pending.get(str(bucket), {})
+        if bucket not in arrived.parcels and not _closing(blueprint, pending, marks):
+            flow.summary.pending[bucket] = pending
+            continue
+        scope.move_to(bucket)
+        flow.begin(f"b{bucket}")
+        inbox = Inbox(blueprint, flow.error_handler)
+        for parcel in sorted(arrived.parcels.pop(bucket, ())):
+            inbox.take(memoryview(parcel)[_PLACE.size :])
+        state = BucketState(
+            blueprint.folders.state,
+            bucket,
+            arrived.heads[bucket],
+            lasting=blueprint.lasting,
+            synced=blueprint.folders.synced,
+        )
+        flow.summary.pending[bucket] = work.run(inbox, state)
+        _save(blueprint, flow.summary, state, bucket, task)
+    flow.finish()
+    _write_feedback(program, flow, f"{batch:012d}-{task}")
+    return flow.finish()
+
+
+def _save(blueprint: Blueprint, summary: TaskSummary, state: BucketState, bucket: int, task: str) -> None:
+    """Write what a batch has changed in a bucket, and say so in the summary."""
+    try:
+        head = state.save(summary.batch, task)
+    except UnkeepableStateError as error:
+        cause = error.__cause__ or error
+        raise VertexFailureError(blueprint.index_of(error.vertex), None, cause) from error
+    if head is not None:
+        summary.state[bucket] = head
+    if blueprint.replica_spec is not None:
+        add_digests(summary.state_digests, state.digests())
+
+
+def _closing(blueprint: Blueprint, pending: dict[str, float], marks: dict[int, float]) -> bool:
+    """Whether a bucket has a window that is closed by now."""
+    return any(pending.get(blueprint.vertices[v].name, inf) <= mark for v, mark in marks.items())
+
+
+def _absorb(highs: Highs, others: Highs) -> None:
+    for vertex, lanes in others.items():
+        known = highs.setdefault(vertex, {})
+        for lane, high in lanes.items():
+            known[lane] = max(high, known.get(lane, high))
+
+
+def failed(program: Program, batch: int, error: Exception) -> TaskSummary:
+    """Return the summary of a task that failed; an error that is nobody's known mistake is raised."""
+    blueprint = program.blueprint
+    if isinstance(error, VertexFailureError):
+        return TaskSummary(batch, failure=error.explain(blueprint.job, blueprint.vertices[error.vertex].name))
+    if isinstance(error, PenstockError):
+        return TaskSummary(batch, failure=error)
+    raise error
+
+
+def failure_row(batch: int, error: PenstockError) -> Row:
+    """Return what a task says that could not even begin."""
+    return 0, SUMMARY, pack((TaskSummary(batch, failure=error),))
+
+
+def _seal(program: Program, summary: TaskSummary) -> bytes:
+    """Pack a summary; a receipt that cannot travel is the fault of the records in it."""
+    try:
+        return pack((summary,))
+    except Exception:
+        for sink, receipts in summary.receipts.items():
+            try:
+                pack((receipts,))
+            except Exception as cause:
+                failure = TaskError(
+                    program.blueprint.job, sink, "its input", cause_of(cause), trace_of(cause)
+                )
+                return pack((TaskSummary(summary.batch, failure=failure),))
+        raise
+
+
+def _parcels(flow: Flow) -> Iterator[Row]:
+    for bucket, parcel in flow.outbox.drain():
+        yield bucket, PARCEL, parcel
+
+
+def _native_rows(flow: Flow) -> Iterator[Row]:
+    for slot, structs in flow.natives.drain():
+        yield slot, NATIVE, structs
+
+
+def _write_feedback(program: Program, flow: Flow, name: str) -> None:
+    folders = program.blueprint.folders
+    parcels = list(flow.outbox.drain())
+    if parcels:
+        write_sealed(folders.feedback / name, pack((parcels,)), synced=folders.synced)
+        flow.summary.feedback.append(name)
+    kept = flow.natives.keep()
+    if kept:
+        write_sealed(folders.feedback / f"{name}{SUFFIX}", pack((kept,)), synced=folders.synced)
+        flow.summary.feedback.append(f"{name}{SUFFIX}")
+
+
+def _read_feedback(program: Program, flow: Flow, name: str) -> Iterator[Row]:
+    (parcels,) = unpack(read_sealed(program.blueprint.folders.feedback / name))
+    if name.endswith(SUFFIX):
+        flow.natives.take(parcels)
+        return
+    for bucket, parcel in parcels:
+        yield bucket, PARCEL, parcel

@@ -1,0 +1,175 @@
+"""The sources of a job.
+
+How far they have been read and could be read, reading one part of a source, and acknowledging what is
+committed. An error of a source is raised with the name of its vertex. This module does not know how a batch
+is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from penstock.columns import Columns
+from penstock.engine.blueprint import Blueprint
+from penstock.errors import ShortReadError
+from penstock.graph.connector_api import Position, Rejected, Source
+from penstock.record import Record
+from penstock.vertex_calls import connector_call
+
+T = TypeVar("T")
+
+
+class SourcePositions:
+    """Asks all sources of a job; what one of them raises is given its name."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self._job = blueprint.job
+        self._sources = blueprint.sources
+        self._natives = blueprint.read_by_spark
+
+    def begin(self) -> dict[str, Position]:
+        """Return where each source begins."""
+        return {name: self._ask(name, source.begin) for name, source in self._sources.items()}
+
+    def latest(self, after: Mapping[str, Position]) -> dict[str, Position]:
+        """Return how far the next batch could read."""
+        return {name: self._ask(name, source.latest, self._from(name, after)) for name, source in self._all()}
+
+    def splits(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> list[tuple[str, Any]]:
+        """Return the parts of a range, each with the name of its source."""
+        # What Spark itself reads is not for Python; it is asked for the same range.
+        # A batch that was planned before a source joined the job has no end for it.
+        return [
+            (name, split)
+            for name, source in self._all()
+            if name in end and not self._native(name, start, end)
+            for split in self._ask(name, source.splits, self._from(name, start), end[name])
+        ]
+
+    def lanes(self, end: Mapping[str, Position]) -> dict[str, list[str]]:
+        """Return by source the lanes that have something to read up to a position."""
+        return self._at(end, lambda source: source.lanes)
+
+    def unread(self, end: Mapping[str, Position]) -> dict[str, list[str]]:
+        """Return by source the lanes that are known to have something to read behind a position."""
+        return self._at(end, lambda source: source.unread)
+
+    def _at(
+        self, end: Mapping[str, Position], question: Callable[[Source], Callable[[Position], Sequence[str]]]
+    ) -> dict[str, list[str]]:
+        return {
+            name: list(self._ask(name, question(source), end[name]))
+            for name, source in self._all()
+            if name in end
+        }
+
+    def lane(self, name: str, split: Any) -> str:
+        """Return the ordered stream that a part belongs to."""
+        return f"{name}:{self._ask(name, self._sources[name].lane, split)}"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether all sources come to an end."""
+        return all(source.bounded for source in self._sources.values())
+
+    def _native(self, name: str, start: Mapping[str, Position], end: Mapping[str, Position]) -> bool:
+        return self.native(name, start, end) is not None
+
+    def native(self, name: str, start: Mapping[str, Position], end: Mapping[str, Position]) -> Any:
+        """Return how Spark itself reads the range of a source; None when Python reads it."""
+        if name not in self._natives or name not in end:
+            return None
+        source: Any = self._sources[name]
+        return self._ask(name, source.native, self._from(name, start), end[name])
+
+    def lag(self, after: Mapping[str, Position]) -> int | None:
+        """Return how many records wait, as far as the sources can tell."""
+        counts = [self._ask(name, source.lag, self._from(name, after)) for name, source in self._all()]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    def exhausted(self, after: Mapping[str, Position]) -> bool:
+        """Whether there is nothing to read behind a position."""
+        reached = {name: self._from(name, after) for name in self._sources}
+        return self.latest(reached) == reached
+
+    def _all(self) -> list[tuple[str, Source]]:
+        return list(self._sources.items())
+
+    def _from(self, name: str, after: Mapping[str, Position]) -> Position:
+        """A source that has joined the job since begins at its beginning."""
+        return after.get(name) or self._ask(name, self._sources[name].begin)
+
+    def _ask(self, name: str, question: Callable[..., T], *arguments: Any) -> T:
+        with connector_call(self._job, name):
+            return question(*arguments)
+
+
+Chunk = list[Record] | Columns | Rejected
+"""What a source gives at a time."""
+
+_CHUNK = 10_000
+
+
+def read_source(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
+    """Read a part of a source, and cut it in the same places for all replicas."""
+    chunks = _chunks(blueprint, vertex, split)
+    return chunks if blueprint.replica_spec is None else rechunk(chunks)
+
+
+def rechunk(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Cut what is read anew: a log whose segments are joined meanwhile gives the same records otherwise cut.
+
+    Where records come to a vertex on two ways, the cuts decide which of them come first.
+    """
+    waiting: list[Record] = []
+    for chunk in chunks:
+        if not isinstance(chunk, list):
+            if waiting:
+                yield waiting
+            yield chunk
+            waiting = []
+            continue
+        waiting += chunk
+        whole = len(waiting) - len(waiting) % _CHUNK
+        for start in range(0, whole, _CHUNK):
+            yield waiting[start : start + _CHUNK]
+        del waiting[:whole]
+    if waiting:
+        yield waiting
+
+
+def _chunks(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
+    """Read a part of a source. Only what the source itself raises is given its name."""
+    source: Source = blueprint.vertices[vertex].operator
+    chunks: Iterator[Chunk] | None = None
+    given = 0
+    while True:
+        with connector_call(blueprint.job, blueprint.vertices[vertex].name):
+            chunks = chunks or iter(source.read(split))
+            records = next(chunks, None)
+            if records is None:
+                _check_number(given, source.records_in(split))
+                return
+        given += len(records.pieces) if isinstance(records, Rejected) else len(records)
+        yield records
+
+
+def _check_number(given: int, planned: int | None) -> None:
+    if planned is not None and given != planned:
+        raise ShortReadError(
+            f"it gave {given} records of a part that has {planned}: this process does not see all that the"
+            " one has seen that planned the batch, as on a network file system whose view is not up to date."
+            " Nothing of the batch counts; start the job again, and it goes on from there"
+        )
+
+
+def acknowledge(blueprint: Blueprint, end: Mapping[str, Any]) -> None:
+    """Tell the sources how far they have been read for good: up to the end of a batch."""
+    for name, source in blueprint.sources.items():
+        position = end["sources"].get(name)
+        if position is None:  # It has joined after the batch was planned.
+            continue
+        with connector_call(blueprint.job, name):
+            source.committed(position, f"{blueprint.job}.{name}")

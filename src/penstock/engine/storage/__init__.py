@@ -1,0 +1,1 @@
+"""What a batch leaves on disk: the job's folder, the ledger and keyed state."""

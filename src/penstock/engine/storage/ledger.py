@@ -1,0 +1,245 @@
+"""The ledger: which batches have been committed, and what belongs to each.
+
+An entry is created atomically and only once, so its positions, state, feedback and receipts become valid
+together. What follows, such as publishing, can be repeated. An at-most-once job also notes its intent
+before a batch: an intent without an entry is a batch that a crash interrupted, which is given up. Files
+that no entry names are left over from failed attempts and are removed here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+from penstock.engine.storage.job_folder import JobFolders
+from penstock.engine.storage.keyed_state import StateHead
+from penstock.errors import JobFailedError, SupersededError
+from penstock.key_hash import VERSION as KEYS_VERSION
+from penstock.local_files import sync, write_private
+
+FORMAT_VERSION = 1
+
+
+@dataclass
+class LedgerEntry:
+    """One committed batch."""
+
+    batch: int
+    end: dict[str, Any]
+    """The positions up to which the batch has read, as the source's offset says it."""
+    receipts: dict[str, list[Any]] = field(default_factory=dict)
+    feedback: list[str] = field(default_factory=list)
+    state: dict[int, StateHead] = field(default_factory=dict)
+    """The heads of all buckets after this batch."""
+    buckets: int = 1
+    times: dict[str, Any] = field(default_factory=dict)
+    """How far time has come, for windows."""
+    digests: dict[str, int] = field(default_factory=dict)
+    """By vertex, of all changes of its state so far; only where there are replicas to compare with."""
+    keys: int = KEYS_VERSION
+    """The version of the hash by which the state is dealt out to the buckets."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A batch that is about to be processed, noted by jobs that must not process any record twice."""
+
+    batch: int
+    end: dict[str, Any]
+    buckets: int
+
+
+class Ledger:
+    """The entries of one job."""
+
+    def __init__(self, folder: Path, *, synced: bool = False) -> None:
+        self._folder = folder
+        self._synced = synced
+        """Whether an entry is on the disk before anything follows from it."""
+
+    def commit(self, entry: LedgerEntry) -> bool:
+        """Add an entry; False when that batch has one already, which then stands."""
+        staged = self._stage(entry)
+        try:
+            os.link(staged, self._path(entry.batch))
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            raise self._gone() from None
+        finally:
+            staged.unlink(missing_ok=True)
+        if not self.has(entry.batch):
+            # The folder was renamed while the link was made: the entry is there, and what follows it is for
+            # whoever has the folder now.
+            raise self._gone()
+        self._sync()
+        return True
+
+    def replace(self, entry: LedgerEntry) -> None:
+        """Say the same batch in other words. Only for a job that does not run."""
+        self._stage(entry).replace(self._path(entry.batch))
+        self._sync()
+
+    def has(self, batch: int) -> bool:
+        """Whether a batch has been committed."""
+        return self._path(batch).exists()
+
+    def read(self, batch: int) -> LedgerEntry | None:
+        """Return the entry of a batch, if there is one."""
+        fields = self._read(self._path(batch), f"what batch {batch} did")
+        if fields is None:
+            return None
+        fields["state"] = {int(bucket): StateHead(**head) for bucket, head in fields["state"].items()}
+        return LedgerEntry(**{"keys": 1, **fields})
+
+    def _read(self, path: Path, what: str) -> dict[str, Any] | None:
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            return None
+        try:
+            frame = json.loads(text)
+            body, version = frame["entry"], frame["version"]
+            fields = json.loads(body) if zlib.crc32(body.encode()) == frame["crc"] else None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            fields = None
+        if fields is None:
+            raise JobFailedError(
+                f"{path} is damaged: it does not say {what}. Put it back from a copy of the job's folder, or"
+                " start from scratch with fresh=True (--fresh)"
+            )
+        if version != FORMAT_VERSION:
+            raise JobFailedError(
+                f"{path} has version {version}; this is version {FORMAT_VERSION}. Run the job with the"
+                " version of Penstock that has written it, or start from scratch with fresh=True (--fresh)"
+            )
+        return cast("dict[str, Any]", fields)
+
+    def latest(self) -> LedgerEntry | None:
+        """Return the newest entry."""
+        newest = self.latest_batch()
+        return self.read(newest) if newest >= 0 else None
+
+    def latest_batch(self) -> int:
+        """Return the number of the newest entry, -1 when there is none."""
+        return max(self._batches(), default=-1)
+
+    def intend(self, intent: Intent) -> None:
+        """Note that a batch is about to be processed. The note of the batch before is replaced."""
+        self._stage(intent).replace(self._intent)
+        self._sync()
+
+    def intent(self) -> Intent | None:
+        """Return the batch that was about to be processed last, for a job that keeps such notes."""
+        fields = self._read(self._intent, "which batch has been begun")
+        return Intent(**fields) if fields is not None else None
+
+    def note_published(self, batch: int) -> None:
+        """Note that all output of a batch is out, and of all before it.
+
+        Without the note, for want of a folder that another worker has taken over or of room on the disk, the
+        next run takes it for open.
+        """
+        with suppress(OSError):
+            write_private(self._published, str(batch))
+
+    def forget_published(self) -> None:
+        """Know nothing of what is out: there are no entries, and batches are counted from 0."""
+        self._published.unlink(missing_ok=True)
+
+    def is_published(self, batch: int) -> bool:
+        """Whether all output of a batch is known to be out. Who dies leaves no note: then nobody knows."""
+        try:
+            return int(self._published.read_text()) >= batch
+        except (FileNotFoundError, ValueError):
+            return False
+
+    def trim(self, keep: int) -> None:
+        """Remove all but the newest entries."""
+        for batch in self._batches()[:-keep]:
+            self._path(batch).unlink(missing_ok=True)
+
+    @property
+    def _published(self) -> Path:
+        return self._folder / "published"
+
+    @property
+    def _intent(self) -> Path:
+        return self._folder / "intent"
+
+    def _stage(self, entry: LedgerEntry | Intent) -> Path:
+        body = json.dumps(asdict(entry), sort_keys=True)
+        text = json.dumps({"version": FORMAT_VERSION, "crc": zlib.crc32(body.encode()), "entry": body})
+        staged = self._folder / f".{uuid4().hex}"
+        try:
+            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileNotFoundError:
+            raise self._gone() from None
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            if self._synced:
+                file.flush()
+                os.fsync(descriptor)
+        return staged
+
+    def _sync(self) -> None:
+        """Bring the names of entries to the disk."""
+        if self._synced:
+            with suppress(FileNotFoundError):  # Another worker has taken the job over.
+                sync(self._folder)
+
+    def _gone(self) -> SupersededError:
+        return SupersededError(
+            f"{self._folder} is gone: another worker has taken the job over, or removed it"
+        )
+
+    def _batches(self) -> list[int]:
+        return sorted(
+            int(name[:-5]) for name in os.listdir(self._folder) if name.endswith(".json") and name[0] != "."
+        )
+
+    def _path(self, batch: int) -> Path:
+        return self._folder / f"{batch:012d}.json"
+
+
+def given_up_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEntry | None:
+    """Return the entry of a batch that was begun, never ended, and must not be begun again; None if none.
+
+    Its records are lost, and those that were on their way into it. All else is as before it.
+    """
+    done = last.batch if last is not None else -1
+    # Version 0.1.0 noted such an intent of a batch that read nothing, too: nothing of it was ever begun.
+    if intent is None or intent.batch != done + 1 or intent.end["batch"] <= intent.batch:
+        return None
+    if last is None:
+        return LedgerEntry(intent.batch, intent.end, buckets=intent.buckets)
+    return replace(last, batch=intent.batch, end=intent.end, receipts={}, feedback=[])
+
+
+def mended(last: LedgerEntry) -> LedgerEntry:
+    """Return an entry as it should have been written.
+
+    Version 0.1.0 could give up, at most once, a batch that read nothing, with an end before itself: no batch
+    could follow it.
+    """
+    if last.end["batch"] > last.batch:
+        return last
+    return replace(last, end={**last.end, "batch": last.batch + 1})
+
+
+def remove_leftovers(folders: JobFolders, last: LedgerEntry | None) -> None:
+    """Remove what attempts have written that were never committed. Only for a job that does not run."""
+    done = last.batch if last is not None else -1
+    for bucket in os.listdir(folders.state):
+        for file in os.listdir(folders.state / bucket):
+            if int(file.partition("-")[0]) > done:
+                (folders.state / bucket / file).unlink()
+    for file in os.listdir(folders.feedback):
+        if last is None or file not in last.feedback:
+            (folders.feedback / file).unlink()

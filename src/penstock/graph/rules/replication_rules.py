@@ -1,0 +1,136 @@
+"""Rules about jobs with replicas.
+
+Sources can be read by several processes, records have ids where a sink needs them, and a job can recover at
+the next window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import Problem
+from penstock.graph.connector_api import Sink, Source
+from penstock.graph.edge import Distribution, distribution_of
+from penstock.graph.graph_algorithms import job_arcs, reachable
+from penstock.graph.tasks import CombiningTask, NativeTask, StatefulTask
+from penstock.graph.windows import EVENT_TIME, CountWindow, TimeWindow
+from penstock.replicas.replication_settings import replication_of
+
+if TYPE_CHECKING:
+    from penstock.graph.job import Job
+    from penstock.graph.vertex import Vertex
+
+
+_UNSAID = "another process that asks for the same positions gets other records"
+
+
+def replicas(job: Job) -> Iterator[Problem]:
+    """Replicas run the same batches: all must be able to read them, and to tell what came of them."""
+    said = replication_of(job)
+    if not said.has_replicas:
+        return
+    yield from _unreadable(job)
+    if said.k and not said.held:
+        yield from _without_ids(job)
+
+
+def _unreadable(job: Job) -> Iterator[Problem]:
+    for vertex in job.vertices:
+        source = vertex.operator
+        if isinstance(source, Source) and not source.replicable:
+            why = source.not_replicable or _UNSAID
+            reason = f"{type(source).__name__} cannot be read by several replicas: {why}"
+            message = f"source {vertex.label!r}: {reason}; or run the job with k=0"
+            yield Problem("bad-k", message, vertex.label)
+
+
+def _without_ids(job: Job) -> Iterator[Problem]:
+    """The rows that Spark's own vertices give have no order, so that their records can have no ids."""
+    for start in job.vertices:
+        if not isinstance(start.operator, NativeTask):
+            continue
+        for sink in _reached_in_memory(job, start):
+            if isinstance(sink.operator, Sink) and not sink.operator.transactional:
+                kind = type(sink.operator).__name__
+                reason = (
+                    f"{kind} needs ids of records to tell those of several replicas, and what {start.label!r}"
+                    " gives has none: use a sink that takes each record once, such as LogSink or FileSink"
+                )
+                yield Problem("bad-k", f"sink {sink.label!r}: {reason}", sink.label)
+
+
+def _reached_in_memory(job: Job, start: Vertex) -> list[Vertex]:
+    """Return the sinks that records get to without a shuffle that puts them in order.
+
+    One that gives instances their turns does not: whose turn it is depends on the order.
+    """
+    found: dict[int, Vertex] = {}
+    waiting = [start.index]
+    while waiting:
+        index = waiting.pop()
+        for edge in job.edges:
+            target = job.vertices[edge.target]
+            if edge.source != index or target.index in found:
+                continue
+            if distribution_of(job, edge) not in (Distribution.BY_KEY, Distribution.TO_ALL):
+                found[target.index] = target
+                waiting.append(target.index)
+    return [found[index] for index in sorted(found) if found[index].kind == "sink"]
+
+
+def recovery(job: Job) -> Iterator[Problem]:
+    """A replica that counts from the next window on must come to have what the others have."""
+    if replication_of(job).next_window:
+        for vertex, reason in _faults(job):
+            yield Problem("bad-recovery", f"{vertex.kind} {vertex.label!r}: {reason}", vertex.label)
+
+
+def next_window_faults(job: Job) -> list[str]:
+    """Return why a replica of a job that begins without state would never be like the others, by vertex.
+
+    All that a job remembers must be in windows of time: those that began before the replica did are
+    closed some day, and from then on it has everything.
+    """
+    return [f"{vertex.kind} {vertex.label!r}: {reason}" for vertex, reason in _faults(job)]
+
+
+def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
+    arcs = job_arcs(job)
+    keyed = [vertex for vertex in job.vertices if _is_keyed(job, vertex)]
+    behind = set(reachable(arcs, [target for vertex in keyed for target in arcs[vertex.index]]))
+    for vertex in job.vertices:
+        if vertex.index in reachable(arcs, arcs[vertex.index]):
+            reason: str | None = "records go round in a loop"
+        else:
+            reason = lasting_state(vertex.operator, vertex.window, sync=vertex.sync)
+        late = vertex.index in behind and (vertex in keyed or isinstance(vertex.operator, NativeTask))
+        if reason is None and late and getattr(vertex.window, "time", None) != EVENT_TIME:
+            reason = "results come to it a batch late, and it has no window of event time to keep them in"
+        if reason is not None:
+            yield vertex, f"recovery='next-window' is not possible: {reason}. Use recovery='snapshot'"
+
+
+def lasting_state(operator: Any, window: Any, *, sync: bool) -> str | None:
+    """Return what a vertex remembers for longer than a window of time; None where it does not."""
+    if sync:
+        return "records wait for their counterparts"
+    if isinstance(window, CountWindow):
+        return "a window of a number of records does not end with time"
+    if isinstance(operator, StatefulTask):
+        if not isinstance(window, TimeWindow):
+            return "its state is not in windows of time"
+        if not isinstance(operator, CombiningTask):
+            return "a StatefulTask keeps its state from window to window, only aggregations do not"
+    return None
+
+
+def _is_keyed(job: Job, vertex: Vertex) -> bool:
+    """Whether records come to a vertex through the shuffle."""
+    if vertex.windowed_source or vertex.sync:
+        return True
+    return any(
+        distribution_of(job, edge) is not Distribution.CHAINED
+        for edge in job.edges
+        if edge.target == vertex.index
+    )

@@ -1,0 +1,1 @@
+"""A whole cluster on one machine: its layout, the process that keeps it up, its shutdown."""

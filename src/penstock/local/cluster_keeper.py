@@ -1,0 +1,210 @@
+"""Keeps the daemons of a cluster on this machine alive, as a service manager would on a real one.
+
+``python -m penstock.local.cluster_keeper CLUSTER_FOLDER`` does so in the background.
+It waits for descriptors that tell of a process's end: between two deaths it does nothing at all.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from penstock.local.cluster_layout import Daemon, Layout, read_layout, write_layout
+from penstock.processes.process_control import OsProcesses, ProcessError
+
+EXIT_REFUSED = 3
+"""The exit code of a daemon that would fail in the same way each time."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_WELL_SECONDS = 60.0
+"""After running this long, a daemon counts as well."""
+
+_LOOK_SECONDS = 1.0
+
+Tell = Callable[[str], None]
+
+
+def pause_before(failures: int) -> float:
+    """How many seconds to wait before a daemon that has died so often in a row is started again.
+
+    >>> [pause_before(failures) for failures in (1, 2, 3, 7, 8)]
+    [0.5, 1.0, 2.0, 30.0, 30.0]
+    """
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (failures - 1))
+
+
+@dataclass
+class _KeptDaemon:
+    """What the keeper knows of one daemon."""
+
+    daemon: Daemon
+    descriptor: int | None = None
+    began: float = 0.0
+    failures: int = 0
+    due: float | None = 0.0
+    """When it is started; None while it runs, or when it shall not be."""
+    runs: bool = False
+
+
+class Keeper:
+    """Starts all daemons of a layout, and starts again what dies."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        cluster: Path,
+        environment: Mapping[str, str],
+        *,
+        tell: Tell,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._layout = layout
+        self._cluster = cluster
+        self._environment = environment
+        self._tell = tell
+        self._monotonic = monotonic
+        self._processes = OsProcesses()
+        self._kept = [_KeptDaemon(daemon) for daemon in layout.daemons]
+        self._stopping = False
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_writer, False)
+
+    def stop(self) -> None:
+        """Have :meth:`run` return; what it started runs on. May be called by any thread or signal handler."""
+        self._stopping = True
+        with suppress(BlockingIOError):
+            os.write(self._wake_writer, b"x")
+
+    def run(self) -> None:
+        """Keep everything alive until told to stop."""
+        try:
+            while not self._stopping:
+                self._start_due()
+                self._wait()
+                self._notice_deaths()
+        finally:
+            for kept in self._kept:
+                if kept.descriptor is not None:
+                    os.close(kept.descriptor)
+                    kept.descriptor = None
+
+    def _start_due(self) -> None:
+        now = self._monotonic()
+        changed = False
+        for kept in self._kept:
+            if kept.due is not None and kept.due <= now and not self._stopping:
+                self._start(kept, now)
+                changed = True
+        if changed:
+            write_layout(self._layout, self._cluster)
+
+    def _start(self, kept: _KeptDaemon, now: float) -> None:
+        daemon, folder = kept.daemon, Path(kept.daemon.folder)
+        try:
+            if not self._processes.alive(folder):
+                # Whatever the last one has left could hold its port.
+                self._processes.kill_all(folder)
+            found = self._processes.start(
+                daemon.argv, folder=folder, environment=self._environment, cwd=self._cluster
+            )
+        except ProcessError as error:
+            kept.failures += 1
+            kept.due = now + pause_before(kept.failures)
+            self._tell(f"{daemon.name}: {error}; next try in {pause_before(kept.failures):g} s")
+            return
+        known = {"pid": found.pid, "created": found.created}
+        self._layout = replace(self._layout, pids={**self._layout.pids, daemon.name: known})
+        kept.began, kept.due, kept.runs = now, None, True
+        kept.descriptor = self._processes.descriptor(folder)
+
+    def _wait(self) -> None:
+        """Wait for a death, for the next start, or for being woken."""
+        poll = select.poll()
+        poll.register(self._wake_reader, select.POLLIN)
+        for kept in self._kept:
+            if kept.descriptor is not None:
+                poll.register(kept.descriptor, select.POLLIN)
+        due = [kept.due for kept in self._kept if kept.due is not None]
+        if any(kept.runs and kept.descriptor is None for kept in self._kept):
+            # It ended at once, or the system has no such descriptors.
+            due.append(self._monotonic() + _LOOK_SECONDS)
+        wait = max(0.0, min(due) - self._monotonic()) * 1000 + 1 if due else None
+        if (self._wake_reader, select.POLLIN) in poll.poll(wait):
+            os.read(self._wake_reader, 1024)
+
+    def _notice_deaths(self) -> None:
+        for kept in self._kept:
+            folder = Path(kept.daemon.folder)
+            if kept.runs and not self._processes.alive(folder):
+                if kept.descriptor is not None:
+                    os.close(kept.descriptor)
+                kept.descriptor, kept.runs = None, False
+                self._schedule_restart(kept, self._processes.exit_code(folder))
+
+    def _schedule_restart(self, kept: _KeptDaemon, code: int | None) -> None:
+        now = self._monotonic()
+        how, where = describe_exit(code), Path(kept.daemon.folder) / "output.txt"
+        if code == EXIT_REFUSED:
+            self._tell(f"{kept.daemon.name} {how}; it is not started again, see {where}")
+            return
+        kept.failures = 1 if now - kept.began >= _WELL_SECONDS else kept.failures + 1
+        pause = pause_before(kept.failures)
+        kept.due = now + pause
+        self._tell(f"{kept.daemon.name} {how}; it is started again in {pause:g} s, see {where}")
+
+
+def describe_exit(code: int | None) -> str:
+    """Say how a process ended.
+
+    >>> describe_exit(-9), describe_exit(1), describe_exit(None)
+    ('was ended by SIGKILL', 'ended with exit code 1', 'ended')
+    """
+    if code is None:
+        return "ended"
+    if code < 0:
+        try:
+            return f"was ended by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was ended by signal {-code}"
+    return f"ended with exit code {code}"
+
+
+def main() -> int:
+    """Keep the cluster of a folder until SIGTERM, which ends it, or SIGUSR1, which leaves it to another."""
+    cluster = Path(sys.argv[1])
+    layout = read_layout(cluster)
+    if layout is None:
+        _print(f"there is no cluster to keep in {cluster}")
+        return 1
+    keeper = Keeper(layout, cluster, dict(os.environ), tell=_print)
+    ending = threading.Event()
+
+    def end(number: int, _: object) -> None:
+        if number != signal.SIGUSR1:
+            ending.set()
+        keeper.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, end)
+    keeper.run()
+    if ending.is_set():
+        from penstock.local.cluster_shutdown import end_cluster
+
+        end_cluster(layout, cluster, OsProcesses(), tell=_print)
+    return 0
+
+
+def _print(text: str) -> None:
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    print(f"{moment} {text}", flush=True)  # noqa: T201 - its output is its log
+
+
+if __name__ == "__main__":
+    sys.exit(main())

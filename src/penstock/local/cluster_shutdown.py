@@ -1,0 +1,111 @@
+"""Ends a cluster on this machine: exactly what was started for it, in an order that loses no work."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.local.cluster_layout import KINDS, MASTER, SUPERVISOR, ZOOKEEPER, Layout
+from penstock.processes.process_control import Processes
+
+KEEPER = "keeper"
+WORKER_SECONDS = 30.0
+"""How long a worker may take to finish its batch."""
+DAEMON_SECONDS = 10.0
+_LOOK_SECONDS = 0.05
+_DRIVER = re.compile(r".+-driver-\d+-\d+")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class EndedProcess:
+    """A process that was ended."""
+
+    name: str
+    killed: bool
+    """Whether it, or something that it had started, had to be killed."""
+
+
+def keeper_folder(cluster: Path) -> Path:
+    """The folder that names the process which keeps a cluster."""
+    return cluster / "up" / KEEPER
+
+
+def running_folders(layout: Layout | None, cluster: Path, processes: Processes) -> list[Path]:
+    """Return the folders of all that runs of a cluster, but for its keeper."""
+    known = [Path(daemon.folder) for daemon in layout.daemons] if layout else []
+    # The marks of processes tell even of those whose folder nobody has noted, or that is gone.
+    found = {*(folder for folder in known if processes.alive(folder)), *processes.below(cluster)}
+    return sorted(found - {keeper_folder(cluster)})
+
+
+def end_cluster(
+    layout: Layout | None,
+    cluster: Path,
+    processes: Processes,
+    *,
+    tell: Tell,
+    monotonic: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+    hurry: Callable[[], bool] = lambda: False,
+) -> list[EndedProcess]:
+    """End everything but the keeper, which must be gone; return what was ended, in order.
+
+    Supervisors go first, since they would start workers again, and masters with them, since they would move
+    the work of nodes that go one after the other; then workers, which finish their batch; then ZooKeeper,
+    which nobody needs any more. As soon as ``hurry`` says so, nobody is waited for.
+    """
+    stages = _stages(layout, cluster, running_folders(layout, cluster, processes))
+    done: list[EndedProcess] = []
+    for words, folders, seconds in stages:
+        if folders:
+            tell(f"ending {words}: {', '.join(folder.name for folder in folders)}")
+            done += _end(folders, processes, _Patience(monotonic() + seconds, monotonic, wait, hurry))
+    # Somebody may have been born while the others went.
+    for folder in running_folders(layout, cluster, processes):
+        processes.kill_all(folder)
+        done.append(EndedProcess(folder.name, killed=True))
+    return done
+
+
+@dataclass(frozen=True)
+class _Patience:
+    """How long somebody is waited for."""
+
+    deadline: float
+    monotonic: Callable[[], float]
+    wait: Callable[[float], None]
+    hurry: Callable[[], bool]
+
+    def lasts(self) -> bool:
+        return self.monotonic() < self.deadline and not self.hurry()
+
+
+def _stages(
+    layout: Layout | None, cluster: Path, folders: Sequence[Path]
+) -> list[tuple[str, list[Path], float]]:
+    kinds = {Path(daemon.folder): daemon.kind for daemon in layout.daemons} if layout else {}
+    of_kind = {kind: [folder for folder in folders if kinds.get(folder) == kind] for kind in KINDS}
+    workers = [folder for folder in folders if cluster / "nodes" in folder.parents]
+    drivers = [folder for folder in workers if _DRIVER.fullmatch(folder.name)]
+    return [
+        ("supervisors and masters", [*of_kind[SUPERVISOR], *of_kind[MASTER]], DAEMON_SECONDS),
+        # A driver that lost its executors could not finish its batch.
+        ("workers, after their batch", drivers, WORKER_SECONDS),
+        ("executors", [folder for folder in workers if folder not in drivers], DAEMON_SECONDS),
+        ("ZooKeeper", of_kind[ZOOKEEPER], DAEMON_SECONDS),
+    ]
+
+
+def _end(folders: Sequence[Path], processes: Processes, patience: _Patience) -> list[EndedProcess]:
+    for folder in folders:
+        processes.signal(folder, signal.SIGTERM)
+        processes.signal(folder, signal.SIGCONT)  # Whoever is paused could not hear it.
+    while patience.lasts() and any(processes.alive(folder) for folder in folders):
+        patience.wait(_LOOK_SECONDS)
+    return [EndedProcess(folder.name, killed=processes.kill_all(folder) > 0) for folder in folders]

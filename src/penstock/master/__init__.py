@@ -1,0 +1,1 @@
+"""The master: leader election, the reconcile loop, and the service that clients ask. Light at start."""

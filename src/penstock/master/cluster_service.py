@@ -1,0 +1,707 @@
+"""What users can ask of a master. Reads come from its copy of the tree; changes are written as the leader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from penstock import __version__
+from penstock.cluster.alarms import JOB_FAILED, NODE_LOST, alarm_id
+from penstock.cluster.client_requests import (
+    InvalidRequestError,
+    NotFoundError,
+    NotLeaderError,
+    RefusedError,
+    Submission,
+)
+from penstock.cluster.document_codec import encode
+from penstock.cluster.documents import (
+    Alarm,
+    BackupStatus,
+    Code,
+    JobSpec,
+    JobStatus,
+    NodeInfo,
+    NodeReport,
+    Resources,
+    Tombstone,
+)
+from penstock.cluster.job_retention import is_idle, last_known_revision
+from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, OVER, PENDING
+from penstock.cluster.unreadable_documents import ADVICE
+from penstock.coord import store_paths
+from penstock.coord.coordination_store import Check, ConflictError, Delete, Operation, StoreError
+from penstock.coord.mirrored_documents import forget_operations, revision_operations, upsert
+from penstock.graph.job_compatibility import incompatibilities
+from penstock.master.cluster_metrics import render
+from penstock.master.master import Master
+from penstock.parameters import env_fault, params_fault
+from penstock.replicas.decisions.replica_set import is_replicated, replica_count, shortage
+from penstock.replicas.replica_id import job_of, replica_number
+from penstock.replicas.service.replica_status import (
+    job_failure_count,
+    last_revision,
+    leading_worker,
+    replicas_of,
+    result_of,
+    workers_of,
+)
+from penstock.replicas.service.requested_replication import (
+    apply_changes,
+    replication_after_update,
+    replication_in_spec,
+    replication_in_structure,
+    requested_changes,
+    with_replication,
+)
+from penstock.schedule.placement_explanation import explain_placement
+from penstock.schedule.placement_strategies import UnknownStrategyError, check_strategy_name
+from penstock.schedule.rebalance_plan import rebalance
+from penstock.setting_values import name_fault
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TRIES = 5
+"""How many times a command is decided when something else is written each time meanwhile."""
+
+_KEPT = {"shared": "where all nodes share it", "node": "with its node"}
+
+
+class Bundles(Protocol):
+    """Where code is kept."""
+
+    def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
+        """Check and keep a bundle. Raises InvalidRequestError."""
+        ...
+
+    def has(self, sha256: str) -> bool:
+        """Whether there is such a bundle."""
+        ...
+
+    def check_entry(self, sha256: str, entry: str) -> None:
+        """Raise InvalidRequestError unless an entry is a Python file of a bundle."""
+        ...
+
+    def forget_others(self, used: Collection[str]) -> None:
+        """Forget bundles that no job names, unless they are new."""
+        ...
+
+
+class LogReader(Protocol):
+    """Reads what the processes of all nodes have logged."""
+
+    def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
+        """Return lines in order of time and where to go on. Raises InvalidRequestError for a wrong cursor."""
+        ...
+
+
+class _OvertakenError(RefusedError):
+    """What a command was decided on has changed before it was written."""
+
+    def __init__(self) -> None:
+        super().__init__("something else has changed at the same time: look, and try again")
+
+
+def _retry_on_conflict(
+    command: Callable[Concatenate[ClusterService, P], T],
+) -> Callable[Concatenate[ClusterService, P], T]:
+    """Decide a command again, on what is so now, when the master or somebody else wrote between the two."""
+
+    @wraps(command)
+    def decide(service: ClusterService, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(_TRIES - 1):
+            with suppress(_OvertakenError):
+                return command(service, *args, **kwargs)
+        return command(service, *args, **kwargs)
+
+    return decide
+
+
+class ClusterService:
+    """Implements :class:`penstock.master.master_service.MasterService` over a master."""
+
+    def __init__(
+        self, master: Master, bundles: Bundles, logs: LogReader, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._master = master
+        self._documents = master.documents
+        self._bundles = bundles
+        self._logs = logs
+        self._clock = clock
+
+    def is_leader(self) -> bool:
+        return self._master.epoch is not None
+
+    def leader_url(self) -> str:
+        if self._master.epoch is not None:
+            return self._master.info.url
+        epoch = self._documents.epoch()
+        masters = self._documents.masters()
+        return epoch.url if epoch is not None and epoch.leader in masters else ""
+
+    def ready(self) -> tuple[bool, str]:
+        if not self._master.connected:
+            return False, "the coordination store cannot be reached"
+        if not self.leader_url():
+            return False, "no master leads at the moment"
+        return True, "leads" if self.is_leader() else f"follows {self.leader_url()}"
+
+    def cluster(self) -> dict[str, Any]:
+        epoch = self._documents.epoch()
+        return {
+            "epoch": epoch.number if epoch else 0,
+            "leader": epoch.leader if epoch else "",
+            "since": epoch.since if epoch else 0.0,
+            "masters": [asdict(master) for _, master in sorted(self._documents.masters().items())],
+            "nodes": len(self._documents.all(NodeInfo, store_paths.NODES)),
+            "jobs": len(self._documents.jobs()),
+            "version": __version__,
+        }
+
+    def nodes(self) -> list[dict[str, Any]]:
+        found = self._documents.all(NodeInfo, store_paths.NODES)
+        return [self._node(found[name]) for name in sorted(found)]
+
+    def node(self, name: str) -> dict[str, Any]:
+        found = self._documents.one(NodeInfo, f"{store_paths.NODES}/{_named(name)}")
+        if found is None:
+            raise NotFoundError(f"there is no node {name!r}")
+        return self._node(found)
+
+    def _node(self, info: NodeInfo) -> dict[str, Any]:
+        report = self._documents.one(NodeReport, f"{store_paths.REPORTS}/{info.name}")
+        jobs = sorted({job_of(member) for member in self._members_on(info.name)})
+        return {**asdict(info), "report": asdict(report) if report else None, "jobs": jobs}
+
+    def _members_on(self, node: str) -> list[str]:
+        """Return the replicas that have something on a node."""
+        return [
+            member
+            for member, assignment in self._documents.assignments().items()
+            if node in (assignment.node, *(slot.node for slot in assignment.executors))
+        ]
+
+    def jobs(self) -> list[dict[str, Any]]:
+        found = {name: self._summary(spec) for name, spec in self._documents.jobs().items()}
+        for name, reason in self._documents.unreadable(store_paths.JOBS).items():
+            unknown = self._summary(JobSpec(name, "", "", generation=0))
+            found[name] = {**unknown, "reason": f"what is wanted of it cannot be read: {reason}"}
+        return [found[name] for name in sorted(found)]
+
+    def _summary(self, spec: JobSpec) -> dict[str, Any]:
+        status = self._status(spec.name)
+        assignment = self._documents.assignments().get(spec.name)
+        worker = leading_worker(self._documents, spec.name)
+        result = result_of(self._documents, spec, status)
+        progress = result.progress if result and status.phase == ENDED else None
+        if worker is not None:
+            progress = self._documents.progress_of(worker)
+        over = status.phase in OVER  # A worker of it may not have left yet, and does nothing for it.
+        return {
+            "name": spec.name,
+            "phase": status.phase,
+            "reason": status.reason,
+            "since": status.since,
+            "generation": spec.generation,
+            "node": "" if over else worker.node if worker else assignment.node if assignment else "",
+            "executors": len(assignment.executors) if assignment else 0,
+            "progress": {**vars(progress)} if progress else None,
+            "failures": job_failure_count(self._documents, spec),
+            "k": spec.k,
+            "safety": status.safety,
+        }
+
+    def job(self, name: str) -> dict[str, Any]:
+        spec = self._spec(name)
+        assignment = self._documents.assignments().get(name)
+        result = result_of(self._documents, spec, self._status(name))
+        failures = self._documents.failures().get(name)
+        return {
+            **self._summary(spec),
+            "spec": asdict(spec),
+            "status": asdict(self._status(name)),
+            "assignment": asdict(assignment) if assignment else None,
+            "workers": [asdict(worker) for worker in workers_of(self._documents, name)],
+            "result": asdict(result) if result else None,
+            "failures": asdict(failures) if failures else None,
+            "replicas": replicas_of(self._documents, spec),
+        }
+
+    def alarms(self) -> list[dict[str, Any]]:
+        found = self._documents.all(Alarm, store_paths.ALARMS).values()
+        return [asdict(alarm) for alarm in sorted(found, key=lambda alarm: (-alarm.since, alarm.id))]
+
+    def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
+        self._require_leader()
+        return self._bundles.put(sha256, signature, data)
+
+    @_retry_on_conflict
+    def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
+        self._require_leader()
+        name = _named(str(submission.structure.get("name", "")))
+        self._check(submission, bundle)
+        known = self._documents.jobs().get(name)
+        self._check_readable(name)
+        if known is not None and self._status(name).phase in ACTIVE:
+            raise RefusedError(
+                f"job {name!r} is {self._status(name).phase}: update it, or kill it and submit it again"
+            )
+        if known is not None and not submission.fresh:
+            self._check_compatible(known, submission)
+            if known.keep != submission.keep:
+                told = f"what job {name!r} has done is kept {_KEPT[known.keep]}"
+                raise RefusedError(f"{told}: submit it with --keep {known.keep}, or from scratch (--fresh)")
+        given_out = last_revision(self._documents, name)
+        fresh = submission.fresh
+        if known is None:
+            given_out = max(given_out, self._largest_forgotten_revision())
+            stone = self._documents.one(Tombstone, f"{store_paths.TOMBSTONES}/{name}")
+            # Its data is being removed, or will be.
+            fresh = fresh or (stone is not None and stone.data)
+        spec = JobSpec(
+            name=name,
+            bundle=bundle,
+            entry=submission.entry,
+            generation=(known.generation if known else 0) + 1,
+            until=submission.until,
+            fresh=fresh or (known is not None and known.fresh),
+            forget=given_out if fresh or known is None else known.forget,
+            resources=submission.resources,
+            nodes=submission.nodes,
+            labels=submission.labels,
+            spark_master=submission.spark_master,
+            conf=submission.conf,
+            params=submission.params,
+            env=submission.env,
+            structure=submission.structure,
+            keep=submission.keep,
+            strategy=submission.strategy,
+            # What was agreed on is still there, and goes on to count.
+            agreed=known is not None and known.agreed and not submission.fresh,
+            after=given_out,
+            submitted=self._clock(),
+        )
+        spec = with_replication(
+            spec, apply_changes(replication_in_structure(submission.structure), requested_changes(submission))
+        )
+        self._check_room(spec)
+        self._check_data(spec)
+        return self._change(spec, "it was submitted", again=True, anew=True)
+
+    @_retry_on_conflict
+    def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
+        self._require_leader()
+        spec = self._active(name)
+        if submission.structure.get("name") != name:
+            found = submission.structure.get("name")
+            raise RefusedError(
+                f"the new code is a job {found!r}, not {name!r}: submit it as a job of its own"
+            )
+        self._check(submission, bundle)
+        self._check_compatible(spec, submission)
+        replication = replication_after_update(spec, submission)
+        params, env = {**spec.params, **submission.params}, {**spec.env, **submission.env}
+        self._check_params(params, env)
+        same_code = bundle == spec.bundle and submission.entry == spec.entry
+        if same_code and params == spec.params and env == spec.env:
+            if replication == replication_in_spec(spec):
+                return self.job(name)
+            return self.replicate(name, asdict(replication))
+        updated = replace(
+            spec,
+            bundle=bundle,
+            entry=submission.entry,
+            structure=submission.structure,
+            params=params,
+            env=env,
+        )
+        updated = with_replication(updated, replication)
+        self._check_room(updated, spec)
+        reason = "its parameters were changed" if same_code else "its code was updated"
+        return self._change(self._next_generation(updated, spec), reason)
+
+    @_retry_on_conflict
+    def set_params(
+        self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        self._require_leader()
+        spec = self._active(name)
+        changed_spec = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
+        self._check_params(changed_spec.params, changed_spec.env)
+        if changed_spec == spec:
+            raise InvalidRequestError(f"job {name!r} has these parameters already")
+        return self._change(self._next_generation(changed_spec, spec), "its parameters were changed")
+
+    def _next_generation(self, spec: JobSpec, before: JobSpec) -> JobSpec:
+        """Return a job with other code or parameters than before, and with what it falls back to."""
+        return replace(
+            spec,
+            generation=before.generation + 1,
+            # The failures of other code are not those of this one.
+            after=last_revision(self._documents, spec.name),
+            before=_fallback(spec, before),
+        )
+
+    @_retry_on_conflict
+    def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        self._require_leader()
+        spec = self._active(name)
+        wanted = apply_changes(replication_in_spec(spec), changes)
+        replicated = with_replication(spec, wanted)
+        if replicated == spec:
+            raise InvalidRequestError("nothing to change of the replicas was given")
+        self._check_room(replicated, spec)
+        told = "warm standby" if wanted.standby else f"k={wanted.k}"
+        return self._change(replicated, f"how it is replicated was changed: {told}")
+
+    @_retry_on_conflict
+    def migrate(self, name: str, node: str) -> dict[str, Any]:
+        self._require_leader()
+        spec = self._active(name)
+        self.node(node)
+        if spec.keep == "node":
+            raise RefusedError(
+                f"job {name!r} keeps its data with its node: it moves when that node is lost, and only then"
+            )
+        if spec.nodes and node not in spec.nodes:
+            raise RefusedError(
+                f"job {name!r} is for {', '.join(spec.nodes)} only: scale it to other nodes first"
+            )
+        there = [replica_number(member) for member in self._members_on(node) if job_of(member) == name]
+        if any(there):
+            raise RefusedError(
+                f"replica {max(there)} of job {name!r} is on {node}: replicas share no node, choose another"
+            )
+        return self._change(replace(spec, driver=node, driver_by="user"), f"it was moved to {node}")
+
+    @_retry_on_conflict
+    def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
+        self._require_leader()
+        spec = self._active(name)
+        known = {field.name for field in fields(Resources)}
+        for field, value in changes.items():
+            if field not in known:
+                raise InvalidRequestError(
+                    f"there is no {field} to scale: it is one of {', '.join(sorted(known))}"
+                )
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int)
+                or value < (0 if field == "executors" else 1)
+            ):
+                raise InvalidRequestError(f"{field} cannot be {value!r}")
+        for node in nodes or ():
+            self.node(node)
+        driver = spec.driver if nodes is None or spec.driver in nodes else ""
+        scaled = replace(
+            spec,
+            resources=replace(spec.resources, **changes),
+            nodes=spec.nodes if nodes is None else nodes,
+            driver=driver,
+        )
+        if spec.spark_master and scaled.resources.executors:
+            raise InvalidRequestError(
+                f"job {name!r} runs on the Spark master {spec.spark_master}, which decides on its executors:"
+                " say how many with --conf spark.executor.instances=N when you submit it"
+            )
+        if spec.keep == "node" and scaled.resources.executors:
+            raise InvalidRequestError(f"job {name!r} keeps its data with its node: it can have no executors")
+        if scaled == spec:
+            raise InvalidRequestError("nothing to scale was given")
+        assigned = self._documents.assignments().get(name)
+        if spec.keep == "node" and scaled.nodes and assigned and assigned.node not in scaled.nodes:
+            raise RefusedError(f"job {name!r} keeps its data on {assigned.node}: leave it that node")
+        self._check_room(scaled, spec)
+        self._check_data(scaled)
+        return self._change(scaled, "it was scaled")
+
+    @_retry_on_conflict
+    def kill(self, name: str, drain: bool) -> dict[str, Any]:
+        self._require_leader()
+        spec = self._spec(name)
+        self._check_readable(name)
+        if not (spec.drain and not drain):  # What is drained may still be ended at once.
+            self._active(name)
+        elif self._status(name).phase not in ACTIVE:
+            raise RefusedError(f"job {name!r} is {self._status(name).phase}: it has ended")
+        return self._change(replace(spec, wanted="ended", drain=drain), "it was killed")
+
+    @_retry_on_conflict
+    def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
+        self._require_leader()
+        spec = self._spec(name)
+        self._check_readable(name)
+        phase = self._status(name).phase
+        if phase in (ENDED, FAILED):
+            given_out = last_revision(self._documents, name)
+            again = replace(spec, wanted="running", drain=False, after=given_out)
+            # What was to be forgotten the last time, and perhaps was not yet, still is.
+            if fresh:
+                agreed = replication_in_spec(spec).has_replicas
+                again = replace(again, fresh=True, forget=given_out, agreed=agreed)
+            return self._change(again, "it was submitted again", again=True)
+        if spec.wanted == "ended":
+            raise RefusedError(f"job {name!r} is {phase}: submit it again when it has ended")
+        if fresh:
+            raise RefusedError(f"job {name!r} is {phase}: kill it before it starts from scratch")
+        return self._change(replace(spec, restarts=spec.restarts + 1), "a new worker was asked for")
+
+    @_retry_on_conflict
+    def forget(self, name: str, data: bool) -> dict[str, Any]:
+        self._require_leader()
+        spec = self._spec(name)
+        self._check_readable(name)
+        phase = self._status(name).phase
+        if phase not in OVER:
+            raise RefusedError(f"job {name!r} is {phase}: kill it first, and forget it when it has ended")
+        actual = self._documents.actual()
+        if not is_idle(name, actual):
+            raise RefusedError(f"job {name!r} is {phase}, and a worker of it has not left yet: try again")
+        if spec.keep == "node" and not data:
+            raise RefusedError(
+                f"job {name!r} keeps its data with its node, where nobody would find it again: forget it"
+                " with its data (--data)"
+            )
+        self._largest_forgotten_revision()
+        kept = revision_operations(self._documents, last_known_revision(name, actual))
+        self._write([*kept, *forget_operations(self._documents, name, data=data, now=self._clock())])
+        self._forget_bundles()
+        left = "with its data" if data else f"what it has done stays in the storage, in cluster-jobs/{name}"
+        return {"name": name, "generation": spec.generation, "reason": f"it was forgotten; {left}"}
+
+    def rebalance(self, dry_run: bool) -> dict[str, Any]:
+        self._require_leader()
+        specs = self._documents.jobs()
+        actual = self._documents.actual()
+        specs = {name: specs[name] for name in specs if name not in actual.unreadable}
+        moves = rebalance(specs, actual)
+        if not dry_run:
+            for move in moves:
+                moved = replace(specs[move.job], driver=move.target, driver_by="rebalance")
+                self._change(moved, f"rebalanced: {move.reason}")
+        return {"moves": [asdict(move) for move in moves], "applied": not dry_run}
+
+    def placement(self, name: str) -> dict[str, Any]:
+        spec = self._spec(name)
+        default = self._master.strategies.default
+        return explain_placement(self._documents.jobs(), self._documents.actual(), spec.name, default=default)
+
+    @_retry_on_conflict
+    def clear(self, alarm: str) -> None:
+        self._require_leader()
+        found = self._documents.one(Alarm, f"{store_paths.ALARMS}/{_named(alarm)}")
+        if found is None and alarm in self._documents.unreadable(store_paths.ALARMS):
+            self._write([Delete(f"{store_paths.ALARMS}/{alarm}")])  # Whatever it says, a person has seen it.
+            return
+        if found is None:
+            raise NotFoundError(f"there is no alarm {alarm!r}")
+        job = job_of(found.subject)
+        if found.kind == JOB_FAILED and job in self._documents.jobs() and self._status(job).phase == FAILED:
+            self.resubmit(job, fresh=False)
+            return
+        operations: list[Operation] = [Delete(f"{store_paths.ALARMS}/{alarm}")]
+        status = f"{store_paths.STATUS}/{job}"
+        if found.kind == JOB_FAILED and (version := self._documents.version(status)) is not None:
+            operations.append(Check(status, version))  # Nodes are read one by one: it may have failed by now.
+        expected = f"{store_paths.KNOWN}/{found.subject}"
+        if found.kind == NODE_LOST and self._documents.version(expected) is not None:
+            operations.append(Delete(expected))  # It would be missed again at once.
+        self._write(operations)
+
+    def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:
+        spec = self._spec(name)
+        page = self._logs.read(name, self._documents.all(NodeInfo, store_paths.NODES), cursor, limit)
+        if is_replicated(spec):
+            page = {**page, "lines": [_of_replica(line) for line in page["lines"]]}
+        return page
+
+    def metrics(self) -> str:
+        return render(self._documents, leads=self.is_leader(), connected=self._master.connected)
+
+    def _require_leader(self) -> None:
+        if not self.is_leader():
+            raise NotLeaderError(self.leader_url())
+
+    def _spec(self, name: str) -> JobSpec:
+        spec = self._documents.jobs().get(_named(name))
+        if spec is None:
+            if name in self._documents.unreadable(store_paths.JOBS):
+                self._check_readable(name)
+            raise NotFoundError(f"there is no job {name!r}")
+        return spec
+
+    def _check_readable(self, name: str) -> None:
+        """Refuse to change a job of which something cannot be read."""
+        self._documents.actual()
+        reason = self._documents.unreadable_jobs().get(name)
+        if reason is not None:
+            raise RefusedError(f"job {name!r} is left alone as it is: {reason}; {ADVICE}")
+
+    def _largest_forgotten_revision(self) -> int:
+        """Return the largest revision of all jobs that were forgotten; refused if that is not known."""
+        largest = self._documents.revisions()
+        if largest is None:
+            reason = self._documents.fault(store_paths.REVISIONS)
+            raise RefusedError(f"no job is forgotten, and no new one is taken: {reason}; {ADVICE}")
+        return largest
+
+    def _status(self, name: str) -> JobStatus:
+        known = self._documents.one(JobStatus, f"{store_paths.STATUS}/{name}")
+        return known or JobStatus(PENDING, "it was submitted", 0.0)
+
+    def _active(self, name: str) -> JobSpec:
+        spec = self._spec(name)
+        self._check_readable(name)
+        phase = self._status(name).phase
+        if phase not in ACTIVE or spec.wanted == "ended":
+            raise RefusedError(f"job {name!r} is {phase}: submit it again first")
+        return spec
+
+    def _check(self, submission: Submission, bundle: str) -> None:
+        if not self._bundles.has(bundle):
+            raise InvalidRequestError(f"there is no bundle {bundle!r}: send it first")
+        self._bundles.check_entry(bundle, submission.entry)
+        if submission.until not in (None, "drained"):
+            raise InvalidRequestError(f"until is 'drained' or nothing, not {submission.until!r}")
+        for field in fields(Resources):
+            value = getattr(submission.resources, field.name)
+            if value < (0 if field.name == "executors" else 1):
+                raise InvalidRequestError(f"{field.name} cannot be {value!r}")
+        if submission.spark_master and submission.resources.executors:
+            raise InvalidRequestError("executors are for jobs without a Spark master of their own")
+        if submission.keep not in ("shared", "node"):
+            raise InvalidRequestError(f"data is kept 'shared' or with its 'node', not {submission.keep!r}")
+        if submission.keep == "node" and (submission.resources.executors or submission.spark_master):
+            raise InvalidRequestError("a job that keeps its data with its node runs on that node alone")
+        self._check_params(submission.params, submission.env)
+        if submission.strategy:
+            try:
+                check_strategy_name(submission.strategy)
+            except UnknownStrategyError as error:
+                raise InvalidRequestError(str(error)) from error
+
+    def _check_params(self, params: Mapping[str, str], env: Mapping[str, str | None]) -> None:
+        fault = params_fault(params) or env_fault(env)
+        if fault is not None:
+            raise InvalidRequestError(fault)
+
+    def _check_compatible(self, spec: JobSpec, submission: Submission) -> None:
+        """Refuse code that could not go on from where the job is. The worker, who knows, looks again."""
+        if not spec.structure:
+            return
+        try:
+            found = incompatibilities(spec.structure, submission.structure, has_state=True, in_flight=False)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidRequestError(
+                "the structure of the job is not one that job.to_dict() makes"
+            ) from error
+        if found:
+            raise RefusedError(f"job {spec.name!r} cannot go on like this: " + "; ".join(found))
+
+    def _check_room(self, spec: JobSpec, before: JobSpec | None = None) -> None:
+        """Refuse replicas that the cluster has no nodes for; who lacks some already may have fewer."""
+        nodes = self._documents.all(NodeInfo, store_paths.NODES)
+        lacking = shortage(spec, nodes)
+        no_more = before is not None and replica_count(spec) <= replica_count(before)
+        if lacking and not (no_more and before is not None and shortage(before, nodes)):
+            raise RefusedError(f"job {spec.name!r} cannot have its replicas: {lacking}")
+
+    def _check_data(self, spec: JobSpec) -> None:
+        """Refuse nodes without the one that has the job's data: it could not run on any of them."""
+        if spec.keep != "node" or not spec.nodes:
+            return
+        kept = self._documents.one(BackupStatus, f"{store_paths.KEPT}/{spec.name}")
+        if kept is None or kept.origin in spec.nodes or (spec.fresh and kept.revision <= spec.forget):
+            return
+        if self._documents.one(NodeInfo, f"{store_paths.NODES}/{kept.origin}") is not None:
+            told = f"job {spec.name!r} keeps its data on {kept.origin}"
+            raise RefusedError(f"{told}: leave it that node, or submit it from scratch (--fresh)")
+
+    def _change(
+        self, spec: JobSpec, reason: str, *, again: bool = False, anew: bool = False
+    ) -> dict[str, Any]:
+        """Write what is wanted now; ``again`` for a job that does not run: it has not ended any more.
+
+        Unless it is submitted ``anew``, fields stay that a later version has written.
+        """
+        path = f"{store_paths.JOBS}/{spec.name}"
+        operations = [
+            upsert(self._documents, path, encode(spec, over=b"" if anew else self._documents.raw(path)))
+        ]
+        known = self._documents.version(f"{store_paths.STATUS}/{spec.name}")
+        if not again and known is not None:
+            # It is granted because of how the job stands, which may just have changed.
+            operations.append(Check(f"{store_paths.STATUS}/{spec.name}", known))
+        if again:
+            status = replace(
+                self._status(spec.name),
+                phase=PENDING,
+                reason=reason,
+                since=self._clock(),
+                revision=max(spec.after, last_revision(self._documents, spec.name)),
+                safety="",
+                unsafe_since=0.0,
+                chances=0,
+            )
+            operations.append(upsert(self._documents, f"{store_paths.STATUS}/{spec.name}", encode(status)))
+            failed = f"{store_paths.ALARMS}/{alarm_id(JOB_FAILED, spec.name)}"
+            if self._documents.version(failed) is not None:
+                operations.append(Delete(failed))
+        self._write(operations)
+        self._forget_bundles(spec)
+        return {"name": spec.name, "generation": spec.generation, "reason": reason}
+
+    def _forget_bundles(self, *changed: JobSpec) -> None:
+        """Have bundles forgotten that no job uses; of jobs that cannot be read, that is not known."""
+        with suppress(StoreError):  # There is another time.
+            if not self._documents.unreadable(store_paths.JOBS):
+                self._bundles.forget_others(self._used(changed))
+
+    def _used(self, changed: Sequence[JobSpec]) -> set[str]:
+        """Return the bundles that some job runs, or would go back to."""
+        specs = [*self._documents.jobs().values(), *changed]
+        return {spec.bundle for spec in specs} | {spec.before.bundle for spec in specs if spec.before}
+
+    def _write(self, operations: list[Operation]) -> None:
+        try:
+            self._master.write(operations)
+        except ConflictError as error:
+            self._require_leader()
+            raise _OvertakenError from error
+
+
+def _fallback(spec: JobSpec, before: JobSpec) -> Code | None:
+    """Return what an update falls back to: the last code and parameters that have run well, if others."""
+    code = before.before or Code(
+        before.bundle, before.entry, before.structure, before.generation, before.params, before.env
+    )
+    same = (code.bundle, code.entry, dict(code.params), dict(code.env)) == (
+        spec.bundle,
+        spec.entry,
+        dict(spec.params),
+        dict(spec.env),
+    )
+    return None if same else code
+
+
+def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of the log with the job's name, and the number of the replica that it is about.
+
+    >>> _of_replica({"event": "started", "job": "words~1"})
+    {'event': 'started', 'job': 'words', 'replica': 1}
+    """
+    member = str(line["job"])
+    return {**line, "job": job_of(member), "replica": replica_number(member)}
+
+
+def _named(name: str) -> str:
+    """Return a name that can be one; whatever could be a path is not."""
+    fault = name_fault(name)
+    if fault:
+        raise NotFoundError(f"there can be no such name here: {fault}")
+    return name

@@ -1,0 +1,262 @@
+"""Chooses the placement strategy of each job, and runs slow or user-defined ones outside of the master.
+
+A user's strategy runs in a process without inherited secrets and with limited time and memory. It is asked
+in the background: until it has answered its job waits, and no other job does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import penstock
+from penstock.cluster.documents import JobSpec
+from penstock.errors import PenstockError
+from penstock.process_logs.process_log import get_logger
+from penstock.schedule.custom_strategy import (
+    CustomStrategy,
+    CustomStrategyError,
+    StrategyPendingError,
+    StrategyProcessResult,
+    is_custom,
+)
+from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Task
+from penstock.schedule.placement_strategies import (
+    DEFAULT_STRATEGY,
+    Exact,
+    Strategy,
+    builtin_strategy,
+    check_strategy_name,
+)
+
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV")
+"""What a strategy sees of the environment: tokens and keys are not among it."""
+_EXACT = f"{Exact.__module__}:{Exact.__name__}"
+_MODULE = "penstock.schedule.custom_strategy_process"
+
+
+@dataclass(frozen=True)
+class StrategyProcess:
+    """A runner for ``schedule.custom``: call it with the input and the seconds that it may take."""
+
+    folder: Path | None = None
+    """Where the user's package is; looked at before everything installed."""
+    memory: int = 4 << 30
+    """Bytes of address space, at most."""
+    answer: int = 16 << 20
+    """Bytes of an answer, at most; also of what may be written to any file."""
+
+    def __call__(self, question: bytes, seconds: float) -> StrategyProcessResult:
+        """Run it; what it starts ends with it."""
+        limits = [str(self.memory), str(self.answer)]
+        argv = [sys.executable, "-P", "-m", _MODULE, *limits, *([str(self.folder)] if self.folder else [])]
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        environment["PYTHONPATH"] = str(Path(penstock.__file__).resolve().parents[1])
+        with (
+            tempfile.TemporaryFile() as asked,
+            tempfile.TemporaryFile() as said,
+            tempfile.TemporaryFile() as told,
+        ):
+            asked.write(question)
+            asked.seek(0)
+            process = subprocess.Popen(
+                argv,
+                stdin=asked,
+                stdout=said,
+                stderr=told,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+            try:
+                in_time = _has_ended(process.pid, seconds)
+            finally:
+                code = _end(process)
+            errors = _read(told, self.answer).decode(errors="replace")
+            return StrategyProcessResult(code if in_time else None, _read(said, self.answer), errors)
+
+
+def strategy_named(name: str, folder: Path | None = None, seconds: float = 5.0) -> Strategy:
+    """Return a strategy by its name: one of Penstock's, or ``module:Class`` of the user's.
+
+    The exact one runs in a process, too: a master must not load a solver, whose memory it would keep.
+    """
+    if name == "exact":
+        return CustomStrategy(_EXACT, StrategyProcess(), Exact().seconds + seconds)
+    if is_custom(name):
+        return CustomStrategy(name, StrategyProcess(folder), seconds)
+    return builtin_strategy(name)
+
+
+def _has_ended(pid: int, seconds: float) -> bool:
+    """Wait until a process ends, and leave it unreaped: as long as it is, its id belongs to nobody else."""
+    deadline = time.monotonic() + seconds
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """End the process and what it started, as long as that is in its group, whose id is its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def _read(file: IO[bytes], most: int) -> bytes:
+    file.seek(0)
+    return file.read(most)
+
+
+_log = get_logger(__name__)
+
+_SECONDS = 5.0
+"""How long a user's strategy may think."""
+_AT_ONCE = 4
+_MOST_ANSWERS = 100
+
+
+@dataclass
+class _Answer:
+    """What a strategy said, once it has."""
+
+    done: bool = False
+    matrix: Matrix | None = None
+    error: PenstockError | None = None
+
+
+@dataclass
+class StrategyAnswers:
+    """The questions that are under way, and the answers that nobody has fetched yet."""
+
+    wake: Callable[[], None] = lambda: None
+    """Called when there is an answer."""
+    _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(
+        self,
+        about: tuple[object, ...],
+        strategy: Strategy,
+        snapshot: ClusterSnapshot,
+        demands: tuple[Task, ...],
+    ) -> Matrix:
+        """Return or raise what a strategy said, or StrategyPendingError. An answer is given once.
+
+        It may be of some seconds ago; who uses it verifies it against the cluster as it is now.
+        """
+        with self._lock:
+            known = self._answers.get(about)
+            if known is None:
+                self._begin(about, strategy, snapshot, demands)
+            if known is None or not known.done:
+                raise StrategyPendingError(f"its strategy {about[0]!r} is asked where it shall go")
+            del self._answers[about]
+        if known.error is not None:
+            raise known.error
+        assert known.matrix is not None, "an answer is a matrix or an error"
+        return known.matrix
+
+    def _begin(
+        self,
+        about: tuple[object, ...],
+        strategy: Strategy,
+        snapshot: ClusterSnapshot,
+        demands: tuple[Task, ...],
+    ) -> None:
+        if sum(not answer.done for answer in self._answers.values()) >= _AT_ONCE:
+            return  # Who asks again when one of them has answered is heard then.
+        if len(self._answers) >= _MOST_ANSWERS:
+            # Of jobs that have gone meanwhile: nobody will fetch them.
+            self._answers = {key: answer for key, answer in self._answers.items() if not answer.done}
+        answer = self._answers[about] = _Answer()
+        arguments = (answer, strategy, snapshot, demands)
+        threading.Thread(target=self._run, args=arguments, name="strategy", daemon=True).start()
+
+    def _run(
+        self, answer: _Answer, strategy: Strategy, snapshot: ClusterSnapshot, demands: tuple[Task, ...]
+    ) -> None:
+        try:
+            answer.matrix = strategy.place(snapshot, demands)
+        except PenstockError as error:
+            answer.error = error
+        except Exception as error:  # Whatever it is: who asked must hear of it.
+            _log.exception("strategy could not be asked")
+            answer.error = PenstockError(f"it could not be asked: {error}")
+        with self._lock:
+            answer.done = True
+        self.wake()
+
+
+@dataclass(frozen=True)
+class BackgroundStrategy:
+    """A strategy that may take its time."""
+
+    name: str
+    bundle: str
+    strategy: Strategy
+    asked: StrategyAnswers
+
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
+        """Return what the strategy has said. Raises StrategyPendingError until it has."""
+        # An answer that was given while there were other nodes is no answer to this question.
+        nodes = tuple(sorted(node.name for node in snapshot.nodes))
+        about = (self.name, self.bundle, tuple(task.id for task in demands), nodes)
+        return self.asked.ask(about, self.strategy, snapshot, demands)
+
+
+class _Missing:
+    """Stands for a strategy whose code cannot be had."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self._error = CustomStrategyError(name, "name", reason)
+
+    def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:  # noqa: ARG002
+        raise self._error
+
+
+class StrategyChooser:
+    """Chooses for :class:`penstock.schedule.job_placer.JobPlacer`."""
+
+    def __init__(
+        self,
+        default: str = DEFAULT_STRATEGY,
+        unpacked: Callable[[str], Path] | None = None,
+        *,
+        asked: StrategyAnswers | None = None,
+        seconds: float = _SECONDS,
+    ) -> None:
+        """``default`` is the cluster's; ``unpacked`` returns the folder of a bundle's code.
+
+        Raises UnknownStrategyError for a default that there is not.
+        """
+        self.default = check_strategy_name(default)
+        self.asked = asked or StrategyAnswers()
+        self._unpacked = unpacked
+        self._seconds = seconds
+
+    def __call__(self, spec: JobSpec) -> tuple[str, Strategy]:
+        """Return the strategy that decides about a job, and its name."""
+        name = spec.strategy or self.default
+        if name != "exact" and not is_custom(name):
+            return name, builtin_strategy(name)
+        folder = None
+        if is_custom(spec.strategy):
+            try:
+                folder = self._unpacked(spec.bundle) if self._unpacked else None
+            except PenstockError as error:
+                return name, _Missing(name, f"its code cannot be had: {error}")
+        strategy = strategy_named(name, folder, self._seconds)
+        return name, BackgroundStrategy(name, spec.bundle, strategy, self.asked)

@@ -1,0 +1,1 @@
+"""What processes and user code write for operators; the embedded data log is ``penstock.log``."""

@@ -1,0 +1,222 @@
+"""Captures what user code prints and logs: each line becomes a line of user output with its vertex.
+
+It replaces ``sys.stdout``, ``sys.stderr`` and the handler of the root logger of a process.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from penstock.process_logs.redaction import SHORTEST_SECRET, is_secret_name, register_secret
+from penstock.process_logs.user_output import (
+    LONGEST,
+    SECRET_MARGIN,
+    OutputPlace,
+    UserOutput,
+    shortened,
+)
+from penstock.vertex_calls import running_vertex
+
+_LONGEST_TRACE = 4 * LONGEST
+
+
+_LIBRARIES = frozenset(
+    {"penstock", "kazoo", "py4j", "pyspark", "httpx", "httpcore", "asyncio", "structlog", "uvicorn"}
+)
+"""Packages whose log records belong into the log of the process itself."""
+
+VertexOf = Callable[[], str | None]
+"""Returns the vertex whose code runs in this thread; None if no batch runs."""
+
+
+class CapturedStream(io.TextIOBase):
+    """Stands in for ``sys.stdout`` or ``sys.stderr``: what user code writes becomes lines of its output."""
+
+    def __init__(self, output: UserOutput, name: str, original: TextIO, vertex_of: VertexOf) -> None:
+        self._output = output
+        self._stream = name
+        self._original = original
+        self._vertex_of = vertex_of
+        self._partial = _Partial()
+
+    def write(self, text: str) -> int:
+        """Take text; each line is written when it is complete."""
+        vertex = self._vertex_of()
+        if vertex is None:
+            return self._original.write(text)
+        partial = self._partial
+        if partial.text and partial.vertex != vertex:
+            self.settle()
+        head, newline, rest = text.rpartition("\n")
+        if not newline:
+            # The rest of a line that is too long is counted and not kept.
+            partial.left_out += max(0, len(partial.text) + len(rest) - LONGEST - SECRET_MARGIN)
+            partial.text = (partial.text + rest)[: LONGEST + SECRET_MARGIN]
+            partial.vertex = vertex
+            return len(text)
+        first, *others = head.split("\n")
+        whole, left_out = partial.text + first, partial.left_out
+        partial.text, partial.vertex, partial.left_out = rest[: LONGEST + SECRET_MARGIN], vertex, 0
+        self._line(whole, vertex, left_out)
+        for line in others:
+            self._line(line, vertex, 0)
+        return len(text)
+
+    def settle(self) -> None:
+        """Write what this thread has begun of a line."""
+        partial = self._partial
+        whole, left_out = partial.text, partial.left_out
+        partial.text, partial.left_out = "", 0
+        self._line(whole, partial.vertex, left_out)
+
+    def _line(self, text: str, vertex: str, left_out: int) -> None:
+        if text and not text.isspace() and self._output.allows():
+            self._output.write("info", shortened(text, LONGEST, left_out), vertex, stream=self._stream)
+
+    def flush(self) -> None:
+        """Do nothing: complete lines have been written."""
+
+    def writable(self) -> bool:
+        """Say that it can be written to."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor that programs which user code starts write to: the file ``output.log``."""
+        return self._original.fileno()
+
+    def reconfigure(self, **_: Any) -> None:
+        """Accept what ``sys.stdout`` accepts; lines are written as they come in any case."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the file."""
+        return "utf-8"
+
+    @property
+    def buffer(self) -> _CapturedBytes:
+        """What takes bytes."""
+        return _CapturedBytes(self)
+
+
+class _Partial(threading.local):
+    """The line that a thread has begun to write."""
+
+    text: str = ""
+    vertex: str = ""
+    left_out: int = 0
+
+
+class _CapturedBytes(io.RawIOBase):
+    """Takes bytes in place of ``sys.stdout.buffer``; those that are no UTF-8 are shown escaped."""
+
+    def __init__(self, stream: CapturedStream) -> None:
+        self._text = stream
+
+    def write(self, data: Any) -> int:
+        taken = bytes(data)
+        self._text.write(taken.decode("utf-8", "backslashreplace"))
+        return len(taken)
+
+    def writable(self) -> bool:
+        return True
+
+
+class OutputHandler(logging.Handler):
+    """Writes the log records of user code."""
+
+    def __init__(self, output: UserOutput, vertex_of: VertexOf) -> None:
+        super().__init__()
+        self._output = output
+        self._vertex_of = vertex_of
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; one that cannot be formatted is written as what it is."""
+        if not self._output.allows():
+            return
+        try:
+            text = record.getMessage()
+        except Exception as error:
+            text = f"{record.msg!r} cannot be formatted: {type(error).__name__}"
+        more = {"stream": "logging", "logger": shortened(record.name, LONGEST)}
+        if record.exc_info and record.exc_info[0] is not None:
+            trace = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+            more["exception"] = shortened(trace, _LONGEST_TRACE)
+        self._output.write(record.levelname.lower(), shortened(text, LONGEST), self._vertex_of(), **more)
+
+
+def is_user_record(record: logging.LogRecord) -> bool:
+    """Say whether a log record is of user code or a library of its own, and not of Penstock's."""
+    return record.name.partition(".")[0] not in _LIBRARIES
+
+
+_installed: list[tuple[UserOutput, CapturedStream, CapturedStream, OutputHandler]] = []
+"""At most one: the output of this process."""
+
+
+def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole: bool = True) -> None:
+    """Keep what user code prints and logs in this process from now on; calling it again does nothing.
+
+    ``whole`` is for a process that prints nothing of its own. In one of Spark's, what its main thread prints
+    outside of user code goes where it always went.
+    """
+    if _installed:
+        return
+    for name, value in os.environ.items():
+        # Spark's secret is there, and whatever else a user has passed on.
+        if is_secret_name(name) and len(value) >= SHORTEST_SECRET:
+            register_secret(value)
+
+    def vertex() -> str | None:
+        found = running_vertex()
+        if not found:
+            step = vertex_of()
+            found = found if step is None else step
+        if found is None and (whole or threading.current_thread() is not threading.main_thread()):
+            return ""
+        return found
+
+    output = UserOutput(place)
+    streams = [CapturedStream(output, name, getattr(sys, name), vertex) for name in ("stdout", "stderr")]
+    handler = OutputHandler(output, vertex)
+    if whole:
+        # Of Penstock itself and its libraries there is another log.
+        handler.addFilter(is_user_record)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    for name in sorted(_LIBRARIES - {"penstock"}):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    sys.stdout, sys.stderr = streams
+    os.register_at_fork(after_in_child=output.renew_lock)
+    _installed.append((output, streams[0], streams[1], handler))
+
+
+def capture_user_output_in_spark(vertex_of: VertexOf) -> None:
+    """Do so in a Python process of Spark, if a supervisor has started its Java."""
+    if not _installed:
+        place = OutputPlace.of_environment(os.environ)
+        if place is not None:
+            capture_user_output(place, vertex_of, whole=False)
+
+
+def stop_user_output_capture() -> None:
+    """Give the process its streams back; for tests."""
+    for _, stdout, stderr, handler in _installed:
+        sys.stdout, sys.stderr = stdout._original, stderr._original
+        logging.getLogger().removeHandler(handler)
+    _installed.clear()
+
+
+def flush_partial_line() -> None:
+    """Write begun lines of this thread and the number of dropped ones: a task or the process ends."""
+    for output, stdout, stderr, _ in _installed:
+        stdout.settle()
+        stderr.settle()
+        output.report_dropped()

@@ -1,0 +1,1 @@
+"""Decisions about the replicas of a job, as pure functions."""

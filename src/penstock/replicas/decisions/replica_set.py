@@ -1,0 +1,118 @@
+"""The replicas of a job, each of them wanted like a job of its own; and whether a cluster can have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
+from penstock.replicas.replica_id import job_of, replica_name
+
+WARM = "warm"
+
+
+def is_replicated(spec: JobSpec) -> bool:
+    """Whether what runs are members of a group, be it one alone.
+
+    >>> [is_replicated(JobSpec("count", "", "", **given)) for given in ({}, {"k": 1}, {"agreed": True})]
+    [False, True, True]
+    """
+    return spec.k > 0 or spec.agreed or has_warm_standby(spec)
+
+
+def has_warm_standby(spec: JobSpec) -> bool:
+    """Whether one member runs and another one waits."""
+    return spec.k == 0 and spec.standby == WARM
+
+
+def replica_count(spec: JobSpec) -> int:
+    """Return how many members a job is to have.
+
+    >>> [replica_count(JobSpec("count", "", "", **given)) for given in ({}, {"k": 2}, {"standby": "warm"})]
+    [1, 3, 2]
+    """
+    return 2 if has_warm_standby(spec) else spec.k + 1
+
+
+def replica_specs(spec: JobSpec) -> list[JobSpec]:
+    """Return what is wanted of each member. Where the user moved the driver, only the first is meant."""
+    others = [
+        replace(spec, name=replica_name(spec.name, number), driver="", driver_by="")
+        for number in range(1, replica_count(spec))
+    ]
+    return [spec, *others]
+
+
+def expand(desired: Mapping[str, JobSpec]) -> dict[str, JobSpec]:
+    """Return what is wanted, with the members of jobs in place of the jobs.
+
+    >>> list(expand({"a": JobSpec("a", "", "", k=2), "b": JobSpec("b", "", "")}))
+    ['a', 'a~1', 'a~2', 'b']
+    """
+    return {member.name: member for name in sorted(desired) for member in replica_specs(desired[name])}
+
+
+def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
+    """Return what a cluster lacks for the replicas that a job asks for; empty when it has all.
+
+    >>> nodes = {name: NodeInfo(name, "", 4, 4 << 30) for name in ("n1", "n2")}
+    >>> shortage(JobSpec("count", "", "", k=1), nodes)
+    ''
+    >>> print(shortage(JobSpec("count", "", "", k=2), nodes))
+    k=2 needs 3 nodes, and there are 2 with 1 core and 2048 MiB that it may use (n1, n2): add 1 node
+    """
+    count = replica_count(spec)
+    if count < 2:
+        return ""
+    what = 'standby="warm"' if has_warm_standby(spec) else f"k={spec.k}"
+    able = [nodes[name] for name in sorted(nodes) if _can_use(spec, nodes[name])]
+    if len(able) < count:
+        asked = f"{_number(spec.resources.cores, 'core')} and {spec.resources.memory >> 20} MiB"
+        there = f"{_are(len(able))} with {asked} that it may use{_named([node.name for node in able])}"
+        return f"{what} needs {count} nodes, and there {there}: add {_number(count - len(able), 'node')}"
+    racks = sorted({node.rack for node in able})
+    if len({node.rack for node in nodes.values()}) > 1 and len(racks) < count:
+        there = f"its nodes are in {_number(len(racks), 'rack')}{_named([rack or 'none' for rack in racks])}"
+        missing = _number(count - len(racks), "rack")
+        return f"{what} needs nodes in {count} racks, and {there}: add nodes in {missing} more"
+    return ""
+
+
+def is_other_replica(one: str, other: str) -> bool:
+    """Whether two names are those of different replicas of one job."""
+    return one != other and job_of(one) == job_of(other)
+
+
+def nodes_used(assignment: Assignment) -> set[str]:
+    """Return the nodes that a driver and its executors are assigned to."""
+    return {assignment.node, *(slot.node for slot in assignment.executors)}
+
+
+def nodes_of_other_replicas(member: str, assignments: Mapping[str, Assignment]) -> frozenset[str]:
+    """Return the nodes that the other replicas of a job are assigned to."""
+    others = [nodes_used(one) for name, one in assignments.items() if is_other_replica(name, member)]
+    return frozenset().union(*others)
+
+
+def allows_node(spec: JobSpec, node: NodeInfo) -> bool:
+    """Whether a job may run on a node at all, whatever runs there."""
+    labels = all(node.labels.get(label) == value for label, value in spec.labels.items())
+    return labels and (not spec.nodes or node.name in spec.nodes)
+
+
+def _can_use(spec: JobSpec, node: NodeInfo) -> bool:
+    """Whether a driver of the job could be there if nothing else were."""
+    large = node.cores >= spec.resources.cores and node.memory >= spec.resources.memory
+    return large and allows_node(spec, node)
+
+
+def _named(names: list[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _are(count: int) -> str:
+    return f"is {count}" if count == 1 else f"are {count}"

@@ -1,0 +1,237 @@
+"""How the replicas of a job stand, each by itself and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.cluster.assignments import has_drained, other_code
+from penstock.cluster.cluster_state import UP, ClusterState, Rules, newest
+from penstock.cluster.documents import (
+    Assignment,
+    Difference,
+    Failures,
+    JobSpec,
+    NodeInfo,
+    Result,
+    WorkerInfo,
+)
+from penstock.cluster.failure_policy import consecutive_failures, describe_failures
+from penstock.replicas.decisions.replica_set import has_warm_standby
+from penstock.replicas.replica_id import replica_number, replica_title
+
+K_SAFE = "k-safe"
+NO_STANDBY = "no standby"
+_STANDBY_READY = "standby ready on "
+_STEP = 5
+"""Per cent: what is said of a replica that catches up changes a few times, not with each batch."""
+
+
+@dataclass(frozen=True)
+class ReplicaState:
+    """What is known of one replica of a job as it is wanted now."""
+
+    spec: JobSpec
+    """With the replica's own name."""
+    assignment: Assignment | None
+    workers: tuple[WorkerInfo, ...]
+    failures: Failures | None = None
+    """Of code that is still wanted, and since it last ran well,"""
+    result: Result | None = None
+    """and how it has ended, likewise."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.spec.name
+
+    @property
+    def leading(self) -> WorkerInfo | None:
+        """The worker that runs."""
+        return newest(tuple(worker for worker in self.workers if worker.phase == "running"))
+
+    @property
+    def runs_as_wanted(self) -> bool:
+        """Whether the worker that runs is the one that is assigned, and has the code that is wanted."""
+        leading, assignment = self.leading, self.assignment
+        if leading is None or assignment is None or other_code(self.spec, assignment):
+            return False
+        return leading.revision >= assignment.revision
+
+    @property
+    def runs_old_code(self) -> bool:
+        """Whether it runs on though what was to succeed it does not come up."""
+        leading, assignment = self.leading, self.assignment
+        return leading is not None and assignment is not None and leading.revision < assignment.revision
+
+    @property
+    def can_run(self) -> bool:
+        """Whether a worker of it is ready, and would run at once if it were told to."""
+        revision = self.assignment.revision if self.assignment is not None else -1
+        able = ("ready", "running")
+        return any(worker.revision == revision and worker.phase in able for worker in self.workers)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the job would go on without a gap if only this one were left."""
+        leading = self.leading
+        return leading is not None and leading.joined is not None and leading.joined.in_step
+
+    def trouble(self, most_failures: int) -> str:
+        """Return why it does not run as it is wanted, and will hardly do; empty if it does or may.
+
+        ``most_failures`` in a row are too many.
+        """
+        if self.failures is not None and consecutive_failures(self.failures) >= most_failures:
+            return describe_failures(self.failures)
+        if self.result is not None and self.result.outcome == "refused" and not self.runs_as_wanted:
+            return f"refused: {self.result.reason}"
+        return ""
+
+    def may_still_run(self, most_failures: int) -> bool:
+        """Whether nobody knows yet what becomes of the code that is wanted here."""
+        tried = self.assignment is not None and not other_code(self.spec, self.assignment)
+        return tried and not self.runs_as_wanted and not self.trouble(most_failures)
+
+
+def replica_of(member: JobSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
+    """Return what is known of a replica. The failures of one that runs well again are no trouble."""
+    assignment = actual.assignments.get(member.name)
+    history = max(member.after, assignment.after if assignment is not None else 0)
+    tried = assignment is not None and not other_code(member, assignment)
+    failures = actual.failures.get(member.name)
+    workers = actual.workers.get(member.name, ())
+    if failures is not None and (
+        not tried
+        or failures.revision <= history
+        or any(_is_well(worker, assignment, actual, now, rules) for worker in workers)
+    ):
+        failures = None
+    result = actual.results.get(member.name)
+    if (
+        result is not None
+        and not has_drained(member, assignment, result)
+        and (
+            result.revision <= history
+            or (assignment is not None and result.revision < assignment.revision)
+            or (result.outcome == "refused" and not tried)
+        )
+    ):
+        result = None
+    return ReplicaState(member, assignment, workers, failures, result)
+
+
+def _is_well(
+    worker: WorkerInfo, assignment: Assignment | None, actual: ClusterState, now: float, rules: Rules
+) -> bool:
+    """Whether a worker that is assigned runs well, however often it has failed before."""
+    if assignment is None or worker.revision != assignment.revision or worker.phase not in UP:
+        return False
+    return rules.failures.ran_well(worker.progress, actual.up_for(worker, now))
+
+
+def chosen_runner(replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Mapping[str, NodeInfo]) -> str:
+    """Return which of the replicas of a job with a warm standby runs.
+
+    The one that was told to, unless it is down and another is ready. Two may have been told to, when one that
+    was given up could not be placed anew; then it is the one that does.
+    """
+    told = [one for one in replicas if one.assignment is not None and _is_told(one.assignment)]
+    if not told:
+        able = [one for one in replicas if one.can_run] or list(replicas)
+        return able[0].name
+    best = min(
+        told, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, replica_number(one.name))
+    )
+    if _is_down(best, has_run, nodes):
+        for other in replicas:
+            if other is not best and other.can_run:
+                return other.name
+    return best.name
+
+
+def _is_told(assignment: Assignment) -> bool:
+    return assignment.membership is None or assignment.membership.runs
+
+
+def _is_down(replica: ReplicaState, has_run: bool, nodes: Mapping[str, NodeInfo]) -> bool:
+    """Whether a replica that should run does not, and will take longer than one that is ready."""
+    assignment = replica.assignment
+    if assignment is None or replica.leading is not None:
+        return assignment is None
+    if replica.failures is not None or replica.result is not None:
+        return True
+    if other_code(replica.spec, assignment):
+        return True  # What it would run is not wanted any more, and it finds no node for what is.
+    gone = not any(worker.phase != "stopped" for worker in replica.workers)
+    return gone and (has_run or assignment.node not in nodes)
+
+
+def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> str:
+    """Say how safe a job is. One without replicas has nothing to say."""
+    if has_warm_standby(spec):
+        waiting = [one.assignment for one in replicas if one.can_run and one.leading is None]
+        ready = [one.node for one in waiting if one is not None and not _is_told(one)]
+        return f"{_STANDBY_READY}{ready[0]}" if ready else NO_STANDBY
+    if spec.k == 0:
+        return ""
+    in_step = sum(one.in_step for one in replicas)
+    if in_step > spec.k:
+        return K_SAFE
+    behind = [
+        one.leading.joined.caught_up
+        for one in replicas
+        if one.leading is not None and one.leading.joined is not None and not one.in_step
+    ]
+    if behind:
+        return f"recovering ({_rounded(min(behind))}% caught up)"
+    return f"degraded (k={max(in_step - 1, 0)})"
+
+
+def is_safe(safety: str) -> bool:
+    """Whether a job is as safe as it is wanted."""
+    return safety == K_SAFE or safety.startswith(_STANDBY_READY)
+
+
+def _rounded(share: float) -> int:
+    """Return per cent in steps.
+
+    >>> [_rounded(share) for share in (0.0, 0.049, 0.37, 0.999, 1.0)]
+    [0, 0, 35, 95, 100]
+    """
+    return int(min(max(share, 0.0), 1.0) * 100) // _STEP * _STEP
+
+
+def last_difference(replicas: Sequence[ReplicaState]) -> tuple[str, Difference] | None:
+    """Return the newest difference that a replica tells of, and which one does."""
+    found = [
+        (worker.joined.differed.at, one.name, worker.joined.differed)
+        for one in replicas
+        for worker in one.workers
+        if worker.joined is not None and worker.joined.differed is not None
+    ]
+    if not found:
+        return None
+    _, name, difference = max(found, key=lambda item: (item[0], item[1]))
+    return name, difference
+
+
+def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, NodeInfo]) -> list[str]:
+    """Tell which replicas are in one rack though there are several.
+
+    >>> nodes = {name: NodeInfo(name, "", 1, 1, rack=name[0]) for name in ("a1", "a2", "b1")}
+    >>> on = {"count": "a1", "count~1": "a2"}
+    >>> assigned = {name: Assignment(name, 1, 1, 1, "", "", node, 1, 1) for name, node in on.items()}
+    >>> shared_racks(assigned, nodes)
+    ['replica 1 shares rack a with replica 0']
+    """
+    first: dict[str, str] = {}
+    found = []
+    for name in sorted(assignments, key=replica_number):
+        node = nodes.get(assignments[name].node)
+        if node is not None and first.setdefault(node.rack, name) != name:
+            found.append(
+                f"{replica_title(name)} shares rack {node.rack} with {replica_title(first[node.rack])}"
+            )
+    # Asked last: there are many more nodes than replicas.
+    return found if found and len({node.rack for node in nodes.values()}) > 1 else []

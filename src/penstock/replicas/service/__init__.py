@@ -1,0 +1,1 @@
+"""What a master says about replicas: their status, and changes of how a job is replicated."""

@@ -1,0 +1,107 @@
+"""What the store tells of a job with replicas, as one: who leads, how each stands, how it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from penstock.cluster.cluster_state import is_current_revision, newest
+from penstock.cluster.documents import OVER, JobSpec, JobStatus, Result, WorkerInfo
+from penstock.coord import store_paths
+from penstock.coord.mirrored_documents import Documents
+from penstock.replicas.decisions.replica_set import is_replicated, replica_count
+from penstock.replicas.replica_id import replica_name, replica_number
+
+_DRAINED = "drained"
+
+
+def leading_worker(documents: Documents, job: str) -> WorkerInfo | None:
+    """Return the worker whose word counts for a job: of the first replica that is in step and runs.
+
+    The first and not the fastest: figures that jump from one to another and back look like restarts.
+    """
+    workers = documents.workers()
+    members = documents.members(store_paths.WORKERS, workers, job)
+    found = [worker for member in members if (worker := newest(workers[member]))]
+    return max(found, key=_rank, default=None)
+
+
+def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
+    in_step = worker.joined is None or worker.joined.in_step
+    return worker.phase == "running", in_step, -replica_number(worker.job)
+
+
+def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
+    """Return the workers of all replicas of a job, those of the first one first."""
+    by_member = documents.workers()
+    own = sorted(documents.members(store_paths.WORKERS, by_member, job), key=replica_number)
+    return [documents.shown(worker) for member in own for worker in by_member[member]]
+
+
+def last_revision(documents: Documents, job: str) -> int:
+    """Return the largest revision that any replica of a job was ever given. All of them count together."""
+    status = documents.one(JobStatus, f"{store_paths.STATUS}/{job}")
+    assignments = documents.assignments()
+    own = documents.members(store_paths.ASSIGNMENTS, assignments, job)
+    return max([status.revision if status else 0, *(assignments[member].revision for member in own)])
+
+
+def job_failure_count(documents: Documents, spec: JobSpec) -> int:
+    """Return how often the workers of all replicas of a job have died."""
+    members = documents.members(store_paths.FAILURES, documents.failures(), spec.name)
+    return sum(replica_failure_count(documents, spec, member) for member in members)
+
+
+def replica_failure_count(documents: Documents, spec: JobSpec, member: str) -> int:
+    """Return how often the worker of a replica has died since it last ran well, as it is wanted now."""
+    failures = documents.failures().get(member)
+    assignment = documents.assignments().get(member)
+    # What became of a replica of this name that was wanted no more is history for a new one.
+    after = max(spec.after, assignment.after if assignment else 0)
+    return failures.count if failures and failures.revision > after else 0
+
+
+def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result | None:
+    """Return how a job has ended: as the replica says that was through with it, or the last one to end."""
+    results = documents.all(Result, store_paths.RESULTS)
+    if status.phase not in OVER:
+        return results.get(spec.name)  # One that is wanted no more has ended, and the job has not.
+    own = [results[member] for member in documents.members(store_paths.RESULTS, results, spec.name)]
+    todays = [result for result in own if is_current_revision(spec, result.revision)]
+    last = max(todays, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
+    return last or results.get(spec.name)
+
+
+def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
+    """Return each replica of a job: those that are wanted, and those that have not gone yet."""
+    assigned, workers = documents.assignments(), documents.workers()
+    there = {replica_number(name) for name in documents.members(store_paths.ASSIGNMENTS, assigned, spec.name)}
+    there |= {replica_number(name) for name in documents.members(store_paths.WORKERS, workers, spec.name)}
+    wanted = set(range(replica_count(spec))) if is_replicated(spec) else set()
+    if not wanted and there <= {0}:
+        return []
+    return [_replica(documents, spec, number) for number in sorted(there | wanted)]
+
+
+def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]:
+    name = replica_name(spec.name, number)
+    assignment = documents.assignments().get(name)
+    worker = newest(documents.workers().get(name, ()))
+    worker = documents.shown(worker) if worker is not None else None
+    joined = worker.joined if worker else None
+    knows = joined is not None and joined.head >= 0  # Before that nothing is agreed on, or it has not looked.
+    return {
+        "number": number,
+        "node": worker.node if worker else assignment.node if assignment else "",
+        "phase": worker.phase if worker else "assigned" if assignment else "missing",
+        "revision": assignment.revision if assignment else 0,
+        "generation": assignment.generation if assignment else 0,
+        "batch": joined.batch if joined and knows else None,
+        "behind": max(0, joined.head - joined.batch) if joined and knows else None,
+        "in_step": worker is not None and worker.phase == "running" and joined is not None and joined.in_step,
+        "caught_up": joined.caught_up if joined else 0.0,
+        "whole": joined is None or joined.whole,
+        "differed": asdict(joined.differed) if joined and joined.differed else None,
+        "failures": replica_failure_count(documents, spec, name),
+        "reason": assignment.reason if assignment else "",
+    }

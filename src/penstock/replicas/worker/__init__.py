@@ -1,0 +1,1 @@
+"""What a worker does as a replica: joins the others, follows them, starts again from a copy."""

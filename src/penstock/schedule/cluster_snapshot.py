@@ -1,0 +1,204 @@
+"""Turns the documents of a cluster into the snapshot that placement is decided on.
+
+It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import islice, pairwise
+from math import inf
+
+from penstock.cluster.cluster_state import ClusterState
+from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, NodeReport
+from penstock.cluster.placement_request import PlacementRequest
+from penstock.replicas.replica_id import job_of
+from penstock.schedule.placement_constraints import Usage
+from penstock.schedule.placement_model import OVERLOADED, ClusterSnapshot, Node, Task, Traffic
+
+DRIVER = "driver"
+EXECUTOR = "executor"
+
+
+def task_id(job: str, role: str) -> str:
+    """Name a task by its job and its role, ``driver`` or ``executor-ORDINAL``.
+
+    >>> task_id("wordcount", "executor-2")
+    'wordcount/executor-2'
+    """
+    return f"{job}/{role}"
+
+
+def node_of(info: NodeInfo, report: NodeReport | None) -> Node:
+    """Return a node; its load is that of the scarcer of processor and memory, 0 if it has not reported."""
+    load = 0.0
+    if report is not None:
+        load = max(report.cpu, report.memory_used / report.memory_total if report.memory_total else 0.0)
+    return Node(
+        info.name, info.cores, info.memory, info.bandwidth, info.rack, info.labels, min(max(load, 0.0), 1.0)
+    )
+
+
+def tasks_of(spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, NodeInfo]) -> list[Task]:
+    """Return the tasks of a job: what it asks for, and where that runs now; none of a job that is over.
+
+    A driver that the user moved is pinned to that node as long as it is there. With the user's own Spark
+    cluster there are no executors to place.
+    """
+    if assignment is None and spec.wanted != "running":
+        return []
+    pinned = (spec.driver,) if spec.driver in nodes else spec.nodes
+    driver = driver_task(spec, pinned, assignment.node if assignment else None)
+    if spec.spark_master is not None:
+        return [driver]
+    slots = {slot.ordinal: slot.node for slot in assignment.executors} if assignment else {}
+    ordinals = _ordinals(slots, spec.resources.executors)
+    return [driver, *(executor_task(spec, ordinal, slots.get(ordinal)) for ordinal in ordinals)]
+
+
+def driver_task(
+    spec: JobSpec, nodes: tuple[str, ...], current: str | None = None, avoid: tuple[str, ...] = ()
+) -> Task:
+    """Return the driver that a job asks for, and that may run on some nodes."""
+    asked = spec.resources
+    return Task(
+        task_id(spec.name, DRIVER),
+        spec.name,
+        DRIVER,
+        asked.cores,
+        asked.memory,
+        spec.labels,
+        nodes,
+        avoid=avoid,
+        current=current,
+    )
+
+
+def executor_task(
+    spec: JobSpec, ordinal: int, current: str | None = None, avoid: tuple[str, ...] = ()
+) -> Task:
+    """Return one of the executors that a job asks for."""
+    return Task(
+        task_id(spec.name, f"{EXECUTOR}-{ordinal}"),
+        spec.name,
+        EXECUTOR,
+        spec.resources.executor_cores,
+        spec.resources.executor_memory,
+        spec.labels,
+        spec.nodes,
+        avoid=avoid,
+        current=current,
+    )
+
+
+def _ordinals(there: Iterable[int], count: int) -> list[int]:
+    """Return the numbers of a job's executors: those that are there, then the first free ones.
+
+    >>> _ordinals([2, 7], 3)
+    [1, 2, 7]
+    """
+    kept = sorted(there)[:count]
+    free = (number for number in range(1, count + len(kept) + 1) if number not in kept)
+    return sorted([*kept, *islice(free, count - len(kept))])
+
+
+def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState) -> ClusterSnapshot:
+    """Return the nodes with all that stays on them. It is not to be moved, so no rule is said of it."""
+    asked = {request.spec.name: request for request in requests}
+    tasks = [
+        task
+        for name in sorted(actual.assignments)
+        for task in standing_tasks(actual.assignments[name], asked.get(name))
+        if task.current in actual.nodes
+    ]
+    tasks += _of_unreadable_jobs(actual)
+    used: dict[str, Usage] = {name: Usage() for name in actual.nodes}
+    for task in tasks:
+        used[task.current or ""].add(task)
+    nodes = [node_of(actual.nodes[name], actual.reports.get(name)) for name in sorted(actual.nodes)]
+    snapshot = ClusterSnapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
+    if all(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
+        return replace(snapshot, overloaded_above=inf)  # Then it tells no node from another.
+    return snapshot
+
+
+def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
+    """Return what jobs have whose assignments cannot be read: what these tell, or else what is used now."""
+    if not actual.unreadable:  # As ever: then all that runs need not be gone through.
+        return []
+    told = [
+        Task(
+            task_id(room.name, room.role),
+            room.name,
+            DRIVER if room.role == DRIVER else EXECUTOR,
+            room.cores,
+            room.memory,
+            current=room.node,
+        )
+        for room in actual.unreadable_room
+        if room.node in actual.nodes
+    ]
+    known = {room.name for room in actual.unreadable_room}
+    return told + [
+        Task(
+            task_id(one.job, one.role),
+            one.job,
+            DRIVER if one.role == DRIVER else EXECUTOR,
+            max(one.cpu, 1.0),
+            one.memory,
+            current=node,
+        )
+        for node, report in sorted(actual.reports.items())
+        for one in report.workers
+        if one.pid
+        and node in actual.nodes
+        and job_of(one.job) in actual.unreadable
+        and one.job not in actual.assignments
+        and one.job not in known
+    ]
+
+
+def standing_tasks(assignment: Assignment, request: PlacementRequest | None = None) -> list[Task]:
+    """Return what of a job stays where it is."""
+    slots = assignment.executors if request is None else request.slots
+    tasks = [
+        Task(
+            task_id(assignment.job, f"{EXECUTOR}-{slot.ordinal}"),
+            assignment.job,
+            EXECUTOR,
+            slot.cores,
+            slot.memory,
+            current=slot.node,
+        )
+        for slot in slots
+    ]
+    if request is None or not request.driver:
+        name = task_id(assignment.job, DRIVER)
+        driver = Task(name, assignment.job, DRIVER, assignment.cores, assignment.memory)
+        tasks.insert(0, replace(driver, current=assignment.node))
+    return tasks
+
+
+def _no_smaller_than(node: Node, used: Usage) -> Node:
+    """A node that has more than it can take (it came back smaller) keeps that, and gets nothing new."""
+    return replace(node, cores=max(node.cores, used.cpu), memory=max(node.memory, used.memory))
+
+
+def assumed_traffic(tasks: Iterable[Task], jobs: set[str]) -> list[Traffic]:
+    """Return what the tasks of each job are taken to send each other: nobody measures it.
+
+    Every executor talks to the driver and to the next executor, all alike. That all talk to all would say the
+    same about who belongs together, in many more words.
+
+    >>> tasks = [Task(f"j/{role}", "j", role[:8]) for role in ("driver", "executor-1", "executor-2")]
+    >>> [(pair.first, pair.second) for pair in assumed_traffic(tasks, {"j"})]
+    [('j/driver', 'j/executor-1'), ('j/driver', 'j/executor-2'), ('j/executor-1', 'j/executor-2')]
+    """
+    by_job: dict[str, list[str]] = {}
+    for task in sorted(tasks, key=lambda task: (task.job, task.kind != DRIVER, task.id)):
+        if task.job in jobs:
+            by_job.setdefault(task.job, []).append(task.id)
+    pairs = [(ids[0], other) for ids in by_job.values() for other in ids[1:]]
+    pairs += [pair for ids in by_job.values() for pair in pairwise(ids[1:])]
+    return [Traffic(first, second, 1.0) for first, second in pairs]

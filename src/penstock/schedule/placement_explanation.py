@@ -1,0 +1,77 @@
+"""Why a job runs where it does: the matrix, what each term costs, and why not elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from penstock.cluster.cluster_state import ClusterState
+from penstock.cluster.documents import JobSpec
+from penstock.replicas.decisions.replica_set import nodes_of_other_replicas, replica_specs
+from penstock.replicas.replica_id import job_of
+from penstock.schedule.cluster_snapshot import standing_snapshot, tasks_of
+from penstock.schedule.placement_constraints import current_placement, usages
+from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, Weights, cost
+from penstock.schedule.placement_decision import Rejections
+from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Task
+
+
+def explain_placement(
+    desired: Mapping[str, JobSpec],
+    actual: ClusterState,
+    job: str,
+    *,
+    default: str,
+    weights: Weights = DEFAULT_WEIGHTS,
+) -> dict[str, Any]:
+    """Return what JSON can hold of it. The cost is that of the whole cluster as it is."""
+    spec = desired[job]
+    assignment = actual.assignments.get(job)
+    snapshot = standing_snapshot((), actual)
+    own = [task for member in replica_specs(spec) for task in _own_tasks(member, actual)]
+    others = tuple(task for task in snapshot.tasks if job_of(task.job) != job)
+    snapshot = replace(snapshot, tasks=(*others, *own))
+    matrix = current_placement(snapshot)
+    rejected = Rejections(snapshot, matrix, weights)
+    location, kept = actual.locations.get(job), actual.kept.get(job)
+    return {
+        "job": job,
+        "strategy": assignment.strategy if assignment else spec.strategy or default,
+        "asked_for": spec.strategy or default,
+        "refused": assignment.refused if assignment else "",
+        "matrix": {task.id: task.current for task in own if task.current is not None},
+        "cost": cost(matrix, snapshot, weights).to_plain(),
+        "weights": asdict(weights),
+        "rejected": {task.id: dict(rejected[task.id]) for task in own},
+        "unplaced": {task.id: rejected.summary(task.id) for task in own if task.current is None},
+        "nodes": _nodes(snapshot, matrix),
+        "location": asdict(location) if location else None,
+        "kept": asdict(kept) if kept else None,
+    }
+
+
+def _own_tasks(member: JobSpec, actual: ClusterState) -> list[Task]:
+    """Return the tasks of a job, or of one of its replicas, which keep off the nodes of the others."""
+    avoid = tuple(sorted(nodes_of_other_replicas(member.name, actual.assignments)))
+    return [
+        replace(task, current=task.current if task.current in actual.nodes else None, avoid=avoid)
+        for task in tasks_of(member, actual.assignments.get(member.name), actual.nodes)
+    ]
+
+
+def _nodes(snapshot: ClusterSnapshot, matrix: Matrix) -> list[dict[str, Any]]:
+    used = usages(matrix, snapshot)
+    return [
+        {
+            "name": node.name,
+            "status": snapshot.status(node),
+            "load": round(node.load, 3),
+            "cores": node.cores,
+            "cores_used": used[node.name].cpu,
+            "memory": node.memory,
+            "memory_used": used[node.name].memory,
+            "rack": node.rack,
+        }
+        for node in snapshot.nodes
+    ]

@@ -1,0 +1,80 @@
+"""Which drivers to move so that the whole costs less. Pure; each move says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from penstock.cluster.cluster_state import ClusterState
+from penstock.cluster.documents import JobSpec
+from penstock.replicas.decisions.replica_set import nodes_of_other_replicas
+from penstock.schedule.cluster_snapshot import DRIVER, standing_snapshot, task_id
+from penstock.schedule.placement_constraints import current_placement, usages
+from penstock.schedule.placement_cost import cost
+from penstock.schedule.placement_decision import decide
+from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Task
+from penstock.schedule.placement_strategies import DEFAULT_STRATEGY, Balanced
+from penstock.schedule.replica_anti_affinity import nodes_in_same_racks
+
+
+@dataclass(frozen=True)
+class DriverMove:
+    """A driver that would be better off elsewhere."""
+
+    job: str
+    origin: str
+    target: str
+    reason: str
+
+
+def rebalance(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[DriverMove]:
+    """Return moves, one a job at the most, after all of which the whole costs less.
+
+    Only jobs that run move, and only to nodes that they may use. What the user has put somewhere stays there,
+    and so does a job whose data is with its node. Of replicas only the first moves, and keeps off the others.
+    """
+    free = {task_id(name, DRIVER): spec for name, spec in desired.items() if _can_move(spec, actual)}
+    snapshot = standing_snapshot((), actual)
+    tasks = tuple(_bound(task, free[task.id], actual) if task.id in free else task for task in snapshot.tasks)
+    snapshot = replace(snapshot, tasks=tasks)
+    movable = tuple(task for task in tasks if task.id in free)
+    if not movable:
+        return []
+    before = current_placement(snapshot)
+    decided = decide(Balanced(), snapshot, name=DEFAULT_STRATEGY, demands=movable)
+    if decided.cost.total >= cost(before, snapshot).total:
+        return []
+    return [
+        DriverMove(free[task].name, origin, target, _reason(snapshot, before, decided.matrix, origin, target))
+        for task, (origin, target) in decided.matrix.moved_from(before.places).items()
+        if origin is not None and task in free
+    ]
+
+
+def _can_move(spec: JobSpec, actual: ClusterState) -> bool:
+    assignment = actual.assignments.get(spec.name)
+    running = any(
+        worker.phase == "running" and assignment is not None and worker.revision == assignment.revision
+        for worker in actual.workers.get(spec.name, ())
+    )
+    placed_by_user = spec.driver in actual.nodes and spec.driver_by != "rebalance"
+    return running and spec.wanted == "running" and spec.keep != "node" and not placed_by_user
+
+
+def _bound(task: Task, spec: JobSpec, actual: ClusterState) -> Task:
+    others = nodes_of_other_replicas(spec.name, actual.assignments)
+    avoid = tuple(sorted(others | nodes_in_same_racks(others, actual.nodes.values()) - {task.current or ""}))
+    return replace(task, labels=spec.labels, nodes=spec.nodes, avoid=avoid)
+
+
+def _reason(snapshot: ClusterSnapshot, before: Matrix, after: Matrix, origin: str, target: str) -> str:
+    told = []
+    for node in (origin, target):
+        then, now = _share(snapshot, before, node), _share(snapshot, after, node)
+        told.append(f"{node} from {then:.0%} to {now:.0%}")
+    return f"how full it is: {', '.join(told)}"
+
+
+def _share(snapshot: ClusterSnapshot, matrix: Matrix, node: str) -> float:
+    cores = snapshot.node_named[node].cores
+    return usages(matrix, snapshot)[node].cpu / cores if cores else 0.0

@@ -1,0 +1,128 @@
+"""Which nodes a replica must keep off, so that no node, and if possible no rack, is lost with two of them.
+
+Replicas are placed one after the other, drivers first: each is kept off the nodes of those before it. The
+executors of a replica have a fair share of the nodes to go to, so that there is room for each replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf
+
+from penstock.cluster.documents import JobSpec, NodeInfo
+from penstock.cluster.placement_request import PlacementRequest
+from penstock.replicas.decisions.replica_set import (
+    is_other_replica,
+    is_replicated,
+    nodes_of_other_replicas,
+    replica_count,
+)
+from penstock.replicas.replica_id import job_of
+from penstock.schedule.cluster_snapshot import driver_task
+from penstock.schedule.placement_constraints import Usage, allowed_nodes, obstacle
+from penstock.schedule.placement_model import ClusterSnapshot, Node, Task
+
+
+def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[PlacementRequest]]:
+    """Return what is decided about together: no two replicas of a job, and all drivers before executors.
+
+    >>> specs = [JobSpec("a", "", "", k=1), JobSpec("a~1", "", "", k=1), JobSpec("b", "", "")]
+    >>> [[one.spec.name for one in asked] for asked in placement_rounds(map(PlacementRequest, specs))]
+    [['a', 'b'], ['a~1']]
+    """
+    drivers: list[list[PlacementRequest]] = []
+    executors: list[list[PlacementRequest]] = []
+    seen: dict[tuple[str, bool], int] = {}
+    for request in sorted(requests, key=lambda request: request.spec.name):
+        parts = _parts(request) if is_replicated(request.spec) else [request]
+        for part in parts:
+            turns = drivers if part.driver or not is_replicated(part.spec) else executors
+            key = (job_of(part.spec.name), turns is drivers)
+            turn = seen[key] = seen.get(key, -1) + 1
+            if turn == len(turns):
+                turns.append([])
+            turns[turn].append(part)
+    return [*drivers, *executors]
+
+
+def _parts(request: PlacementRequest) -> list[PlacementRequest]:
+    if not request.driver:
+        return [request]
+    driver = replace(request, missing=())
+    return [driver, replace(request, driver=False)] if request.missing else [driver]
+
+
+def with_excluded_nodes(
+    request: PlacementRequest, requests: Iterable[PlacementRequest], snapshot: ClusterSnapshot
+) -> PlacementRequest:
+    """Return a request that names the nodes to keep off; of a job without replicas there are none."""
+    if not is_replicated(request.spec):
+        return request
+    others = _of_others(request, requests, snapshot)
+    if request.driver:
+        near = nodes_in_same_racks(others, snapshot.nodes) - {request.only, request.prefer}
+        wide = others | near
+        return replace(request, apart=wide if _has_room(request, wide, snapshot) else others)
+    return replace(request, apart=_beyond_share(request.spec, others, snapshot))
+
+
+def _of_others(
+    request: PlacementRequest, requests: Iterable[PlacementRequest], snapshot: ClusterSnapshot
+) -> frozenset[str]:
+    """Return the nodes of the other replicas, also of those that are placed anew: they may find no node."""
+    name = request.spec.name
+    standing = {task.current for task in snapshot.tasks if task.current and is_other_replica(task.job, name)}
+    before = {other.spec.name: other.before for other in requests if other.before is not None}
+    return nodes_of_other_replicas(name, before) | standing
+
+
+def nodes_in_same_racks(names: frozenset[str], nodes: Iterable[Node | NodeInfo]) -> frozenset[str]:
+    """Return the nodes in the same racks as those with these names; none where all are in one rack."""
+    rack_of = {node.name: node.rack for node in nodes}
+    racks = {rack_of[name] for name in names if name in rack_of}
+    several = len(set(rack_of.values())) > 1
+    return frozenset(name for name, rack in rack_of.items() if several and rack in racks)
+
+
+def _has_room(request: PlacementRequest, apart: frozenset[str], snapshot: ClusterSnapshot) -> bool:
+    """Whether a driver finds a node though it keeps off some. That a node has much to do is no obstacle."""
+    task = driver_task(request.spec, request.spec.nodes, avoid=tuple(sorted(apart | request.avoid)))
+    used = usages_now(snapshot.tasks, snapshot)
+    calm = replace(snapshot, overloaded_above=inf)
+    return any(obstacle(task, node, used[node.name], calm) is None for node in snapshot.nodes)
+
+
+def _beyond_share(spec: JobSpec, others: frozenset[str], snapshot: ClusterSnapshot) -> frozenset[str]:
+    """Return all nodes but those that the executors of a replica may use: its own, and the roomiest others.
+
+    Together they are no more than its share of the nodes that the job may use.
+    """
+    task = driver_task(spec, spec.nodes)
+    allowed = allowed_nodes(task, snapshot.nodes)
+    able = [node for node in snapshot.nodes if allowed is None or node.name in allowed]
+    own = {one.current for one in snapshot.tasks if one.job == spec.name}
+    racks = {node.rack for node in snapshot.nodes if node.name in own}
+    used = usages_now(snapshot.tasks, snapshot)
+    near = nodes_in_same_racks(others, snapshot.nodes)
+    free = sorted(
+        (node for node in able if node.name not in own and node.name not in others),
+        key=lambda node: (
+            node.name in near,
+            node.rack not in racks,
+            used[node.name].cpu - node.cores,
+            node.name,
+        ),
+    )
+    share = max(len(able) // replica_count(spec), 1)
+    usable = own | {node.name for node in free[: max(share - len(own), 0)]}
+    return frozenset(node.name for node in snapshot.nodes if node.name not in usable)
+
+
+def usages_now(tasks: Sequence[Task], snapshot: ClusterSnapshot) -> dict[str, Usage]:
+    """Return what is used on each node of a snapshot by tasks that run there."""
+    used = {node.name: Usage() for node in snapshot.nodes}
+    for task in tasks:
+        if task.current in used:
+            used[task.current].add(task)
+    return used

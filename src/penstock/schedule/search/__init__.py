@@ -1,0 +1,1 @@
+"""The search for placements, on numbers only: it knows no documents of a cluster."""

@@ -1,0 +1,124 @@
+"""Where the data of each task are kept while all goes well, and how long a task takes to be back by that."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf
+
+from penstock.schedule import backup_location
+from penstock.schedule.placement_model import ClusterSnapshot
+from penstock.schedule.simulation.scenario import GIB, Backup
+
+BANDWIDTH = 125e6
+"""Bytes a second of a node's network if nobody knows: 1 Gbit/s."""
+
+
+@dataclass(frozen=True)
+class LostTask:
+    """A task whose node is gone, and what was decided for that."""
+
+    task: str
+    at: float
+    choice: backup_location.LocationChoice | None
+    size: float
+    """Bytes that are kept of it."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """A task that runs again."""
+
+    task: str
+    seconds: float
+    whole: bool
+    """Whether its data were there; else it began anew."""
+
+
+class Locations:
+    """The backup locations of all tasks, decided again whenever tasks move, with few changes."""
+
+    def __init__(self, backup: Backup) -> None:
+        self._backup = backup
+        self._decision: backup_location.LocationDecision | None = None
+        self._sizes: dict[str, float] = {}
+
+    def decide(self, snapshot: ClusterSnapshot) -> None:
+        """Decide for the tasks that run."""
+        problem = simulated_problem(snapshot, self._backup)
+        self._sizes = {task.name: task.backup for task in problem.tasks}
+        before = self._decision
+        self._decision = (
+            backup_location.solve(problem) if before is None else backup_location.resolve(problem, before)
+        )
+
+    def lost(self, tasks: Iterable[str], at: float) -> list[LostTask]:
+        """Return what is known of tasks that were lost."""
+        choices = {choice.task: choice for choice in self._decision.choices} if self._decision else {}
+        return [LostTask(task, at, choices.get(task), self._sizes.get(task, 0.0)) for task in tasks]
+
+    def recovered(self, lost: LostTask, node: str, at: float, snapshot: ClusterSnapshot) -> Recovery:
+        """Return how long a lost task took that runs on a node again from now on."""
+        waited = at - lost.at + self._backup.restart
+        choice, nodes = lost.choice, snapshot.node_named
+        if choice is None or choice.store not in nodes:
+            return Recovery(lost.task, waited, whole=False)
+        if node == choice.store:
+            return Recovery(lost.task, waited, whole=True)
+        if node == choice.redeploy:
+            return Recovery(lost.task, waited + choice.seconds, whole=True)
+        return Recovery(lost.task, waited + lost.size / _slowest(snapshot, choice.store, node), whole=True)
+
+
+def pinned(snapshot: ClusterSnapshot, lost: Iterable[LostTask]) -> ClusterSnapshot:
+    """Return the snapshot in which lost tasks may go to their predetermined nodes only."""
+    where = {
+        one.task: one.choice.redeploy
+        for one in lost
+        if one.choice is not None and one.choice.redeploy in snapshot.node_named
+    }
+    tasks = tuple(
+        replace(task, nodes=(where[task.id],)) if task.id in where else task for task in snapshot.tasks
+    )
+    return replace(snapshot, tasks=tasks)
+
+
+def simulated_problem(snapshot: ClusterSnapshot, backup: Backup) -> backup_location.LocationProblem:
+    """Return the problem that the location controller has in a snapshot, for the tasks that run."""
+    input_rate: dict[str, float] = defaultdict(float)
+    for pair in snapshot.traffic:
+        input_rate[pair.second] += pair.rate
+    running = [task for task in snapshot.tasks if task.current in snapshot.node_named]
+    in_use: dict[str, float] = defaultdict(float)
+    for task in running:
+        in_use[task.current or ""] += task.cpu
+    servers = tuple(
+        backup_location.Server(
+            node.name, node.cores, node.bandwidth or BANDWIDTH, in_use[node.name], rack=node.rack
+        )
+        for node in snapshot.nodes
+    )
+    tasks = tuple(
+        backup_location.ProtectedTask(
+            task.id,
+            task.current or "",
+            task.cpu,
+            backup.snapshot * task.memory / GIB,
+            input_rate.get(task.id, backup.input_rate),
+            backup.interval,
+        )
+        for task in running
+    )
+    uplinks = tuple(backup_location.Uplink(link.rack, link.bandwidth) for link in snapshot.links)
+    return backup_location.LocationProblem(servers, tasks, uplinks, backup.failures)
+
+
+def _slowest(snapshot: ClusterSnapshot, start: str, end: str) -> float:
+    """Return the bandwidth of the slowest link between two nodes."""
+    first, last = snapshot.node_named[start], snapshot.node_named[end]
+    limits = [first.bandwidth or BANDWIDTH, last.bandwidth or BANDWIDTH]
+    if first.rack != last.rack:
+        uplinks = {link.rack: link.bandwidth for link in snapshot.links}
+        limits += [uplinks.get(first.rack, inf), uplinks.get(last.rack, inf)]
+    return min(limits)

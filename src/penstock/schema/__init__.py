@@ -1,0 +1,1 @@
+"""Types and schemas of values, and their Arrow form."""

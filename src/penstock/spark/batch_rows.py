@@ -1,0 +1,133 @@
+"""Rows between the stages of a batch.
+
+As Arrow batches, and collected from Spark with a check that all of them have arrived. PySpark's own
+``collect`` takes a stream that breaks off for one that has ended. So Java is asked how sending ended, and
+where the plan does not say how many rows there are, Spark counts them while it computes them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from penstock.engine.execution.batch_stages import NATIVE, Row
+from penstock.errors import IncompleteBatchError, cause_of
+from penstock.plan.native_vertices import NativePlan, Slot
+from penstock.schema.arrow_arrays import array_of, arrow_type
+from penstock.schema.data_types import Field, PlainType, StructType
+from penstock.schema.ddl_parser import read_type
+from penstock.schema.record_schema import KEY, TIME
+from penstock.spark.spark_failures import is_java_lost, transient_reason
+
+SCHEMA = "bucket int, kind int, data binary"
+
+_BATCH_BYTES = 8 << 20
+
+
+def row_schema(plan: NativePlan) -> str:
+    """Return the schema of rows that carry records for vertices of Spark's own, a column for each slot."""
+    slots = [f"n{number} {_struct(slot).ddl}" for number, slot in enumerate(plan.slots)]
+    return ", ".join([SCHEMA, *slots])
+
+
+def to_batches(rows: Iterable[Row], plan: NativePlan | None = None) -> Iterator[Any]:
+    """Gather rows into record batches of a few megabytes."""
+    slots = [arrow_type(_struct(slot)) for slot in plan.slots] if plan is not None else []
+    waiting: list[Row] = []
+    size = 0
+    for row in rows:
+        if row[1] == NATIVE:
+            yield _native_batch(row, slots)
+            continue
+        waiting.append(row)
+        size += len(row[2])
+        if size >= _BATCH_BYTES:
+            yield _batch(waiting, slots)
+            waiting, size = [], 0
+    if waiting:
+        yield _batch(waiting, slots)
+
+
+def from_batches(batches: Iterable[Any]) -> Iterator[Row]:
+    """Read rows from record batches."""
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _struct(slot: Slot) -> StructType:
+    """All of a slot's fields may be null for Spark: what must not be has been checked before."""
+    fields = [Field(field.name, field.type) for field in slot.schema.fields]
+    return StructType((*fields, Field(KEY, read_type(slot.key)), Field(TIME, PlainType("double"))))
+
+
+def _batch(rows: list[Row], slots: list[Any]) -> Any:
+    import pyarrow as pa
+
+    buckets, kinds, data = zip(*rows, strict=True)
+    columns = [
+        array_of(buckets, pa.int32()),
+        array_of(kinds, pa.int32()),
+        array_of(data, pa.binary()),
+    ]
+    return _with_slots(columns, [pa.nulls(len(rows), kind) for kind in slots])
+
+
+def _native_batch(row: Row, slots: list[Any]) -> Any:
+    import pyarrow as pa
+
+    number, kind, structs = row
+    count = len(structs)
+    columns = [
+        array_of([number] * count, pa.int32()),
+        array_of([kind] * count, pa.int32()),
+        pa.nulls(count, pa.binary()),
+    ]
+    return _with_slots(
+        columns, [structs if place == number else pa.nulls(count, slot) for place, slot in enumerate(slots)]
+    )
+
+
+def _with_slots(columns: list[Any], slots: list[Any]) -> Any:
+    import pyarrow as pa
+
+    names = ["bucket", "kind", "data", *(f"n{number}" for number in range(len(slots)))]
+    return pa.record_batch([*columns, *slots], names=names)
+
+
+def collect_rows(frame: Any, job: str, batch: int, *, counted: bool = False) -> list[Row]:
+    """Return all rows of a frame; raises IncompleteBatchError when some did not arrive.
+
+    ``counted`` has Spark count the rows apart from the stream in which they come.
+    """
+    from pyspark.serializers import BatchedSerializer, CPickleSerializer
+    from pyspark.sql import Observation, functions
+    from pyspark.util import _load_from_socket
+
+    serializer = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
+    expected = Observation() if counted else None
+    if expected is not None:
+        frame = frame.observe(expected, functions.count(functions.lit(1)).alias("rows"))
+    served = frame._jdf.collectToPython()
+    try:
+        with _load_from_socket(served, serializer) as stream:
+            rows = [(bucket, kind, data) for bucket, kind, data in stream]
+    except (struct.error, EOFError, OSError) as cut:
+        raise IncompleteBatchError(job, batch, f"the result broke off: {cause_of(cut)}") from cut
+    _check_sent(served[2], job, batch)
+    if expected is not None and expected.get["rows"] != len(rows):
+        reason = f"{len(rows)} of {expected.get['rows']} rows of the result have arrived"
+        raise IncompleteBatchError(job, batch, reason)
+    return rows
+
+
+def _check_sent(server: Any, job: str, batch: int) -> None:
+    """Ask Java how the thread has ended that has sent the rows."""
+    try:
+        server.getResult()
+    except Exception as error:
+        if is_java_lost(error) or transient_reason(error) is not None:
+            raise
+        raise IncompleteBatchError(
+            job, batch, f"Java could not send the result: {cause_of(error)}"
+        ) from error

@@ -1,0 +1,149 @@
+"""What a failure of Spark means.
+
+Java is gone, a connection timed out and a retry is likely to help, or a vertex that Spark runs met bad
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.engine.blueprint import VertexSpec
+from penstock.errors import TaskError, trace_of
+from penstock.graph.tasks import Sql
+
+JAVA_LOST = "Spark's Java process does not answer any more"
+
+
+def is_java_lost(error: BaseException | None) -> bool:
+    """Whether an error says that the Java process is gone, so that asking again is in vain."""
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, Py4JNetworkError | ConnectionRefusedError | ConnectionResetError)
+
+
+def is_java_answering(gateway: Any) -> bool:
+    """Ask the Java process at the other end of a gateway for anything.
+
+    When it is killed, its connections end before the process itself has.
+    """
+    try:
+        gateway.jvm.System.nanoTime()
+    except Exception as error:
+        if is_java_lost(error):
+            return False
+        raise
+    return True
+
+
+_SOCKET = "CANNOT_OPEN_SOCKET"
+"""PySpark's condition for a socket of Java that it could not connect to."""
+
+_NOT_CONNECTED = "a Python process of Spark did not connect to Java in time"
+_NOT_STARTED = "Spark could not start a Python process"
+_NOT_FETCHED = "Python could not connect to Java to fetch a result"
+
+_SIGNS = {
+    # org.apache.spark.api.python.PythonWorkerFactory
+    "Python worker failed to connect back": _NOT_CONNECTED,
+    "Timed out while waiting for the Python worker to connect back": _NOT_CONNECTED,
+    "Python daemon failed to launch worker": _NOT_STARTED,
+    "Python failed to launch worker with code": _NOT_STARTED,
+    # java.net.SocketTimeoutException of a socket at which Java waits for Python
+    "Accept timed out": _NOT_CONNECTED,
+}
+
+_USER_CODE = "Traceback (most recent call last)"
+"""Python code that has raised on a worker: what it says is the user's, whatever words are in it."""
+
+_DEEPEST = 20
+
+
+def transient_reason(error: BaseException | None) -> str | None:
+    """Return in a few words what has failed of Spark's plumbing, or None for any other failure."""
+    chain = list(_chain(error))
+    if any(_condition(one) == _SOCKET for one in chain):
+        return _NOT_FETCHED
+    texts = [_text(one) for one in chain]
+    if any(_USER_CODE in text for text in texts):
+        return None
+    return next((reason for sign, reason in _SIGNS.items() if any(sign in text for text in texts)), None)
+
+
+def text_of(error: BaseException) -> str:
+    """Return all that an error and its causes say."""
+    return "\n".join(text for one in _chain(error) if (text := _text(one)))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it came from.
+
+    PySpark hides that it cannot connect behind an UnboundLocalError of its own, raised while it cleans up.
+    """
+    for _ in range(_DEEPEST):
+        if error is None:
+            return
+        yield error
+        captured = getattr(error, "_cause", None)
+        error = captured if isinstance(captured, BaseException) else error.__cause__ or error.__context__
+
+
+def _condition(error: BaseException) -> str | None:
+    try:
+        condition = error.getCondition()  # type: ignore[attr-defined]
+    except Exception:  # It has none, or Java, which is asked for it, is gone.
+        return None
+    return condition if isinstance(condition, str) else None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        said = str(error).strip()
+    except Exception:  # What an error of Java says is in Java.
+        said = ""
+    parts = (getattr(error, "_desc", None), getattr(error, "_stackTrace", None))
+    return "\n".join(part for part in (said, *parts) if isinstance(part, str) and part)
+
+
+def sentence(error: BaseException) -> str:
+    """Return the first lines of what Spark says, without the plan and the state code behind it.
+
+    >>> sentence(ValueError("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\\n== SQL =="))
+    '[DIVIDE_BY_ZERO] Division by zero.'
+    """
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].partition(" SQLSTATE:")[0]
+
+
+def task_error(job: str, natives: Mapping[str, VertexSpec], error: Exception) -> Exception:
+    """Name the vertex whose data Spark could not work on; any other failure of Spark stays what it is."""
+    deepest = _deepest(error)
+    if deepest is None:
+        return error
+    message, fragments = deepest
+    owners = [
+        name
+        for name, spec in natives.items()
+        if isinstance(spec.operator, Sql) and any(part in spec.operator.query for part in fragments)
+    ] or [name for name, spec in natives.items() if not isinstance(spec.operator, Sql) or not fragments]
+    vertex = " or ".join(owners or natives)
+    return TaskError(job, vertex, "a row of its input", sentence(ValueError(message)), trace_of(error))
+
+
+def _deepest(error: Exception) -> tuple[str, list[str]] | None:
+    """Return the message of the innermost cause that is about data or user code, and the SQL it is about."""
+    java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    found: tuple[str, list[str]] | None = None
+    while java is not None:
+        name = java.getClass().getName()
+        if name.endswith("PythonException"):
+            lines = [line for line in str(java.getMessage()).strip().splitlines() if line.strip()]
+            return lines[-1] if lines else name, []
+        if name.startswith("org.apache.spark.Spark") and hasattr(java, "getQueryContext"):
+            contexts = list(java.getQueryContext() or ())
+            state = str(java.getSqlState() or "")
+            if contexts or state.startswith("22"):
+                found = str(java.getMessage()), [context.fragment() for context in contexts]
+        java = java.getCause()
+    return found

@@ -1,0 +1,133 @@
+"""Faster first batches.
+
+A small job that a new session runs first, and the archive of classes from which Java starts sooner. Run as
+a program, it is the process whose Java writes the archive when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import penstock as ps
+from penstock.connect.driver_connectors import MemorySink, MemorySource
+from penstock.engine.blueprint import make_blueprint
+from penstock.engine.driver.job_handle import Handle
+from penstock.errors import SettingError
+from penstock.graph.aggregations import Count
+from penstock.graph.job import Job
+from penstock.graph.vertex import SIDE_STREAMS
+from penstock.java_runtime import (
+    JAVA_OPTIONS_VARIABLE,
+    archive_folder,
+    archive_name,
+    recording_options,
+    remove_useless,
+)
+from penstock.local_files import sync
+from penstock.spark.spark_runtime import SparkRuntime
+from penstock.spark.spark_session import close_session
+
+
+def warm_up(
+    like: Job, *, master: str, conf: Mapping[str, object], folder: Path, cores: int, timeout: float
+) -> bool:
+    """Run a job of no consequence in the session of another one; say whether it came to its end in time."""
+    job = Job("rehearsal", guarantee=like.guarantee, spark=like.spark)
+    source = job.source("source", MemorySource(range(4 * cores), partitions=cores))
+    count = job.task("count", Count())
+    sink = job.sink("sink", MemorySink())
+    source >> job.task("key", lambda record: (record.value, 1)) >> count >> sink
+    with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=folder) as place:
+        sides = {stream: MemorySink() for stream in SIDE_STREAMS}
+        blueprint = make_blueprint(job, folder=Path(place), buckets=1, sides=sides)
+        open_runtime = partial(SparkRuntime.open, job, master, conf)
+        with Handle.begin(job, lambda _: blueprint, open_runtime) as handle:
+            return handle.follow("drained", timeout)
+
+
+_MASTER = "local[2]"
+_PATIENCE = 300.0
+"""Seconds. Writing takes about fifteen of one core."""
+
+
+def prepare(folder: Path | None = None) -> Path:
+    """Make the archive for this Java and these jars, and remove what is of no use any more.
+
+    Raises SettingError when it cannot be made.
+    """
+    folder = folder or archive_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as place:
+            made = Path(place) / "made.jsa"
+            _record(made)
+            made.chmod(0o644)
+            sync(made)
+            path = made.replace(folder / archive_name(made.stat().st_size))
+        remove_useless(folder)
+    except OSError as error:
+        raise SettingError(f"the archive of Spark's classes cannot be written: {error}") from error
+    return path
+
+
+def _record(made: Path) -> None:
+    """Have another process run the jobs and write the archive."""
+    environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), JAVA_OPTIONS_VARIABLE: ""}
+    command = [sys.executable, "-m", "penstock.spark.warm_start", str(made)]
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=made.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)  # Java, too, which would go on writing for a while.
+        process.wait()
+        raise
+    if process.returncode or not made.is_file():
+        *_, last = ["it said nothing", *said.splitlines()]
+        raise SettingError(f"Java did not write an archive of Spark's classes: {last.strip()}")
+
+
+def _run_what_jobs_are_made_of(made: Path) -> int:
+    """Return how Java has ended: one that was killed may have written a part of the archive."""
+    from pyspark import SparkContext
+
+    conf = {"spark.driver.extraJavaOptions": shlex.join(recording_options(made))}
+    folder = made.parent
+    warm_up(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_PATIENCE)
+    ps.run(_sql_job(folder), master=_MASTER, conf=conf, folder=folder / "job")
+    assert SparkContext._gateway is not None, "a job has run"
+    java = SparkContext._gateway.proc
+    close_session(_PATIENCE)
+    return int(java.returncode)
+
+
+def _sql_job(folder: Path) -> ps.Job:
+    """Return a job that reads files, asks Spark's SQL, counts, writes to a log and has Spark write files."""
+    (folder / "input").mkdir()
+    (folder / "input" / "1.json").write_text('{"name": "a", "number": 1}\n')
+    job = ps.Job("prepare")
+    read = job.source("read", ps.FileSource(folder / "input", "json", schema="name string, number long"))
+    query = job.task("query", ps.Sql("SELECT upper(name) AS _key, number FROM input WHERE number > 0"))
+    read >> query >> job.sink("files", ps.FileSink(folder / "output", key_column="name"))
+    query >> job.task("count", ps.Count()) >> job.sink("write", ps.LogSink("numbers"))
+    return job
+
+
+if __name__ == "__main__":
+    sys.exit(_run_what_jobs_are_made_of(Path(sys.argv[1])))

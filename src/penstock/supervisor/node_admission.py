@@ -1,0 +1,102 @@
+"""Whether a supervisor may act for its node.
+
+The registration under its name, and the cluster that its storage belongs to. A registration of a dead
+supervisor of the same machine is replaced. ``cluster.json`` in the storage holds the id of the cluster and
+is written once: two clusters on one storage would take over each other's jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+
+from penstock.cluster.documents import NodeInfo
+from penstock.daemon.step_loop import FatalError
+from penstock.local_files import sync
+from penstock.processes import process_launcher
+
+
+def registration_of(info: NodeInfo) -> NodeInfo:
+    """Return the registration of a node whose supervisor runs on this machine.
+
+    It tells the process of the supervisor from all others that have had its pid.
+    """
+    return replace(info, ticks=process_launcher.ticks(info.pid), boot=process_launcher.boot())
+
+
+def is_dead(other: NodeInfo, own: NodeInfo) -> bool:
+    """Whether a registration of this node was left by a supervisor that is known to be dead.
+
+    If nothing is known, its session is waited for. That is so for one of another run of the machine, which
+    may be another machine with the same address, and for one of an earlier version whose pid is in use.
+    """
+    if other.host != own.host or (other.boot and other.boot != process_launcher.boot()):
+        return False
+    if not psutil.pid_exists(other.pid):
+        return True
+    begun = process_launcher.ticks(other.pid)
+    # A process that has begun at another moment has only inherited the number.
+    return begun is not None and other.ticks is not None and begun != other.ticks
+
+
+MARKER = "cluster.json"
+_FORMAT = "penstock.cluster"
+
+
+class ForeignStorageError(FatalError):
+    """A storage belongs to another cluster, or nobody can tell."""
+
+
+def claim_storage(storage: Path, cluster: str) -> None:
+    """Make a storage that of a cluster, by its id. Raises ForeignStorageError if it is another's."""
+    path = storage / MARKER
+    owner = _read(path)
+    if owner is None:
+        _create(path, cluster)
+        owner = _read(path)
+    if owner != cluster:
+        raise ForeignStorageError(
+            f"the storage {storage} belongs to another cluster ({owner}; this one is {cluster}), and two"
+            " clusters must not share one: give this one a storage of its own (--storage). If the other"
+            f" cluster is gone for good, remove {path} to go on from its jobs' data here"
+        )
+
+
+def _read(path: Path) -> str | None:
+    """Return the id of the cluster that a storage belongs to; None when it belongs to none."""
+    try:
+        content = json.loads(path.read_bytes())
+        if content["format"] == _FORMAT and isinstance(content["id"], str):
+            return content["id"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ForeignStorageError(
+        f"{path} does not say to which cluster the storage belongs: put it back from a copy, or remove it if"
+        " no other cluster uses the storage"
+    )
+
+
+def _create(path: Path, cluster: str) -> None:
+    """Write the marker, unless another supervisor has been faster: a link never replaces a file."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    staged = path.with_name(f".{path.name}.{uuid4().hex}")
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"format": _FORMAT, "id": cluster}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(staged, path)
+        except FileExistsError:
+            return
+        sync(path.parent)
+    finally:
+        staged.unlink(missing_ok=True)

@@ -1,0 +1,59 @@
+"""What a supervisor copies of the store: all about the jobs of its node, and nothing of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from penstock.cluster.documents import NodeJobs
+from penstock.coord import store_paths
+from penstock.coord.coordination_store import Store
+from penstock.coord.mirrored_documents import Documents
+from penstock.coord.store_mirror import StoreMirror
+
+_EVERYTHING = (store_paths.ASSIGNMENTS, store_paths.WORKERS, store_paths.FAILURES)
+
+
+class NodeMirror:
+    """A copy of the assignments, workers and failures of a node's jobs.
+
+    Jobs of the node are those that the leader lists for it and those that have a process on it: that a list
+    does not name a job is no reason to take its assignment for withdrawn. A leader of an earlier version
+    keeps no lists, and that of a later one may be unreadable; then the assignments of all nodes are copied.
+    """
+
+    def __init__(self, store: Store, node: str, wake: Callable[[], None]) -> None:
+        self._listed = f"{store_paths.NODE_JOBS}/{node}"
+        self._base = {store_paths.EPOCH: 0, self._listed: 0}
+        self._mirror = StoreMirror(store, self._base, wake, depths=self._base)
+        self._everything = False
+        self._jobs: frozenset[str] = frozenset()
+        self.documents = Documents(self._mirror)
+
+    def refresh(self, running: Collection[str]) -> None:
+        """Read what has changed, given the jobs that have a process here. Raises DisconnectedError."""
+        self._mirror.refresh()
+        epoch = self.documents.epoch()
+        listed = self.documents.one(NodeJobs, self._listed)
+        everything = epoch is None or not epoch.lists_jobs or bool(self.documents.fault(self._listed))
+        jobs = frozenset((*(listed.jobs if listed is not None else ()), *running))
+        if everything == self._everything and (everything or jobs == self._jobs):
+            return
+        depths = {**self._base, **(_roots_of_all() if everything else _roots_of(jobs))}
+        # What is not read yet is not known, whatever happens until it is.
+        self._jobs = self._jobs & jobs if not (everything or self._everything) else frozenset()
+        self._everything = False
+        self._mirror.follow(depths, depths)
+        self._mirror.refresh()
+        self._everything, self._jobs = everything, jobs
+
+    def knows(self, job: str) -> bool:
+        """Whether all about a job has been read: only then does no assignment mean that there is none."""
+        return self._everything or job in self._jobs
+
+
+def _roots_of_all() -> dict[str, int]:
+    return {root: 2 if root == store_paths.WORKERS else 1 for root in _EVERYTHING}
+
+
+def _roots_of(jobs: Collection[str]) -> dict[str, int]:
+    return {f"{root}/{job}": int(root == store_paths.WORKERS) for root in _EVERYTHING for job in jobs}

@@ -1,0 +1,521 @@
+"""A supervisor: one a node. Registers it, reports how it is doing, has run what is assigned to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from penstock.bundles.bundle_cache import RefusedStartError
+from penstock.cluster.document_codec import DocumentError, decode, encode
+from penstock.cluster.documents import (
+    Assignment,
+    ClusterInfo,
+    Failures,
+    KnownNode,
+    NodeInfo,
+    NodeReport,
+    Result,
+    WorkerFigures,
+)
+from penstock.cluster.worker_supervision import (
+    Kill,
+    ObservedProcess,
+    RecordFailure,
+    RequestStop,
+    Start,
+    SupervisionTimeouts,
+    SupervisorStep,
+    executor_failures,
+    is_executor,
+    slot_role,
+    state_of,
+    supervise,
+)
+from penstock.coord import store_paths
+from penstock.coord.conditional_writes import put_result
+from penstock.coord.coordination_store import (
+    DisconnectedError,
+    ExistsError,
+    MissingError,
+    Session,
+    Store,
+    StoredNode,
+    StoreError,
+)
+from penstock.daemon.step_loop import FatalError, run_step_loop
+from penstock.errors import PenstockError, cause_of
+from penstock.process_logs.process_log import get_logger
+from penstock.replicas.replica_id import job_of
+from penstock.supervisor.machine_load import MachineSample
+from penstock.supervisor.node_mirror import NodeMirror
+
+_log = get_logger(__name__)
+
+_DEAD_SECONDS = 60.0
+"""How long the job of a process that has died is followed: longer than the store keeps a worker's place."""
+
+
+INSTANCE_ERRORS = (OSError, PenstockError, LookupError, RuntimeError, TypeError, ValueError)
+"""What may go wrong with one process, and must not keep a supervisor from the others.
+
+A failed assertion is not among them: it tells of a mistake in a decision and not of trouble with a process.
+"""
+
+
+class NameTakenError(FatalError):
+    """Another supervisor that lives is registered under the name of this one."""
+
+
+class Instances(Protocol):
+    """The processes that a supervisor has started, and those that another one of this node has."""
+
+    def look(self, now: float) -> list[ObservedProcess]:
+        """Return all of them, living and dead."""
+        ...
+
+    def start(self, start: Start, now: float) -> None:
+        """Start one. Raises RefusedStartError, or another of INSTANCE_ERRORS if trying again may help."""
+        ...
+
+    def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
+        """Ask one to end: a worker after its batch, an executor after its tasks."""
+        ...
+
+    def kill(self, instance: ObservedProcess, reason: str = "") -> None:
+        """End one and all of its family, and make sure that none is left; note why, if it was alive."""
+        ...
+
+    def count(self, instance: ObservedProcess) -> None:
+        """Note that the death of one has been counted."""
+        ...
+
+    def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
+        """Return the cores and bytes that one uses with its family, and its pid."""
+        ...
+
+
+class Sampler(Protocol):
+    """Looks at the machine."""
+
+    def sample(self, now: float) -> MachineSample:
+        """Return how it is doing."""
+        ...
+
+
+@dataclass(frozen=True)
+class SupervisorSettings:
+    """How a supervisor goes about it, in seconds."""
+
+    patience: SupervisionTimeouts = field(default_factory=SupervisionTimeouts)
+    tick: float = 1.0
+    """How often it looks at its processes."""
+    report: float = 3.0
+    """How often it says how the node is doing."""
+    again: float = 5.0
+    """How long it waits after a start that was refused, or for which the store was away."""
+    predecessor: float = 20.0
+    """How long it waits for the registration of another to end. The session of a dead one does within 6 s."""
+
+
+class Supervisor:
+    """One supervisor. :meth:`step` does all there is to do at one moment; :meth:`run` calls it for ever."""
+
+    def __init__(
+        self,
+        store: Store,
+        info: NodeInfo,
+        instances: Instances,
+        machine: Sampler,
+        *,
+        settings: SupervisorSettings | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] | None = None,
+        is_dead: Callable[[NodeInfo], bool] = lambda _: False,
+        admit: Callable[[str], None] | None = None,
+    ) -> None:
+        self.info = info
+        self.settings = settings or SupervisorSettings()
+        self._store = store
+        self._instances = instances
+        self._machine = machine
+        self._clock = clock
+        self._monotonic = monotonic
+        """The machine's own clock, by which durations are measured; None if ``clock`` is never set."""
+        self._is_dead = is_dead
+        """Whether the supervisor that left a registration on this very machine is known to be dead."""
+        self._admit = admit
+        """Raises FatalError unless the node belongs to the cluster with an id; None when it was asked."""
+        self._wake = threading.Event()
+        self._mirror = NodeMirror(store, info.name, self._wake.set)
+        self._documents = self._mirror.documents
+        self._registered = 0
+        """The session in which the node was registered."""
+        self._holds_name = False
+        """Whether the name was this supervisor's when the store was last asked. Who lacks it does nothing."""
+        self._other: tuple[int, float] | None = None
+        """The session of another that is registered under the name, and since when it is waited for."""
+        self._informed = False
+        """Whether the assignments have been read at all: none known is not the same as none there."""
+        self._reported = 0.0
+        self._not_before: dict[tuple[str, str], float] = {}
+        """When a start that was refused, or for which the store was away, may be tried again."""
+        self._unstarted: dict[tuple[str, str], ObservedProcess] = {}
+        """By job and role: the last start, if there is no process and no folder of it."""
+        self._unsaved: dict[str, Failures] = {}
+        """Failures that could not be written yet."""
+        store.listen(lambda session: self._wake.set() if session is not Session.CLOSED else None)
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop. Workers run on: another supervisor of this node will find them.
+
+        Raises NameTakenError when another supervisor has the name of this one, and lives.
+        """
+        _log.info("supervisor is up", url=self.info.url, cores=self.info.cores)
+        run_step_loop(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
+        self.leave()
+        _log.info("supervisor has stopped")
+
+    def leave(self) -> None:
+        """Take the node's registration back, if it is that of this session, and have nobody expect it."""
+        name = self.info.name
+        for path in (f"{store_paths.NODES}/{name}", f"{store_paths.REPORTS}/{name}"):
+            with suppress(StoreError):
+                known = self._store.get(path)
+                if known is None or known.owner != self._store.session_id:
+                    continue
+                with suppress(MissingError):  # Before the registration goes: nobody is to miss the node.
+                    self._store.delete(f"{store_paths.KNOWN}/{name}")
+                self._store.delete(path, version=known.version)
+
+    def step(self, now: float) -> None:
+        """Do what is to be done now. Raises DisconnectedError after what can be done without the store.
+
+        ``now`` is the time of day. What must not depend on it goes by the machine's own clock. Raises
+        NameTakenError when another supervisor has the name of this one, and lives.
+        """
+        moment = now if self._monotonic is None else self._monotonic()
+        away: DisconnectedError | None = None
+        try:
+            seen = self._listen_to_store(moment, now)
+        except DisconnectedError as error:
+            away = error
+            self._other = None  # Sessions do not expire while the servers are away.
+            seen = self._seen(moment) if self._holds_name else []
+        if self._informed and self._holds_name:
+            for step in self._decide(seen, moment, now):
+                self._do(step, moment, now)
+            if away is None:
+                self._tidy(seen)
+        if away is not None:
+            raise away
+        if self._holds_name:
+            self._report(moment, now)
+
+    def _seen(self, moment: float) -> list[ObservedProcess]:
+        """Return all processes, and the starts that did not come to one."""
+        assigned = self._documents.assignments()
+        for place, instance in sorted(self._unstarted.items()):
+            assignment = assigned.get(instance.job)
+            if assignment is None or assignment.revision != instance.revision:
+                del self._unstarted[place]
+        return [*self._instances.look(moment), *(one for _, one in sorted(self._unstarted.items()))]
+
+    def _listen_to_store(self, moment: float, now: float) -> list[ObservedProcess]:
+        """Read what has changed, and return all processes; none while the name is another's."""
+        if self._store.session is not Session.CONNECTED:
+            raise DisconnectedError(f"the session is {self._store.session.value}")
+        self._check_cluster()
+        self._holds_name = self._register(moment, now)
+        if not self._holds_name:
+            return []
+        seen = self._seen(moment)
+        self._mirror.refresh(_followed(seen, moment))
+        self._check_cluster()  # The first leader may have given it an id just before it assigned something.
+        self._informed = True
+        for job, failures in sorted(self._unsaved.items()):
+            self._save(job, failures)
+            del self._unsaved[job]
+        return seen
+
+    def _check_cluster(self) -> None:
+        """See once that the node may work for this cluster; leaders of an earlier version give it no id."""
+        if self._admit is None:
+            return
+        known = self._store.get(store_paths.CLUSTER)
+        if known is not None:
+            self._admit(decode(ClusterInfo, known.data).id)
+            self._admit = None
+
+    def _decide(self, seen: Sequence[ObservedProcess], moment: float, now: float) -> list[SupervisorStep]:
+        failures = {**self._documents.failures(), **self._unsaved}
+        assignments, knows = self._documents.assignments(), self._mirror.knows
+        unreadable = self._unreadable()
+        return supervise(
+            self.info.name,
+            {job: assignments[job] for job in assignments if knows(job) and job not in unreadable},
+            self._documents.workers(),
+            failures,
+            [one for one in seen if knows(one.job) and one.job not in unreadable],
+            moment,
+            self.settings.patience,
+            wall=now,
+        )
+
+    def _unreadable(self) -> dict[str, str]:
+        """Return the jobs that are left as they are, because what is said of them cannot be read."""
+        unreadable = self._documents.unreadable
+        return {**unreadable(store_paths.FAILURES), **unreadable(store_paths.ASSIGNMENTS)}
+
+    def _do(self, step: SupervisorStep, moment: float, now: float) -> None:
+        """Do one step. What goes wrong with it must not keep the others from being done."""
+        try:
+            match step:
+                case Start():
+                    self._start(step, moment, now)
+                case RequestStop(instance, reason):
+                    _log.info("asks to end", job=instance.job, role=instance.role, reason=reason)
+                    self._instances.ask_to_end(instance, moment)
+                case Kill(instance, reason):
+                    _log.warning("kills", job=instance.job, role=instance.role, reason=reason)
+                    self._instances.kill(instance, reason)
+                case RecordFailure(instance, failures, reason):
+                    _log.warning(
+                        "worker has failed", job=instance.job, failures=failures.count, reason=reason
+                    )
+                    self._count(instance, failures)
+                    self._wake.set()
+        except INSTANCE_ERRORS as error:
+            _log.error("a step failed", step=type(step).__name__, job=_job_of(step), reason=cause_of(error))
+
+    def _start(self, start: Start, moment: float, now: float) -> None:
+        assignment = start.assignment
+        place = (assignment.job, start.role)
+        if moment < self._not_before.get(place, moment):
+            return
+        self._not_before[place] = moment + self.settings.again
+        _log.info("starts", job=assignment.job, role=start.role, attempt=start.attempt, reason=start.reason)
+        try:
+            self._instances.start(start, moment)
+        except RefusedStartError as error:
+            _log.error("start refused", job=assignment.job, reason=str(error))
+            self._refuse(assignment, str(error), now)
+        except DisconnectedError:
+            _log.warning("cannot start without the store yet", job=assignment.job)
+        except INSTANCE_ERRORS as error:
+            said = str(error) if isinstance(error, PenstockError | OSError) else cause_of(error)
+            _log.error("start failed", job=assignment.job, role=start.role, reason=said)
+            del self._not_before[place]
+            # From here on it is like a process that has died: counted, and tried again after a back-off.
+            self._unstarted[place] = _unstarted(start, f"it could not be started: {said}", moment, now)
+            self._wake.set()
+        else:
+            del self._not_before[place]
+            self._unstarted.pop(place, None)
+
+    def _refuse(self, assignment: Assignment, reason: str, now: float) -> None:
+        result = Result(assignment.job, assignment.revision, "refused", reason, now)
+        with suppress(DisconnectedError):
+            put_result(self._store, result)
+
+    def _count(self, instance: ObservedProcess, failures: Failures) -> None:
+        place = (instance.job, instance.role)
+        if self._unstarted.get(place) == instance:
+            self._unstarted[place] = replace(instance, counted=True)
+        else:
+            # Whatever is left of it must not meet its successor.
+            self._instances.kill(instance)
+            self._instances.count(instance)
+        self._unsaved[instance.job] = failures
+        with suppress(DisconnectedError):
+            self._save(instance.job, failures)
+            del self._unsaved[instance.job]
+            # Its session would hold its place until it expires.
+            with suppress(MissingError):
+                self._store.delete(store_paths.worker(instance.job, instance.revision, instance.attempt))
+
+    def _save(self, job: str, failures: Failures) -> None:
+        path = f"{store_paths.FAILURES}/{job}"
+        with suppress(ExistsError):  # Another node was faster: what it wrote is replaced below.
+            self._store.create(path, encode(failures))
+            return
+        self._store.set(path, encode(failures))
+
+    def _tidy(self, seen: Sequence[ObservedProcess]) -> None:
+        """Take back the places of dead workers that were not replaced: nobody else knows so soon."""
+        held = {
+            (worker.job, worker.revision, worker.attempt)
+            for workers in self._documents.workers().values()
+            for worker in workers
+            if worker.node == self.info.name
+        }
+        for instance in seen:
+            place = (instance.job, instance.revision, instance.attempt)
+            if not instance.alive and instance.role == "driver" and place in held:
+                with suppress(MissingError):
+                    self._store.delete(store_paths.worker(*place))
+
+    def _register(self, moment: float, now: float) -> bool:
+        """Return whether the node is registered in this session. Raises NameTakenError."""
+        session = self._store.session_id
+        if session == self._registered:
+            return True
+        path = f"{store_paths.NODES}/{self.info.name}"
+        known = self._store.get(path)
+        if known is not None and known.owner != session:
+            if not self._was_left(known):
+                self._wait_for(known, moment)
+                return False
+            with suppress(MissingError):
+                self._store.delete(path, version=known.version)
+        with suppress(ExistsError):
+            self._store.create(
+                f"{store_paths.KNOWN}/{self.info.name}", encode(KnownNode(self.info.name, now))
+            )
+        try:
+            if known is None or known.owner != session:
+                self._store.create(path, encode(self.info), ephemeral=True)
+        except ExistsError:
+            return False  # Another was faster: the next step looks whose it is.
+        self._registered = session
+        self._other = None
+        self._reported = 0.0
+        _log.info("registered", session=f"{session:x}")
+        return True
+
+    def _was_left(self, known: StoredNode) -> bool:
+        """Whether a registration was left by a supervisor of this machine that is known to be dead."""
+        try:
+            return self._is_dead(decode(NodeInfo, known.data))
+        except DocumentError:
+            return False
+
+    def _wait_for(self, known: StoredNode, moment: float) -> None:
+        """Wait for the session of another to end. Raises NameTakenError when it does not."""
+        if self._other is None or self._other[0] != known.owner:
+            self._other = (known.owner, moment)
+            _log.warning("the name is registered: waits for that session to end", node=self.info.name)
+        if moment - self._other[1] < self.settings.predecessor:
+            return
+        try:
+            other = decode(NodeInfo, known.data)
+            where = f" at {other.url or other.host} (process {other.pid})"
+        except DocumentError:
+            where = ""
+        raise NameTakenError(
+            f"another supervisor of node {self.info.name!r} runs{where}, and no two can have one name: give"
+            " this one another with --name, or stop the other one first"
+        )
+
+    def _report(self, moment: float, now: float) -> None:
+        if moment - self._reported < self.settings.report and self._reported:
+            return
+        sample = self._machine.sample(moment)
+        everything = self._seen(moment)
+        seen = [instance for instance in everything if instance.alive]
+        report = NodeReport(
+            at=now,
+            cpu=sample.cpu,
+            memory_used=sample.memory_used,
+            memory_total=sample.memory_total,
+            network_in=sample.network_in,
+            network_out=sample.network_out,
+            workers=tuple(
+                self._figures(instance, seen, moment) for instance in [*seen, *self._waiting(everything)]
+            ),
+            disk_free=sample.disk_free,
+            unreadable={job_of(member): reason for member, reason in self._unreadable().items()},
+        )
+        path = f"{store_paths.REPORTS}/{self.info.name}"
+        known = self._store.get(path)
+        if known is not None and known.owner != self._store.session_id:
+            with suppress(MissingError):
+                self._store.delete(path)
+            known = None
+        if known is None:
+            with suppress(ExistsError):
+                self._store.create(path, encode(report), ephemeral=True)
+        else:
+            with suppress(MissingError):  # Its session has ended meanwhile: the next step registers anew.
+                self._store.set(path, encode(report))
+        self._reported = moment
+
+    def _waiting(self, seen: Sequence[ObservedProcess]) -> list[ObservedProcess]:
+        """Return the executors that have failed and wait to be started again."""
+        last: dict[tuple[str, str], ObservedProcess] = {}
+        for instance in sorted(seen, key=lambda one: (one.revision, one.attempt)):
+            if is_executor(instance.role):
+                last[instance.job, instance.role] = instance
+        here = {
+            (job, slot_role(slot.ordinal))
+            for job, assignment in self._documents.assignments().items()
+            for slot in assignment.executors
+            if slot.node == self.info.name
+        }
+        return [one for place, one in sorted(last.items()) if not one.alive and place in here]
+
+    def _figures(
+        self, instance: ObservedProcess, seen: Sequence[ObservedProcess], moment: float
+    ) -> WorkerFigures:
+        cpu, memory, pid = self._used(instance) if instance.alive else (0.0, 0, 0)
+        assignment = self._documents.assignments().get(instance.job)
+        beside = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
+        beside = beside or [instance]
+        failures = self._documents.failures().get(instance.job)
+        count = failures.count if failures and failures.revision == instance.revision else 0
+        if is_executor(instance.role):
+            count = executor_failures(instance, moment, self.settings.patience.failures)
+        return WorkerFigures(
+            job=instance.job,
+            role=instance.role,
+            revision=instance.revision,
+            attempt=instance.attempt,
+            pid=pid,
+            state=str(state_of(assignment.revision if assignment else None, beside)),
+            cpu=round(cpu, 3),
+            memory=memory,
+            since=instance.since or instance.started,
+            failures=count,
+            reason=instance.reason,
+            progress=instance.progress if instance.heartbeat else None,
+            joined=instance.joined,
+        )
+
+    def _used(self, instance: ObservedProcess) -> tuple[float, int, int]:
+        """Return the cores and bytes that a process uses, and its pid; nothing if that cannot be told."""
+        try:
+            return self._instances.figures(instance)
+        except INSTANCE_ERRORS as error:
+            _log.warning("a process cannot be measured", job=instance.job, reason=cause_of(error))
+            return (0.0, 0, 0)
+
+
+def _job_of(step: SupervisorStep) -> str:
+    return step.assignment.job if isinstance(step, Start) else step.instance.job
+
+
+def _unstarted(start: Start, reason: str, moment: float, now: float) -> ObservedProcess:
+    """Return a start that did not come to a process, as a process that has died at once."""
+    assignment = start.assignment
+    return ObservedProcess(
+        assignment.job,
+        start.role,
+        assignment.revision,
+        start.attempt,
+        assignment.generation,
+        alive=False,
+        started=moment,
+        app_id=start.driver.app_id if start.driver else "",
+        reason=reason,
+        died=moment,
+        since=now,
+        failures=start.failures,
+    )
+
+
+def _followed(seen: Sequence[ObservedProcess], now: float) -> set[str]:
+    """Return the jobs with a process here that lives, or that died so lately that its place may be left."""
+    return {instance.job for instance in seen if instance.alive or now - instance.died < _DEAD_SECONDS}

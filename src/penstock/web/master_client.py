@@ -1,0 +1,263 @@
+"""The client of the masters.
+
+Asks them in turn, waits while a leader is elected, and never repeats a change that may have been made.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from penstock.web.cluster_access import ClientError, UnreachableError
+
+if TYPE_CHECKING:
+    from penstock.cluster.client_requests import Submission
+
+
+_BASE = "/api/v1"
+_PAUSE = 0.5
+_NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""After these nothing was sent, so that whatever it was can be sent to another master."""
+_NOTHING_DONE = frozenset({"no_leader", "leader_unreachable"})
+
+
+class MasterClient:
+    """Asks masters; each method is one of :class:`penstock.master.master_service.MasterService`.
+
+    While the masters elect a leader it waits, for ``patience`` seconds at most. A change that may have been
+    made is never sent twice. Raises ClientError for what is refused, UnreachableError when no master answers.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], token: str, *, patience: float = 15.0, timeout: float = 60.0
+    ) -> None:
+        self.token = token
+        self._urls = list(urls)
+        self._patience = patience
+        # Neither a proxy of the environment nor another place that is pointed to may see the token.
+        self._http = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(timeout, connect=3.0),
+            trust_env=False,
+            follow_redirects=False,
+            # Reading the certificates of the whole world takes longer than a request to a master.
+            verify=any(url.lower().startswith("https:") for url in urls)
+            or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        )
+
+    def __enter__(self) -> MasterClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def cluster(self) -> dict[str, Any]:
+        """Return the cluster as a whole."""
+        return self._object("GET", "/cluster")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return every node."""
+        return self._list("/nodes")
+
+    def node(self, name: str) -> dict[str, Any]:
+        """Return one node."""
+        return self._object("GET", f"/nodes/{_part(name)}")
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return every job."""
+        return self._list("/jobs")
+
+    def job(self, name: str) -> dict[str, Any]:
+        """Return one job."""
+        return self._object("GET", f"/jobs/{_part(name)}")
+
+    def logs(self, name: str, cursor: str = "", limit: int = 500) -> dict[str, Any]:
+        """Return a page of a job's log."""
+        return self._object("GET", f"/jobs/{_part(name)}/logs", params={"cursor": cursor, "limit": limit})
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Return every alarm."""
+        return self._list("/alarms")
+
+    def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
+        """Have a bundle kept."""
+        headers = {"X-Penstock-Signature": signature, "Content-Type": "application/zip"}
+        return self._object("PUT", f"/bundles/{_part(sha256)}", content=data, headers=headers, again=True)
+
+    def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
+        """Submit a job whose bundle was put before."""
+        return self._object("POST", "/jobs", json=_document(submission, bundle))
+
+    def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
+        """Exchange the code of a job."""
+        return self._object("POST", f"/jobs/{_part(name)}/update", json=_document(submission, bundle))
+
+    def set_params(
+        self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        """Change parameters and variables of a job; others stay."""
+        wanted = {"params": dict(params), "env": dict(env)}
+        return self._object("POST", f"/jobs/{_part(name)}/params", json=wanted)
+
+    def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change how a job is replicated: some of k, recovery, replication and standby."""
+        return self._object("POST", f"/jobs/{_part(name)}/replicate", json=dict(changes))
+
+    def migrate(self, name: str, node: str) -> dict[str, Any]:
+        """Move a job's driver."""
+        return self._object("POST", f"/jobs/{_part(name)}/migrate", json={"node": node})
+
+    def scale(self, name: str, changes: Mapping[str, int], nodes: Sequence[str] | None) -> dict[str, Any]:
+        """Change what a job may use."""
+        wanted = {**changes, **({} if nodes is None else {"nodes": list(nodes)})}
+        return self._object("POST", f"/jobs/{_part(name)}/scale", json=wanted)
+
+    def kill(self, name: str, drain: bool) -> dict[str, Any]:
+        """End a job."""
+        return self._object("DELETE", f"/jobs/{_part(name)}", params={"drain": drain})
+
+    def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
+        """Start a job again."""
+        return self._object("POST", f"/jobs/{_part(name)}/resubmit", json={"fresh": fresh})
+
+    def forget(self, name: str, data: bool) -> dict[str, Any]:
+        """Have all removed that is known of a job that is over, and with ``data`` what it has done."""
+        return self._object("POST", f"/jobs/{_part(name)}/forget", json={"data": data})
+
+    def placement(self, name: str) -> dict[str, Any]:
+        """Return why a job runs where it does."""
+        return self._object("GET", f"/jobs/{_part(name)}/placement")
+
+    def rebalance(self, dry_run: bool) -> dict[str, Any]:
+        """Move drivers to emptier nodes, or only ask which would move."""
+        return self._object("POST", "/rebalance", json={"dry_run": dry_run})
+
+    def clear(self, alarm: str) -> None:
+        """Take an alarm back."""
+        self._ask("DELETE", f"/alarms/{_part(alarm)}")
+
+    def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        found = self._ask(method, path, **options)
+        if not isinstance(found, dict):
+            raise UnreachableError("the answer is not that of a Penstock master")
+        return found
+
+    def _list(self, path: str) -> list[dict[str, Any]]:
+        found = self._ask("GET", path)
+        if not isinstance(found, list):
+            raise UnreachableError("the answer is not that of a Penstock master")
+        return found
+
+    def _ask(self, method: str, path: str, *, again: bool = False, **options: Any) -> Any:
+        """Ask until a master answers; ``again`` says that doing it twice does no harm."""
+        harmless = again or method == "GET"
+        deadline = time.monotonic() + self._patience
+        while True:
+            reasons: list[str] = []
+            electing = False
+            for url in self._urls:
+                try:
+                    return _read(self._http.request(method, f"{url}{_BASE}{path}", **options))
+                except _NOT_BEGUN:
+                    reasons.append(f"{url} cannot be reached")
+                except httpx.HTTPError as error:
+                    if not harmless:
+                        raise _uncertain(f"{url} did not answer ({type(error).__name__})") from error
+                    reasons.append(f"{url} did not answer")
+                except ClientError as error:
+                    if error.status not in (502, 503):
+                        raise
+                    if not harmless and error.code not in _NOTHING_DONE:
+                        raise _uncertain(str(error)) from error
+                    electing = True
+                    reasons.append(f"{url}: {error}")
+            # Where no process listens, waiting would not help: an election is over soon.
+            if not electing or time.monotonic() >= deadline:
+                raise UnreachableError("no master can serve this: " + "; ".join(reasons))
+            time.sleep(_PAUSE)
+
+
+def _uncertain(reason: str) -> UnreachableError:
+    return UnreachableError(f"{reason}: the change was made or not, look before you try again")
+
+
+def _read(response: httpx.Response) -> Any:
+    """Return what an answer holds. Raises ClientError when it is a refusal."""
+    if response.status_code == httpx.codes.NO_CONTENT:
+        return {}
+    try:
+        content = response.json()
+    except ValueError:
+        content = None
+    if response.is_success and content is not None:
+        return content
+    error = content.get("error") if isinstance(content, dict) else None
+    if not isinstance(error, dict):
+        raise ClientError(
+            f"{response.url.copy_with(query=None)} answered with status {response.status_code}, "
+            "and not as a Penstock master does",
+            "not_penstock",
+            response.status_code if not response.is_success else 500,
+        )
+    message = str(error.get("message", ""))
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        message += " (PENSTOCK_TOKEN, or the file named token in the cluster's folder)"
+    raise ClientError(message, str(error.get("code", "")), response.status_code)
+
+
+def _part(name: str) -> str:
+    """Return a name as a part of a path: as it is, for names need no encoding. What is none is unknown."""
+    if not name or not all(
+        character.isascii() and (character.isalnum() or character in "._-") for character in name
+    ):
+        raise ClientError(f"{name!r} is not a name: there is nothing called so", "unknown", 404)
+    return name
+
+
+def _document(submission: Submission, bundle: str) -> dict[str, Any]:
+    return {**asdict(submission), "bundle": bundle}
+
+
+@dataclass(frozen=True)
+class ProbeAnswer:
+    """What a master said."""
+
+    content: Any
+    """From JSON, or the text itself."""
+
+
+def probe_url(url: str, *, token: str = "", timeout: float = 2.0) -> ProbeAnswer | None:
+    """Read something; None when nobody answers, or not with what was asked for."""
+    # Masters and supervisors are commands as well, and would carry these along for nothing.
+    from http.client import HTTPException
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    # A proxy for the world outside has no business between processes of a cluster.
+    opener = build_opener(ProxyHandler({}))
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = Request(url, headers=headers)  # noqa: S310 - the scheme is ours
+    try:
+        with opener.open(request, timeout=timeout) as response:
+            return ProbeAnswer(_content(response.read()))
+    except (OSError, HTTPException, ValueError):
+        return None
+
+
+def _content(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body.decode(errors="replace")

@@ -1,0 +1,1 @@
+"""The worker: the process that runs one job, or one replica of it."""
