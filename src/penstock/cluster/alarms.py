@@ -25,6 +25,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.failure_policy import FailurePolicy, describe_failures
 from penstock.cluster.leader_actions import Action, Clear, Raise
+from penstock.cluster.worker_supervision import is_executor
 from penstock.replicas.decisions.replica_set import is_replicated, replica_specs
 from penstock.replicas.replica_id import job_of, replica_title
 
@@ -39,6 +40,20 @@ REPLICA_FAILING = "replica-failing"
 REPLICAS_DIFFER = "replicas-differ"
 UNREADABLE = "unreadable"
 NO_ROOM = "no-room"
+ALARM_KINDS = (
+    JOB_FAILED,
+    JOB_FAILING,
+    EXECUTOR_FAILING,
+    UPDATE_REFUSED,
+    NODE_LOST,
+    UNSUPERVISED,
+    DEGRADED,
+    REPLICA_FAILING,
+    REPLICAS_DIFFER,
+    UNREADABLE,
+    NO_ROOM,
+)
+"""All kinds but ``assigned-too-often``, which is in ``assignment_backoff``."""
 
 
 def alarm_id(kind: str, subject: str) -> str:
@@ -186,7 +201,6 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
     return found
 
 
-_EXECUTOR = "executor-"
 
 
 def failing_alarms(
@@ -218,7 +232,7 @@ def executor_alarms(
     for node in sorted(actual.reports):
         for figures in actual.reports[node].workers:
             job = job_of(figures.job)
-            failing = figures.role.startswith(_EXECUTOR) and figures.failures >= policy.alarm_after
+            failing = is_executor(figures.role) and figures.failures >= policy.alarm_after
             if failing and job in desired and not _is_over(job, actual):
                 why = f": {figures.reason}" if figures.reason else ""
                 found.setdefault(job, []).append(

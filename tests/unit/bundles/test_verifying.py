@@ -308,6 +308,7 @@ def test_sizes_and_numbers_over_the_limits_are_refused(
     monkeypatch.undo()
     monkeypatch.setattr("penstock.bundles.bundle_archive.MOST_UNPACKED", 300)
     refused(GOOD, "unpacks to more than", tmp_path)
+    monkeypatch.undo()
     monkeypatch.setattr("penstock.bundles.bundle_archive.MOST_MANIFEST", 100)
     refused(GOOD, "json is larger", tmp_path)
     monkeypatch.setattr(archives, "MOST_MANIFEST", 10)

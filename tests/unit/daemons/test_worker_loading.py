@@ -82,7 +82,7 @@ class _Worker:
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> _Worker:
-    monkeypatch.setattr("penstock.worker.worker_main.install", lambda worker: None)
+    monkeypatch.setattr("penstock.worker.worker_main.install_signal_handlers", lambda worker: None)
     return _Worker()
 
 

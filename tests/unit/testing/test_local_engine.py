@@ -264,6 +264,6 @@ def test_which_worker_is_started_is_said_where_a_supervisor_is_made_and_nowhere_
         for path in SOURCES.rglob("*.py")
         if "worker_module" in path.read_text()
     }
-    assert naming == {"daemon/worker_folder.py", "cli/supervisor_process.py"}
+    assert naming == {"supervisor/node_instances.py", "cli/supervisor_process.py"}
     # The process of a supervisor reads its options from a document, and these have no such field.
     assert not any(_selects(field.name) for field in fields(SupervisorOptions))
