@@ -48,7 +48,7 @@ assert SparkContext._gateway.proc.poll() is None, "the process is still there"
 assert ps.run(job(), master="local[1]").records_out == 1
 print("replaced")
 
-from penstock.spark import session
+from penstock.spark import spark_session as session
 finish = session.keep_java_loss_quiet
 
 def kill_and_ask(context):

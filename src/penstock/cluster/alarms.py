@@ -201,8 +201,6 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
     return found
 
 
-
-
 def failing_alarms(
     desired: Mapping[str, JobSpec], actual: ClusterState, now: float, policy: FailurePolicy
 ) -> list[Action]:

@@ -20,9 +20,18 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 """
 
 
+_IMPORTS = """import os, sys
+from penstock.spark import python_worker_daemon as worker_daemon
+"""
+
+
 def _in_a_daemon(code: str, threads: str = "1") -> str:
     done = subprocess.run(
-        [sys.executable, "-c", f"import os, sys\nfrom penstock.spark import worker_daemon\n{code}"],
+        [
+            sys.executable,
+            "-c",
+            f"import os, sys\nfrom penstock.spark import python_worker_daemon as worker_daemon\n{code}",
+        ],
         env={**os.environ, "OMP_NUM_THREADS": threads},
         capture_output=True,
         text=True,
