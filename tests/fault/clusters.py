@@ -27,6 +27,7 @@ from penstock.processes.process_control import OsProcesses
 from penstock.record import Record
 from support import lab_supervisor
 from support.engines import SPARK
+from support.paused_processes import pause
 from support.waiting import DEADLINE, eventually, promised
 
 MOVE_SECONDS = 20.0
@@ -97,7 +98,7 @@ class Daemon:
 
     def pause(self) -> None:
         self.paused = True
-        os.kill(self.pid, signal.SIGSTOP)
+        pause(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

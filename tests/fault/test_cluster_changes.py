@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +12,7 @@ from clusters import JOB, Cluster, Feeder, check_exact, newest, outputs, running
 from penstock.log import Log, log_folder
 from penstock.record import Record
 from support.engines import EITHER, LOCAL
+from support.paused_processes import pause
 from support.waiting import eventually
 
 NAME = "changing"
@@ -176,7 +175,7 @@ def test_a_job_gets_more_cores(cluster: Cluster, feeder: Feeder) -> None:
 
 def test_a_hung_worker_is_replaced(cluster: Cluster, feeder: Feeder) -> None:
     [driver] = eventually("one worker", lambda: found if len(found := cluster.drivers(NAME)) == 1 else None)
-    os.kill(driver.pid, signal.SIGSTOP)
+    pause(driver.pid)
     eventually("it is killed", lambda: driver.pid not in [one.pid for one in cluster.drivers(NAME)])
     eventually("another one runs", lambda: cluster.worker(NAME))
     eventually("a batch", cluster.batches_advance(NAME))

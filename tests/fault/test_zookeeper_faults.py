@@ -23,6 +23,7 @@ from penstock.coord.leadership import Lock
 from penstock.coord.zookeeper_store import ZooKeeperStore
 from penstock.errors import SettingError
 from support.nobody import run_as_nobody
+from support.paused_processes import pause
 from support.waiting import DEADLINE, eventually
 
 LONG = 20.0
@@ -196,7 +197,7 @@ def test_no_call_waits_for_a_server_that_hangs(one: EmbeddedZooKeeper) -> None:
         # Kazoo itself gives a silent server up after two thirds of a session: later than is allowed below.
         store = servers.open(session_seconds=15.0)
         store._timeout = 1.0
-        os.kill(one.pids()[1], signal.SIGSTOP)
+        pause(one.pids()[1])
         began = time.monotonic()
         with pytest.raises(DisconnectedError):
             store.create("/a")
@@ -212,7 +213,7 @@ def test_no_call_waits_for_a_server_that_hangs(one: EmbeddedZooKeeper) -> None:
         os.kill(one.pids()[1], signal.SIGCONT)
         eventually("the store is connected", lambda: store.session is Session.CONNECTED)
         began = time.monotonic()
-        os.kill(one.pids()[1], signal.SIGSTOP)
+        pause(one.pids()[1])
         store.close()
         assert time.monotonic() - began < 8.0
     finally:

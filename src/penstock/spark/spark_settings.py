@@ -83,6 +83,8 @@ _REPETITION = {
 }
 
 
+_LOCAL = re.compile(r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?")
+"""What Spark takes for a local master; anything else it refuses, or looks for a secret first."""
 _LOCAL_REPETITION = re.compile(r"local\[\s*[^,\s]+\s*,\s*(\d+)\s*\]")
 
 
@@ -145,10 +147,10 @@ def protection(master: str) -> dict[str, str]:
 def is_local(master: str) -> bool:
     """Whether all of Spark is in one process.
 
-    >>> is_local("local[2]"), is_local("spark://host:7077")
-    (True, False)
+    >>> is_local("local[2]"), is_local("spark://host:7077"), is_local("local[x]")
+    (True, False, False)
     """
-    return master.partition("[")[0] == "local"
+    return _LOCAL.fullmatch(master) is not None
 
 
 def merged(*overrides: Mapping[str, object] | None) -> dict[str, str]:
