@@ -151,11 +151,11 @@ class Fate:
         self.around(worker_lifecycle, "take_over", TAKING_OVER, then=STARTING)
         self.around(replica_worker.ReplicaWorker, "join_replicas", COMING_IN, then=STARTING)
         self.around(replica_catch_up.Copier, "copy", COPYING)
-        self.around(job_handle, "settle", SETTLING, then=STARTING)
+        self.around(job_handle, "resume_job", SETTLING, then=STARTING)
         self.around(query_launch, "change_buckets", CHANGING_BUCKETS)
         self.around(batch_planner.BatchPlanner, "latest", PLANNING, then=PLANNING)
         self.around(local_engine.LocalQuery, "_attempt", COMPUTING, then=STAGED)
-        self.around(keyed_bucket, "updated", USER_CODE)
+        self.around(keyed_bucket, "run_update", USER_CODE)
         self.around(agreement_folder.AgreementFolder, "commit", STAGED, then=AGREED)
         self.around(ledger.Ledger, "commit", "", then=ENTERED)
         for place in (batch_committer, batch_agreement):

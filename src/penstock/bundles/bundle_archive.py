@@ -1,19 +1,24 @@
-"""The zip file of a bundle: write it, read it within limits, and verify its files against the manifest."""
+"""The zip file of a bundle: write it, read it within limits, and verify its files against the manifest.
+
+A bundle is signed as a whole before it is opened, and each of its files has a SHA-256 in the manifest.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import stat
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.bundles.bundle_limits import (
+    LONGEST_NAME,
     MOST_FILES,
     MOST_MANIFEST,
     MOST_PACKED,
-    MOST_RATIO,
     MOST_UNPACKED,
     check_names,
     megabytes,
@@ -21,245 +26,139 @@ from penstock.bundles.bundle_limits import (
 from penstock.bundles.bundle_manifest import MANIFEST, BundleManifest, decode_manifest
 from penstock.bundles.bundle_signature import BundleError, check_signature
 
-STORED, DEFLATED = 0, 8
-_LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
-_NEEDS = 20  # the version of the format that has folders and deflate, and nothing later
-_MADE_BY = (3 << 8) | _NEEDS  # Unix
-_UTF8 = 1 << 11
+_CENTRAL_HEADER = 46
+"""Bytes of an entry of the directory, without the name."""
+_ZIP64_LOCATOR = b"PK\6\7"
+_ZIP64_LOCATOR_SIZE = 20
 _ENCRYPTED = 1
-_MODE = (stat.S_IFREG | 0o600) << 16
-_MIDNIGHT = (0, (1 << 5) | 1)  # of 1 January 1980, the first day that a zip file can name
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error)
+"""What zipfile raises of an archive that is damaged; RuntimeError where its headers contradict each other."""
 _CHUNK = 1 << 16
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A file in an archive."""
-
-    name: str
-    method: int
-    checksum: int
-    packed: int
-    size: int
-    offset: int = 0
-
-    @property
-    def flags(self) -> int:
-        return 0 if self.name.isascii() else _UTF8
-
-    @property
-    def start(self) -> int:
-        """Where its data begin."""
-        return self.offset + _LOCAL.size + len(self.name.encode())
-
-    @property
-    def end(self) -> int:
-        return self.start + self.packed
-
-    def local_header(self) -> bytes:
-        name = self.name.encode()
-        fixed = (_NEEDS, self.flags, self.method, *_MIDNIGHT, self.checksum, self.packed, self.size)
-        return _LOCAL.pack(b"PK\3\4", *fixed, len(name), 0) + name
-
-    def central_header(self) -> bytes:
-        name = self.name.encode()
-        fixed = (_MADE_BY, _NEEDS, self.flags, self.method, *_MIDNIGHT, self.checksum, self.packed, self.size)
-        return _CENTRAL.pack(b"PK\1\2", *fixed, len(name), 0, 0, 0, 0, _MODE, self.offset) + name
-
-
-def _end_record(count: int, size: int, offset: int) -> bytes:
-    return _END.pack(b"PK\5\6", 0, 0, count, count, size, offset, 0)
-
-
-def compressed(name: str, data: bytes) -> tuple[Entry, bytes]:
-    """Pack one file. What would shrink so much that it looked like a bomb is stored as it is."""
-    deflater = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
-    packed = deflater.compress(data) + deflater.flush()
-    entry = Entry(name, DEFLATED, zlib.crc32(data), len(packed), len(data))
-    if len(packed) >= len(data) or len(data) > len(packed) * MOST_RATIO:
-        return replace(entry, method=STORED, packed=len(data)), data
-    return entry, packed
-
-
-def write_archive(files: Iterable[tuple[Entry, bytes]]) -> bytes:
-    """Make an archive of packed files, in the order given."""
-    archive = bytearray()
-    entries = []
-    for entry, packed in files:
-        placed = replace(entry, offset=len(archive))
-        entries.append(placed)
-        archive += placed.local_header() + packed
-    directory = b"".join(entry.central_header() for entry in entries)
-    archive += directory + _end_record(len(entries), len(directory), len(archive))
-    if len(archive) > MOST_PACKED:
+def write_archive(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Make an archive of files, in the order given; the same files give the same bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in files:
+            info = zipfile.ZipInfo(name)  # Dated 1 January 1980.
+            info.create_system = 3
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (stat.S_IFREG | 0o600) << 16
+            archive.writestr(info, data, compresslevel=6)
+    if buffer.tell() > MOST_PACKED:
         raise BundleError(f"the bundle is larger than {megabytes(MOST_PACKED)}: leave data out of its folder")
-    return bytes(archive)
+    return buffer.getvalue()
 
 
-def read_archive(archive: bytes) -> list[Entry]:
-    """Return the files of an archive after everything but their data was checked. Raises BundleError."""
-    if len(archive) > MOST_PACKED:
+def open_archive(bundle: bytes) -> zipfile.ZipFile:
+    """Open an archive whose names, kinds, sizes and number of files are within limits. Raises BundleError."""
+    if len(bundle) > MOST_PACKED:
         raise BundleError(f"the bundle is larger than {megabytes(MOST_PACKED)}")
-    end = len(archive) - _END.size
-    if end < 0 or not archive.startswith(b"PK\3\4"):
+    _check_directory(bundle)
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(bundle))
+    except _DAMAGED as error:
+        raise BundleError(f"this is no bundle: {error}") from None
+    files = archive.infolist()
+    if len(files) > MOST_FILES + 1:
+        raise BundleError(f"the bundle has {len(files)} files, more than {MOST_FILES}")
+    check_names(file.orig_filename for file in files)  # The other name is cut off at a NUL.
+    for file in files:
+        if not stat.S_ISREG(file.external_attr >> 16):
+            raise BundleError(f"{file.filename!r} is not marked as a regular file: links are refused")
+        if file.flag_bits & _ENCRYPTED:
+            raise BundleError(f"the file {file.filename!r} is encrypted")
+        if file.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise BundleError(f"the file {file.filename!r} is compressed by method {file.compress_type}")
+    total = sum(file.file_size for file in files)
+    if total > MOST_UNPACKED + MOST_MANIFEST:
+        raise BundleError(f"the bundle unpacks to {megabytes(total)}, more than {megabytes(MOST_UNPACKED)}")
+    return archive
+
+
+def _check_directory(bundle: bytes) -> None:
+    """Refuse a directory that would take much memory, before zipfile reads all of it, and other formats."""
+    end = len(bundle) - _END.size
+    if end < 0 or not bundle.startswith((b"PK\3\4", b"PK\5\6")):
         raise BundleError("this is no bundle: it is not a zip file")
-    _, _, _, _, count, size, offset, _ = _END.unpack_from(archive, end)
-    if archive[end:] != _end_record(count, size, offset) or offset + size != end:
+    magic, _, _, _, _, size, offset, comment = _END.unpack_from(bundle, end)
+    if magic != b"PK\5\6" or comment or offset + size != end:
         raise BundleError(
             "this is no bundle: the zip file does not end with its own directory (something was added, "
             "cut off, or another tool has packed it)"
         )
-    if count > MOST_FILES + 1:
-        raise BundleError(f"the bundle has {count} files, more than {MOST_FILES}")
-    entries = list(_directory(archive, offset, end, count))
-    check_names(entry.name for entry in entries)
-    _check_places(archive, entries, offset)
-    _check_sizes(entries)
-    return entries
+    if bundle[max(0, end - _ZIP64_LOCATOR_SIZE) : end].startswith(_ZIP64_LOCATOR):
+        raise BundleError("this is no bundle: it is a zip file of the 64-bit format")
+    if size > (MOST_FILES + 1) * (_CENTRAL_HEADER + LONGEST_NAME):
+        raise BundleError(f"the zip file's directory is larger than one of {MOST_FILES} files can be")
 
 
-def _directory(archive: bytes, position: int, end: int, count: int) -> Iterator[Entry]:
-    for _ in range(count):
-        if position + _CENTRAL.size > end:
-            raise BundleError("the zip file's directory is cut off")
-        found = _CENTRAL.unpack_from(archive, position)
-        flags, method, checksum, packed, size = found[3], found[4], *found[7:10]
-        length, extra, comment, attributes, offset = *found[10:13], *found[15:17]
-        raw = archive[position + _CENTRAL.size : position + _CENTRAL.size + length]
-        try:
-            name = raw.decode()
-        except UnicodeDecodeError:
-            raise BundleError(f"a file's name is not UTF-8: {raw!r}") from None
-        if flags & _ENCRYPTED:
-            raise BundleError(f"the file {name!r} is encrypted")
-        if not stat.S_ISREG(attributes >> 16):
-            raise BundleError(f"{name!r} is not marked as a regular file: links and the like are refused")
-        if extra or comment or 0xFFFFFFFF in (packed, size, offset):
-            raise BundleError(f"the file {name!r} has extra fields, which could say something else of it")
-        if method not in (STORED, DEFLATED):
-            raise BundleError(f"the file {name!r} is packed by method {method}, which is unknown")
-        entry = Entry(name, method, checksum, packed, size, offset)
-        header = entry.central_header()
-        if archive[position : position + len(header)] != header:
-            raise BundleError(f"the zip file's directory says of {name!r} what a bundle's would not")
-        position += len(header)
-        yield entry
-    if position != end:
-        raise BundleError("the zip file's directory has more than its files")
-
-
-def _check_places(archive: bytes, entries: list[Entry], directory: int) -> None:
-    position = 0
-    for entry in entries:
-        if entry.offset != position:
-            raise BundleError(f"the file {entry.name!r} overlaps another, or something lies between them")
-        header = entry.local_header()
-        if archive[position : position + len(header)] != header:
-            raise BundleError(f"the header of the file {entry.name!r} differs from the directory")
-        position = entry.end
-    if position != directory:
-        raise BundleError("the files do not reach to the zip file's directory, or beyond it")
-
-
-def _check_sizes(entries: list[Entry]) -> None:
-    for entry in entries:
-        if entry.size > entry.packed * MOST_RATIO:
-            raise BundleError(f"the file {entry.name!r} says that it grows {MOST_RATIO} times or more")
-    total = sum(entry.size for entry in entries)
-    if total > MOST_UNPACKED + MOST_MANIFEST:
-        raise BundleError(f"the bundle unpacks to {megabytes(total)}, more than {megabytes(MOST_UNPACKED)}")
-
-
-def unpacked(archive: bytes, entry: Entry) -> Iterator[bytes]:
-    """Yield a file's data in pieces; raises BundleError as soon as they are not what its header says."""
-    count = checksum = 0
-    for piece in _inflated(archive, entry):
-        count += len(piece)
-        if count > entry.size:
-            raise BundleError(f"the file {entry.name!r} is larger than its header says")
-        checksum = zlib.crc32(piece, checksum)
-        yield piece
-    if count != entry.size or checksum != entry.checksum:
-        raise BundleError(f"the file {entry.name!r} is damaged: size or checksum is wrong")
-
-
-def _inflated(archive: bytes, entry: Entry) -> Iterator[bytes]:
-    view = memoryview(archive)[entry.start : entry.end]
-    if entry.method == STORED:
-        for start in range(0, len(view), _CHUNK):
-            yield bytes(view[start : start + _CHUNK])
-        return
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-    taken = 0
-    waiting = b""
+def read_file(archive: zipfile.ZipFile, file: zipfile.ZipInfo) -> Iterator[bytes]:
+    """Yield a file's content in pieces, never more than its stated size; BundleError if it is damaged."""
+    count = 0
     try:
-        while not inflater.eof:
-            if not waiting:
-                waiting = bytes(view[taken : taken + _CHUNK])
-                taken += len(waiting)
-            piece = inflater.decompress(waiting, _CHUNK)
-            ended = not waiting and not piece
-            waiting = inflater.unconsumed_tail
-            if ended:
-                break
-            yield piece
-    except zlib.error as error:
-        raise BundleError(f"the file {entry.name!r} is damaged: {error}") from None
-    if not inflater.eof or inflater.unused_data or taken != len(view):
-        raise BundleError(f"the data of the file {entry.name!r} end too early or too late")
+        with archive.open(file) as content:
+            while piece := content.read(_CHUNK):
+                count += len(piece)
+                yield piece
+    except _DAMAGED as error:
+        raise BundleError(f"the file {file.filename!r} is damaged: {error}") from None
+    if count != file.file_size:
+        raise BundleError(f"the file {file.filename!r} is damaged: it does not have the size that it states")
 
 
 @dataclass(frozen=True)
 class OpenedBundle:
     """A bundle whose structure and manifest were checked; its files are checked when they are read."""
 
-    bundle: bytes
+    archive: zipfile.ZipFile
     manifest: BundleManifest
     manifest_data: bytes
-    entries: tuple[Entry, ...]
+    files: tuple[zipfile.ZipInfo, ...]
     """The files without the manifest."""
 
-    def read(self, entry: Entry) -> Iterator[bytes]:
+    def read(self, file: zipfile.ZipInfo) -> Iterator[bytes]:
         """Yield a file's data in pieces; raises BundleError, at the end at the latest, if they are wrong."""
         digest = hashlib.sha256()
-        for piece in unpacked(self.bundle, entry):
+        for piece in read_file(self.archive, file):
             digest.update(piece)
             yield piece
-        if digest.hexdigest() != self.manifest.files[entry.name].sha256:
-            raise BundleError(f"the file {entry.name!r} is not the one that the manifest names")
+        if digest.hexdigest() != self.manifest.files[file.filename].sha256:
+            raise BundleError(f"the file {file.filename!r} is not the one that the manifest names")
 
 
 def open_bundle(bundle: bytes) -> OpenedBundle:
     """Check everything of a bundle but its signature and the content of its files."""
-    entries = read_archive(bundle)
-    if not entries or entries[0].name != MANIFEST:
+    archive = open_archive(bundle)
+    files = archive.infolist()
+    if not files or files[0].filename != MANIFEST:
         raise BundleError(f"this is no bundle: its first file is not {MANIFEST}")
-    first, *others = entries
-    if first.size > MOST_MANIFEST:
+    first, *others = files
+    if first.file_size > MOST_MANIFEST:
         raise BundleError(f"{MANIFEST} is larger than {megabytes(MOST_MANIFEST)}")
-    data = b"".join(unpacked(bundle, first))
+    data = b"".join(read_file(archive, first))
     manifest = decode_manifest(data)
-    names = [entry.name for entry in others]
+    names = [file.filename for file in others]
     for name in sorted(set(names) ^ set(manifest.files)):
         what = "not in the manifest" if name in set(names) else "in the manifest, but not in the bundle"
         raise BundleError(f"the file {name!r} is {what}")
     if names != sorted(names):
         raise BundleError("the files of the bundle are not in order")
-    for entry in others:
-        if entry.size != manifest.files[entry.name].size:
-            raise BundleError(f"the file {entry.name!r} does not have the size that the manifest names")
+    for file in others:
+        if file.file_size != manifest.files[file.filename].size:
+            raise BundleError(f"the file {file.filename!r} does not have the size that the manifest names")
     if manifest.size > MOST_UNPACKED:
         raise BundleError(f"the bundle unpacks to more than {megabytes(MOST_UNPACKED)}")
-    return OpenedBundle(bundle, manifest, data, tuple(others))
+    return OpenedBundle(archive, manifest, data, tuple(others))
 
 
 def verify(bundle: bytes, signature: str, key: bytes) -> BundleManifest:
     """Check a bundle from its signature to the last byte of its files. Raises BundleError."""
     check_signature(bundle, signature, key)
     opened = open_bundle(bundle)
-    for entry in opened.entries:
-        for _ in opened.read(entry):
+    for file in opened.files:
+        for _ in opened.read(file):
             pass
     return opened.manifest

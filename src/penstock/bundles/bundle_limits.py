@@ -14,8 +14,6 @@ MOST_UNPACKED = 256 << 20
 """Bytes on the disk of each node, for each bundle."""
 MOST_PACKED = 64 << 20
 """Bytes that a master and a supervisor hold in memory while they check a bundle."""
-MOST_RATIO = 100
-"""How many bytes may come of one: code gives three to ten, a zip bomb gives a thousand."""
 MOST_MANIFEST = 8 << 20
 """Bytes of a manifest: those of all files with long names."""
 LONGEST_NAME = 1_000

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from penstock.bundles.bundle_archive import Entry, compressed, write_archive
+from penstock.bundles.bundle_archive import write_archive
 from penstock.bundles.bundle_limits import MOST_FILES, MOST_UNPACKED, check_names, megabytes
 from penstock.bundles.bundle_manifest import (
     MANIFEST,
@@ -44,17 +44,16 @@ def pack(target: Path, *, entry: str | None = None, requirements: Path | None = 
     if len(sources) > MOST_FILES:
         raise BundleError(f"{target} has more than {MOST_FILES} files: pack the job's code only")
     check_names(name for name, _ in sources)
-    packed = list(_packed(sources))
+    files = list(_contents(sources))
     manifest = BundleManifest(
         entry=_entry(target, entry, prefix),
-        files={archived.name: file for archived, _, file in packed},
+        files={name: PackedFile(hashlib.sha256(data).hexdigest(), len(data)) for name, data in files},
         requirements=_requirements(requirements),
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
         created_by=f"penstock {version('penstock')}",
     )
     check_entry(manifest)
-    first = compressed(MANIFEST, encode_manifest(manifest))
-    return write_archive([first, *((archived, data) for archived, data, _ in packed)])
+    return write_archive([(MANIFEST, encode_manifest(manifest)), *files])
 
 
 def _entry(target: Path, entry: str | None, prefix: str) -> str:
@@ -102,13 +101,12 @@ def _check_link(path: Path, root: Path) -> None:
         raise BundleError(f"{path} is a link that leads out of {root}: put the file itself there")
 
 
-def _packed(sources: list[tuple[str, Path]]) -> Iterator[tuple[Entry, bytes, PackedFile]]:
+def _contents(sources: list[tuple[str, Path]]) -> Iterator[tuple[str, bytes]]:
     total = 0
     for name, path in sources:
         data = _read(path, MOST_UNPACKED - total)
         total += len(data)
-        archived, packed = compressed(name, data)
-        yield archived, packed, PackedFile(hashlib.sha256(data).hexdigest(), len(data))
+        yield name, data
 
 
 def _read(path: Path, room: int) -> bytes:

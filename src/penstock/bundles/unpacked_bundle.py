@@ -104,17 +104,17 @@ def _aside(folder: Path) -> Path:
 def _write(opened: OpenedBundle, folder: Path) -> None:
     folder.mkdir(mode=0o700)
     made = {folder}
-    for entry in opened.entries:
-        path = folder / entry.name
+    for file in opened.files:
+        path = folder / file.filename
         for above in reversed(path.relative_to(folder).parents[:-1]):
             if folder / above not in made:
                 (folder / above).mkdir(mode=0o700)
                 made.add(folder / above)
-        with _created(path) as file:
-            for piece in opened.read(entry):
-                file.write(piece)
-    with _created(folder / MANIFEST) as file:
-        file.write(opened.manifest_data)
+        with _created(path) as target:
+            for piece in opened.read(file):
+                target.write(piece)
+    with _created(folder / MANIFEST) as target:
+        target.write(opened.manifest_data)
 
 
 def _created(path: Path) -> BinaryIO:

@@ -93,10 +93,10 @@ def test_requirements_with_options_are_refused_with_their_line(tmp_path: Path, l
         pack(tmp_path / "job.py", requirements=tmp_path / "requirements.txt")
 
 
-def test_what_shrinks_like_a_bomb_is_stored_and_accepted(tmp_path: Path) -> None:
+def test_what_shrinks_like_a_bomb_is_accepted(tmp_path: Path) -> None:
     write(tmp_path, {"job.py": "", "zeros.txt": "0" * 1_000_000})
     bundle = pack(tmp_path, entry="job.py")
-    assert len(bundle) > 1_000_000
+    assert len(bundle) < 10_000
     verify(bundle, sign(bundle, KEY), KEY)
 
 
