@@ -97,6 +97,18 @@ def test_a_folder_nobody_used_has_no_process(bench: Bench, tmp_path: Path) -> No
     assert bench.processes.figures(folder) == (0.0, 0)
 
 
+def test_nothing_is_kept_of_a_process_that_was_forgotten(bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    bench.start(folder)
+    bench.processes.forget(folder)
+    assert bench.processes.alive(folder), "one that lives is not forgotten"
+    bench.let_end(folder)
+    eventually("the process ends", lambda: not bench.processes.alive(folder))
+    assert bench.processes.exit_code(folder) == 3
+    bench.processes.forget(folder)
+    assert bench.processes.exit_code(folder) is None
+
+
 def test_a_folder_has_one_living_process_at_most(bench: Bench, tmp_path: Path) -> None:
     first = bench.start(tmp_path / "a")
     assert bench.start(tmp_path / "a") == first

@@ -94,6 +94,10 @@ class Processes(Protocol):
         """Return the folders, of those below one, whose families have a living member, in order."""
         ...
 
+    def forget(self, folder: Path) -> None:
+        """Drop what is kept in memory about a folder whose process has ended: its exit code and usage."""
+        ...
+
 
 _START_SECONDS = 20.0
 _KILL_SECONDS = 5.0
@@ -219,7 +223,7 @@ class OsProcesses:
         return None if entry is None else _open(entry)
 
     def forget(self, folder: Path) -> None:
-        """Keep nothing more in memory about a folder that nobody will ask for again."""
+        """Drop what is kept in memory about a folder whose process has ended."""
         self._reap(folder)
         if folder not in self._children:
             self._forget(folder)

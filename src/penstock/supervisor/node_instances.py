@@ -419,6 +419,7 @@ class FolderInstances:
     def _remove(self, folder: Path) -> None:
         """Remove a folder, and what is left of its process."""
         self._processes.kill_all(folder)
+        self._processes.forget(folder)
         shutil.rmtree(folder, ignore_errors=True)
         self._dead.pop(folder.name, None)
         for name in ("asked", "killed", "counted"):

@@ -112,6 +112,10 @@ class FakeProcesses:
         living = [path for path, process in known if process.running or process.relatives]
         return [path for path in living if folder in path.parents]
 
+    def forget(self, folder: Path) -> None:
+        if not self.alive(folder):
+            self._own.discard(folder)
+
     def end(self, folder: Path, code: int = 0) -> None:
         """Let a process end by itself."""
         self._end(self.processes[folder], code)

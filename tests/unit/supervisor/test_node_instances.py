@@ -255,6 +255,15 @@ def test_a_folder_that_cannot_be_read_is_left_alone_and_logged_once(lab: Lab, co
     assert event["folder"] == str(lab.place(2))
 
 
+def test_the_exit_code_of_a_process_goes_with_its_folder(lab: Lab) -> None:
+    lab.start()
+    lab.processes.end(lab.place(), code=1)
+    assert lab.processes.exit_code(lab.place()) == 1
+    lab.instances.forget({"job": 9})
+    assert lab.instances.folders() == []
+    assert lab.processes.exit_code(lab.place()) is None
+
+
 def test_a_process_that_was_killed_by_a_signal_without_a_name_is_dead_like_others(lab: Lab) -> None:
     lab.start()
     lab.processes.end(lab.place(), code=-40)
