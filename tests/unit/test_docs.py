@@ -173,6 +173,13 @@ def test_the_reference_has_every_public_name() -> None:
     assert [name for name in ps.__all__ if not re.search(rf"\bps\.{name}\b", page)] == []
 
 
+def test_the_page_of_docstrings_has_every_public_name() -> None:
+    page = (DOCS / "reference" / "docstrings.md").read_text()
+    given = set(re.findall(r"^::: penstock\.([\w.]+)$", page, re.MULTILINE))
+    without = {"__version__", "testing", *(partitioning.name for partitioning in ps.Partitioning)}
+    assert given == {*ps.__all__, "testing.run", "testing.load"} - without
+
+
 def _blocks() -> Iterator[Any]:
     for page in sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "how-to").glob("*.md")]):
         text = page.read_text()
