@@ -77,6 +77,10 @@ test-spark43: $(SPARK43_STAMP) ## the integration tests on PySpark 4.3, in an en
 	@"$(SPARK43_BIN)/penstock" prepare
 	"$(SPARK43_BIN)/python" -m pytest tests/integration -m "also_on_spark or not full" $(TEST_ARGS)
 
+.PHONY: docs
+docs: setup ## build the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build --strict
+
 .PHONY: bench
 bench: setup $(BENCH_STAMP) ## measure against hand-written Spark and Bytewax; writes benchmarks/results.md
 	"$(BIN)/python" -m benchmarks $(BENCH_ARGS)

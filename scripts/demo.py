@@ -83,7 +83,7 @@ def main() -> int:
     print("  README.md    what Penstock is, and the first steps")
     print("  examples/    the two jobs that ran; change one and run it with")
     print("               .venv/bin/penstock run examples/wordcount.py")
-    print("  docs/        the guide, from the graph of a job to its Spark query")
+    print("  docs/        the guide (make docs builds a site), from the graph of a job to its Spark query")
     return 0
 
 

@@ -26,7 +26,7 @@ from support.running import MASTER
 from support.typing_session import Session, penstock_command
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md",)
+PAGES = ("README.md", "docs/tutorial/tour.md")
 LONGER = tuple(f"docs/tutorial/{name}.md" for name in ("first-job", "first-cluster", "loops", "windows"))
 """Pages that are typed in ``make test-full`` only."""
 LAB = json.dumps({"idle": True, "engine": LOCAL})

@@ -64,7 +64,12 @@ def test_every_link_leads_to_something_that_exists(page: Path) -> None:
 
 _TEST = re.compile(r"\btests/[\w/]+\.py(?:::(\w+))?")
 _BENCHMARK = re.compile(r"\bbenchmarks/(\w+)\.py|python -m benchmarks(?: --only |\.)(\w+)")
-CLAIMING = [ROOT / "README.md", *sorted((DOCS / "explanation").glob("*.md"))]
+CLAIMING = [
+    ROOT / "README.md",
+    DOCS / "reference" / "figures.md",
+    DOCS / "reference" / "status.md",
+    *sorted((DOCS / "explanation").glob("*.md")),
+]
 """Pages that say what Penstock does, and how well, and not how it is used."""
 
 
@@ -92,12 +97,22 @@ def test_what_is_claimed_can_be_looked_up(page: Path) -> None:
 
 
 def test_each_point_of_what_it_adds_to_spark_names_what_shows_it() -> None:
-    section = (
-        (ROOT / "README.md").read_text().partition("## What it adds to Spark\n")[2].partition("\n## ")[0]
-    )
+    page = (DOCS / "explanation" / "features.md").read_text()
+    section = page.partition("## What it adds\n")[2].partition("\n## ")[0]
     points = [f"- {point}" for point in section.split("\n- ")[1:]]
     assert len(points) > 5
     assert [point for point in points if not list(_named(point))] == []
+
+
+def test_each_figure_of_the_readme_names_its_benchmark() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Five figures\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    assert len(rows) == 5
+    assert [row for row in rows if not list(_named(row))] == []
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len(_prose(ROOT / "README.md").split()) <= 600
 
 
 _STRONG = re.compile(
@@ -171,6 +186,13 @@ def test_the_index_has_every_page() -> None:
 def test_the_reference_has_every_public_name() -> None:
     page = (DOCS / "reference" / "api.md").read_text()
     assert [name for name in ps.__all__ if not re.search(rf"\bps\.{name}\b", page)] == []
+
+
+def test_the_page_of_docstrings_has_every_public_name() -> None:
+    page = (DOCS / "reference" / "docstrings.md").read_text()
+    given = set(re.findall(r"^::: penstock\.([\w.]+)$", page, re.MULTILINE))
+    without = {"__version__", "testing", *(partitioning.name for partitioning in ps.Partitioning)}
+    assert given == {*ps.__all__, "testing.run", "testing.load"} - without
 
 
 def _blocks() -> Iterator[Any]:
