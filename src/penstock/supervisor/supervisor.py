@@ -474,7 +474,7 @@ class Supervisor:
             revision=instance.revision,
             attempt=instance.attempt,
             pid=pid,
-            state=str(state_of(assignment.revision if assignment else None, beside)),
+            state=str(state_of(self.info.name, assignment, instance.role, beside)),
             cpu=round(cpu, 3),
             memory=memory,
             since=instance.since or instance.started,
