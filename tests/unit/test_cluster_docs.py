@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +16,16 @@ from penstock.cli.main import command_line
 from penstock.cluster import alarms, documents, worker_policy
 from penstock.cluster.assignment_backoff import ASSIGNED_TOO_OFTEN
 from penstock.cluster.cluster_state import Rules
-from penstock.cluster.worker_states import ACTIONS, Event
+from penstock.cluster.worker_states import (
+    DRIVER_RULES,
+    EXECUTOR_RULES,
+    HANG_RULES,
+    Fact,
+    P,
+    Q,
+    Rule,
+    WorkerAction,
+)
 from penstock.cluster.worker_supervision import SupervisionTimeouts
 from penstock.coord import store_paths
 from penstock.daemon import step_loop, store_link
@@ -97,14 +107,41 @@ def test_every_kind_of_alarm_is_explained() -> None:
     assert [kind for kind in kinds if f"| `{kind}` |" not in page] == []
 
 
-def test_the_page_on_worker_states_has_every_event_and_action() -> None:
+def _table(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the first table below a heading, without its head."""
+    lines = page[page.index(f"\n{heading}\n") :].splitlines()[2:]
+    begin = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    rows = list(itertools.takewhile(lambda line: line.startswith("|"), lines[begin:]))[2:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def _row(rule: Rule[Any]) -> list[str]:
+    facts = [*(fact.value for fact in rule.when), *(f"not {fact.value}" for fact in rule.unless)]
+    state, leads_to = (f"`{of}`".replace("|", r"\|") for of in (rule.state, rule.leads_to))
+    target = "itself" if rule.leads_to == rule.state else leads_to
+    return [state, ", ".join(facts), rule.action.value, target, rule.reason]
+
+
+@pytest.mark.parametrize(
+    ("heading", "rules"),
+    [
+        ("### Drivers", DRIVER_RULES),
+        ("### Processes that hang", HANG_RULES),
+        ("### Executors", EXECUTOR_RULES),
+    ],
+)
+def test_the_page_on_worker_states_has_the_rules_of_the_code(heading: str, rules: tuple[Rule[Any]]) -> None:
+    assert _table(_page("explanation/worker-states.md"), heading) == [_row(rule) for rule in rules]
+
+
+def test_the_page_on_worker_states_has_every_state_fact_and_action() -> None:
     page = _page("explanation/worker-states.md")
-    for event in Event:
-        assert f"| {event.value} |" in page
-    for (state, action), leads_to in ACTIONS.items():
-        cell = str(state).replace("|", r"\|")
-        target = "itself" if leads_to == state else f"`{leads_to}`".replace("|", r"\|")
-        assert f"| `{cell}` | {action.value} | {target} |" in page
+    assert [row[0] for row in _table(page, "## The states")] == [f"`{p.value}`" for p in P]
+    assert re.findall(r"^\| `(waiting|running)` \|", page[: page.index("\n## Events")], re.M) == [
+        q.value for q in Q
+    ]
+    assert [row[0] for row in _table(page, "## Actions")] == [action.value for action in WorkerAction]
+    assert [row[0] for row in _table(page, "## Facts")] == [fact.value for fact in Fact]
 
 
 def test_times_are_those_of_the_code() -> None:

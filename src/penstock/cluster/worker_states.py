@@ -1,20 +1,25 @@
-"""The worker state model of SpeedStream (IV.B): where a worker stands, and what moves it.
+"""The worker state model of SpeedStream (IV.B), as the rules that a supervisor carries out.
 
-A state is P|Q. P is what the store says: VOID, nothing is assigned; STANDBY, something is assigned that no
-worker has taken yet; LIVE, it has been taken. Q is what is the case here: waiting, no process; running, there
-is one. Two states are steady: in them both sides agree. In the four others an action brings them together.
+The state of a place is P|Q. P is what the store says: VOID, nothing is assigned; STANDBY, something is
+assigned that no process was started for yet; LIVE, one was. Q is what is the case on the node: waiting, no
+process; running, there is one. A state is derived anew at each look and never stored, so that a change of an
+assignment changes P at once, in whatever state the place is.
 
-An event of a client is taken in a steady state only; in any other it waits until the action there is done.
+A rule says what is done in a state when some facts are so and others are not. For each state and whatever is
+observed in it, exactly one rule of a table applies. :mod:`penstock.cluster.worker_supervision` observes the
+facts, looks the rule up and carries it out; it has no other conditions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 
 class P(Enum):
-    """What the store says of a worker."""
+    """What the store says of a place."""
 
     VOID = "VOID"
     STANDBY = "STANDBY"
@@ -27,34 +32,97 @@ class Q(Enum):
     WAITING = "waiting"
     RUNNING = "running"
 
-
-class Event(Enum):
-    """What a client does."""
-
-    SUBMIT = "submit"
-    MIGRATE = "migrate"
-    RESUBMIT = "resubmit"
-    KILL = "kill"
-
-
-class WorkerAction(Enum):
-    """What a worker's side does about it."""
-
-    KEEP = "KEEP"
-    GONE = "GONE"
-    NEW = "NEW"
-    CODE_CHANGED = "CODE_CHANGED"
-    TASK_CHANGED = "TASK_CHANGED"
+    def __str__(self) -> str:
+        return self.value
 
 
 class State(NamedTuple):
-    """Where a worker stands."""
+    """The state of a place."""
 
     p: P
     q: Q
 
     def __str__(self) -> str:
         return f"{self.p.value}|{self.q.value}"
+
+
+class WorkerAction(Enum):
+    """What a supervisor does. The first five are the paper's."""
+
+    KEEP = "KEEP"
+    """Nothing."""
+    NEW = "NEW"
+    """Start a process."""
+    CODE_CHANGED = "CODE_CHANGED"
+    """Start a process of other code beside the one that runs."""
+    TASK_CHANGED = "TASK_CHANGED"
+    """Start a process of the same code beside the one that runs."""
+    GONE = "GONE"
+    """Ask a process to end."""
+    KILL = "KILL"
+    """End a process at once: a death."""
+    RECORD = "RECORD"
+    """Record the failure of a process that has died."""
+
+
+STARTS = (WorkerAction.NEW, WorkerAction.CODE_CHANGED, WorkerAction.TASK_CHANGED)
+"""The actions that start a process."""
+
+
+class Fact(Enum):
+    """What is observed beside the state."""
+
+    ASSIGNED = "assigned"
+    """The job is assigned, to whatever node."""
+    OTHER_CODE = "other code"
+    """A process that runs has another generation of the code than the one that is assigned."""
+    ASKED = "asked to end"
+    """The process was asked to end."""
+    LEFT = "left"
+    """The last process has said that it drained or was refused: it is not to be started again."""
+    OVERDUE = "overdue"
+    """The process was asked to end, or has left, and nothing has come of it for too long."""
+    RECORDED = "recorded"
+    """The failure of the last process is recorded."""
+    GIVEN_UP = "given up"
+    """There were too many failures in a row, and nothing else carries the job on."""
+    RETRY_DUE = "retry due"
+    """The back-off after the last failure is over."""
+    AT_WORK = "at work"
+    """The process has taken its job over, and does not stop yet."""
+    LATE = "late"
+    """Its main loop has not said for too long that it is well."""
+    SILENT = "silent"
+    """Nothing in the process has shown for too long that it lives."""
+    WANTED = "wanted"
+    """The executor is one that is assigned to this node, in the size that is assigned."""
+    NEEDED = "needed"
+    """The executor's driver makes way, ends its last batch, or is not seen in the store for a moment."""
+    DRIVER_UP = "driver up"
+    """The driver that is assigned is seen in the store."""
+    STARTED = "started"
+    """An executor was started for this driver."""
+
+
+S = TypeVar("S", State, Q)
+
+
+@dataclass(frozen=True)
+class Rule(Generic[S]):
+    """What is done in a state, while all facts of ``when`` are so and none of ``unless`` is."""
+
+    state: S
+    action: WorkerAction
+    leads_to: S
+    """The state when what was done has had its effect."""
+    reason: str
+    """Why, with the names of values in braces."""
+    when: tuple[Fact, ...] = ()
+    unless: tuple[Fact, ...] = ()
+
+    def applies(self, state: S, facts: frozenset[Fact]) -> bool:
+        """Whether this is the rule for a state and the facts that are so."""
+        return self.state == state and facts.issuperset(self.when) and facts.isdisjoint(self.unless)
 
 
 VOID_WAITING = State(P.VOID, Q.WAITING)
@@ -64,58 +132,204 @@ STANDBY_RUNNING = State(P.STANDBY, Q.RUNNING)
 LIVE_WAITING = State(P.LIVE, Q.WAITING)
 LIVE_RUNNING = State(P.LIVE, Q.RUNNING)
 
-INITIAL = VOID_WAITING
-STEADY = (VOID_WAITING, LIVE_RUNNING)
+_A, _F = WorkerAction, Fact
 
-EVENTS: dict[tuple[State, Event], State] = {
-    (VOID_WAITING, Event.SUBMIT): STANDBY_WAITING,
-    (VOID_WAITING, Event.MIGRATE): STANDBY_WAITING,  # It comes here.
-    (VOID_WAITING, Event.RESUBMIT): STANDBY_WAITING,
-    (VOID_WAITING, Event.KILL): VOID_WAITING,
-    (LIVE_RUNNING, Event.SUBMIT): LIVE_RUNNING,  # There is one of this name already.
-    (LIVE_RUNNING, Event.MIGRATE): VOID_RUNNING,  # It leaves here.
-    (LIVE_RUNNING, Event.RESUBMIT): STANDBY_RUNNING,
-    (LIVE_RUNNING, Event.KILL): VOID_RUNNING,
-}
-"""The paper's δ, in steady states. In any other, an event changes nothing yet."""
+DRIVER_RULES: tuple[Rule[State], ...] = (
+    Rule(VOID_WAITING, _A.KEEP, VOID_WAITING, "nothing is assigned here"),
+    Rule(
+        VOID_RUNNING,
+        _A.KEEP,
+        VOID_RUNNING,
+        "its job was moved: it leaves by itself when its successor is ready",
+        when=(_F.ASSIGNED,),
+    ),
+    Rule(
+        VOID_RUNNING,
+        _A.GONE,
+        VOID_WAITING,
+        "its job is not assigned any more",
+        unless=(_F.ASSIGNED, _F.ASKED),
+    ),
+    Rule(
+        VOID_RUNNING,
+        _A.KEEP,
+        VOID_RUNNING,
+        "it ends its batch",
+        when=(_F.ASKED,),
+        unless=(_F.ASSIGNED, _F.OVERDUE),
+    ),
+    Rule(
+        VOID_RUNNING,
+        _A.KILL,
+        VOID_WAITING,
+        "it was asked to end {leave:.0f} s ago",
+        when=(_F.ASKED, _F.OVERDUE),
+        unless=(_F.ASSIGNED,),
+    ),
+    Rule(STANDBY_WAITING, _A.NEW, LIVE_RUNNING, "{assigned}"),
+    Rule(STANDBY_RUNNING, _A.CODE_CHANGED, LIVE_RUNNING, "{assigned}", when=(_F.OTHER_CODE,)),
+    Rule(STANDBY_RUNNING, _A.TASK_CHANGED, LIVE_RUNNING, "{assigned}", unless=(_F.OTHER_CODE,)),
+    Rule(LIVE_RUNNING, _A.KEEP, LIVE_RUNNING, "what is assigned runs"),
+    Rule(
+        LIVE_WAITING,
+        _A.KEEP,
+        LIVE_WAITING,
+        "the leader takes the assignment back when it hears of it",
+        when=(_F.LEFT,),
+        unless=(_F.OVERDUE,),
+    ),
+    Rule(
+        LIVE_WAITING,
+        _A.NEW,
+        LIVE_RUNNING,
+        "nobody has heard that attempt {attempt} {outcome}",
+        when=(_F.LEFT, _F.OVERDUE),
+    ),
+    Rule(
+        LIVE_WAITING,
+        _A.RECORD,
+        LIVE_WAITING,
+        "attempt {attempt} of {job} ended: {ended}",
+        unless=(_F.LEFT, _F.RECORDED),
+    ),
+    Rule(
+        LIVE_WAITING,
+        _A.KEEP,
+        LIVE_WAITING,
+        "it has failed too often in a row: the leader decides",
+        when=(_F.RECORDED, _F.GIVEN_UP),
+        unless=(_F.LEFT,),
+    ),
+    Rule(
+        LIVE_WAITING,
+        _A.KEEP,
+        LIVE_WAITING,
+        "its back-off is not over",
+        when=(_F.RECORDED,),
+        unless=(_F.LEFT, _F.GIVEN_UP, _F.RETRY_DUE),
+    ),
+    Rule(
+        LIVE_WAITING,
+        _A.NEW,
+        LIVE_RUNNING,
+        "attempt {attempt} has failed",
+        when=(_F.RECORDED, _F.RETRY_DUE),
+        unless=(_F.LEFT, _F.GIVEN_UP),
+    ),
+)
+"""A driver's place; in VOID|running, each process that still runs there."""
 
-ACTIONS: dict[tuple[State, WorkerAction], State] = {
-    (VOID_WAITING, WorkerAction.KEEP): VOID_WAITING,
-    (LIVE_RUNNING, WorkerAction.KEEP): LIVE_RUNNING,
-    (STANDBY_WAITING, WorkerAction.NEW): LIVE_RUNNING,
-    (STANDBY_RUNNING, WorkerAction.CODE_CHANGED): LIVE_RUNNING,
-    (STANDBY_RUNNING, WorkerAction.TASK_CHANGED): LIVE_RUNNING,
-    (VOID_RUNNING, WorkerAction.GONE): VOID_WAITING,
-    (LIVE_WAITING, WorkerAction.NEW): LIVE_RUNNING,  # It has died: a new one takes its place.
-}
-"""The paper's ε."""
+HANG_RULES: tuple[Rule[Q], ...] = (
+    Rule(Q.RUNNING, _A.KEEP, Q.RUNNING, "it works", when=(_F.AT_WORK,), unless=(_F.LATE,)),
+    Rule(
+        Q.RUNNING,
+        _A.KILL,
+        Q.WAITING,
+        "hung: no heartbeat for {late:.0f} s",
+        when=(_F.AT_WORK, _F.LATE),
+    ),
+    Rule(
+        Q.RUNNING,
+        _A.KEEP,
+        Q.RUNNING,
+        "it gets on with its start or its end",
+        unless=(_F.AT_WORK, _F.LATE, _F.SILENT),
+    ),
+    Rule(
+        Q.RUNNING,
+        _A.KILL,
+        Q.WAITING,
+        "hung: no sign of life for {silent:.0f} s {doing}",
+        when=(_F.SILENT,),
+        unless=(_F.AT_WORK,),
+    ),
+    Rule(
+        Q.RUNNING,
+        _A.KILL,
+        Q.WAITING,
+        "hung: its process lives, and nothing happens for {late:.0f} s {doing}",
+        when=(_F.LATE,),
+        unless=(_F.AT_WORK, _F.SILENT),
+    ),
+)
+"""Each process of a driver, whatever P is; before the rule of its place. A KILL is a death there."""
+
+EXECUTOR_RULES: tuple[Rule[Q], ...] = (
+    Rule(Q.RUNNING, _A.KEEP, Q.RUNNING, "what is assigned runs", when=(_F.WANTED,)),
+    Rule(
+        Q.RUNNING,
+        _A.KEEP,
+        Q.RUNNING,
+        "its driver needs it, and ends it",
+        when=(_F.NEEDED,),
+        unless=(_F.WANTED,),
+    ),
+    Rule(
+        Q.RUNNING,
+        _A.GONE,
+        Q.WAITING,
+        "it is wanted here no more",
+        when=(_F.ASSIGNED,),
+        unless=(_F.WANTED, _F.NEEDED, _F.ASKED),
+    ),
+    Rule(
+        Q.RUNNING,
+        _A.GONE,
+        Q.WAITING,
+        "its job has ended",
+        unless=(_F.ASSIGNED, _F.WANTED, _F.NEEDED, _F.ASKED),
+    ),
+    Rule(
+        Q.RUNNING,
+        _A.KEEP,
+        Q.RUNNING,
+        "it ends its tasks",
+        when=(_F.ASKED,),
+        unless=(_F.WANTED, _F.NEEDED, _F.OVERDUE),
+    ),
+    Rule(
+        Q.RUNNING,
+        _A.KILL,
+        Q.WAITING,
+        "it was asked to end {drain:.0f} s ago",
+        when=(_F.ASKED, _F.OVERDUE),
+        unless=(_F.WANTED, _F.NEEDED),
+    ),
+    Rule(Q.WAITING, _A.KEEP, Q.WAITING, "its driver is not up", unless=(_F.DRIVER_UP,)),
+    Rule(
+        Q.WAITING,
+        _A.NEW,
+        Q.RUNNING,
+        "its driver is up",
+        when=(_F.DRIVER_UP,),
+        unless=(_F.STARTED,),
+    ),
+    Rule(
+        Q.WAITING,
+        _A.KEEP,
+        Q.WAITING,
+        "its back-off is not over",
+        when=(_F.DRIVER_UP, _F.STARTED),
+        unless=(_F.RETRY_DUE,),
+    ),
+    Rule(
+        Q.WAITING,
+        _A.NEW,
+        Q.RUNNING,
+        "attempt {attempt} has ended: {ended}",
+        when=(_F.DRIVER_UP, _F.STARTED, _F.RETRY_DUE),
+    ),
+)
+"""Running: each process of an executor. Waiting: each executor assigned here of which its driver has none."""
 
 
-def after_event(state: State, event: Event) -> State:
-    """Return where a client's event leads (δ)."""
-    return EVENTS.get((state, event), state)
+def rule_of(rules: Sequence[Rule[S]], state: S, facts: frozenset[Fact]) -> Rule[S]:
+    """Return the rule of a table for a state and the facts that are so.
 
-
-def after_action(state: State, action: WorkerAction) -> State:
-    """Return where an action leads (ε); an action that does not belong to a state is an error."""
-    return ACTIONS[state, action]
-
-
-def after_death(state: State) -> State:
-    """Return where the death of the process leads, which is nobody's wish."""
-    return State(state.p, Q.WAITING)
-
-
-def action_in(state: State, *, code_changed: bool = False) -> WorkerAction:
-    """Return what is to be done in a state.
-
-    >>> action_in(STANDBY_WAITING).value, action_in(LIVE_RUNNING).value
-    ('NEW', 'KEEP')
+    >>> rule_of(DRIVER_RULES, STANDBY_WAITING, frozenset()).action.value
+    'NEW'
     """
-    if state in STEADY:
-        return WorkerAction.KEEP
-    if state == VOID_RUNNING:
-        return WorkerAction.GONE
-    if state.q is Q.WAITING:
-        return WorkerAction.NEW
-    return WorkerAction.CODE_CHANGED if code_changed else WorkerAction.TASK_CHANGED
+    for rule in rules:
+        if rule.applies(state, facts):
+            return rule
+    raise LookupError(f"no rule for {state} with {sorted(fact.value for fact in facts)}")

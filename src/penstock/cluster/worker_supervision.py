@@ -1,13 +1,15 @@
 """A supervisor's decision: what is assigned to its node against the processes it has. Pure.
 
-Each place of a job on a node, its driver or one of its executors, stands in a state of the worker state model
-(:mod:`penstock.cluster.worker_states`); the action of that state becomes starts and stops.
+A job has a place on a node for its driver and for each of its executors. Of each place and each process, the
+state and the facts are observed here, their rule is looked up in a table of
+:mod:`penstock.cluster.worker_states`, and its action becomes a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.cluster.documents import (
     Assignment,
@@ -19,7 +21,20 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.failure_policy import FailurePolicy, consecutive_failures
-from penstock.cluster.worker_states import P, Q, State, WorkerAction, action_in
+from penstock.cluster.worker_states import (
+    DRIVER_RULES,
+    EXECUTOR_RULES,
+    HANG_RULES,
+    STARTS,
+    VOID_RUNNING,
+    Fact,
+    P,
+    Q,
+    Rule,
+    State,
+    WorkerAction,
+    rule_of,
+)
 
 DRIVER = "driver"
 _EXECUTOR = "executor-"
@@ -171,14 +186,29 @@ def supervise(
     return steps
 
 
-def state_of(assigned: int | None, instances: Sequence[ObservedProcess]) -> State:
-    """Return where a place stands, given the revision assigned to it (None for none) and its processes."""
-    running = any(instance.alive for instance in instances)
-    taken = any(instance.revision == assigned for instance in instances)
-    p = P.VOID if assigned is None else P.LIVE if taken else P.STANDBY
-    if p is P.LIVE:
-        running = any(instance.alive for instance in instances if instance.revision == assigned)
-    return State(p, Q.RUNNING if running else Q.WAITING)
+def state_of(
+    node: str, assignment: Assignment | None, role: str, instances: Sequence[ObservedProcess]
+) -> State:
+    """Return the state of a place, given the assignment of its job and the processes of the place."""
+    if assignment is None or not _is_here(node, assignment, role):
+        return State(P.VOID, _q(instances))
+    taken = [instance for instance in instances if instance.revision == assignment.revision]
+    return State(P.LIVE, _q(taken)) if taken else State(P.STANDBY, _q(instances))
+
+
+def _is_here(node: str, assignment: Assignment, role: str) -> bool:
+    """Whether an assignment has a place on a node."""
+    if not is_executor(role):
+        return assignment.node == node
+    return any(slot.node == node and slot_role(slot.ordinal) == role for slot in assignment.executors)
+
+
+def _q(instances: Sequence[ObservedProcess]) -> Q:
+    return Q.RUNNING if any(instance.alive for instance in instances) else Q.WAITING
+
+
+def _facts(observed: Mapping[Fact, bool]) -> frozenset[Fact]:
+    return frozenset(fact for fact, so in observed.items() if so)
 
 
 def _driver(
@@ -192,103 +222,90 @@ def _driver(
     patience: SupervisionTimeouts,
 ) -> list[SupervisorStep]:
     drivers = [instance for instance in own if instance.role == DRIVER]
-    here = assignment if assignment is not None and assignment.node == node else None
-    revision = here.revision if here else None
+    alive = [instance for instance in drivers if instance.alive]
+    here = assignment if assignment is not None and _is_here(node, assignment, DRIVER) else None
     known = failures if here and failures and failures.revision > here.after else None
-    steps: list[SupervisorStep] = [
-        step for instance in drivers if instance.alive for step in _hung(instance, known, now, patience)
-    ]
-    mine = [instance for instance in drivers if instance.revision == revision]
-    state = state_of(revision, drivers)
-    changed = here is not None and any(
-        instance.generation != here.generation for instance in drivers if instance.alive
-    )
-    action = action_in(state, code_changed=changed)
-    if action is WorkerAction.GONE and assignment is None:
-        # Moved jobs leave when their successor is ready, and know that themselves.
-        steps += [step for instance in drivers if instance.alive for step in _end(instance, now, patience)]
-    elif action is WorkerAction.NEW and here is not None and mine:
-        carried_on = any(one.phase == "running" and one.revision < here.revision for one in workers)
-        steps += _again(here, mine, known, node, now, wall, patience, carried_on=carried_on)
-    elif here is not None and action in (
-        WorkerAction.NEW,
-        WorkerAction.CODE_CHANGED,
-        WorkerAction.TASK_CHANGED,
-    ):
-        steps.append(Start(here, DRIVER, 1, f"{state}: {action.value}, {here.reason}"))
+    tried = consecutive_failures(known)
+    steps = [step for instance in alive for step in _hang(instance, tried, now, patience)]
+    state = state_of(node, assignment, DRIVER, drivers)
+    mine = [instance for instance in drivers if here is not None and instance.revision == here.revision]
+    last = max(mine, key=lambda instance: instance.attempt, default=None)
+    place = {
+        Fact.ASSIGNED: assignment is not None,
+        Fact.OTHER_CODE: here is not None and any(one.generation != here.generation for one in alive),
+        Fact.GIVEN_UP: here is not None and _is_given_up(here, known, workers, patience.failures),
+    }
+    for one in alive if state == VOID_RUNNING else [last]:
+        rule = rule_of(DRIVER_RULES, state, _facts(place | _process_facts(one, tried, now, patience)))
+        steps += _stop(rule, one, leave=patience.leave)
+        if here is not None and rule.action in STARTS:
+            attempt = last.attempt if last is not None else 0
+            outcome = last.outcome if last is not None else ""
+            why = rule.reason.format(assigned=here.reason, attempt=attempt, outcome=outcome)
+            steps.append(Start(here, DRIVER, attempt + 1, f"{state}: {rule.action.value}, {why}"))
+        if here is not None and last is not None and rule.action is WorkerAction.RECORD:
+            ended = _reason_of(last)
+            failure = WorkerFailure(wall, node, here.revision, _ran_well(last, patience.failures))
+            noted = patience.failures.after_failure(known, here.job, failure, ended)
+            why = rule.reason.format(attempt=last.attempt, job=here.job, ended=ended)
+            steps.append(RecordFailure(last, noted, why))
     return steps
 
 
-def _hung(
-    instance: ObservedProcess, failures: Failures | None, now: float, patience: SupervisionTimeouts
+def _process_facts(
+    instance: ObservedProcess | None, tried: int, now: float, patience: SupervisionTimeouts
+) -> dict[Fact, bool]:
+    """Return what is observed of a driver's process: one that is to end, or the last that was started."""
+    if instance is None:
+        return {}
+    return {
+        Fact.ASKED: bool(instance.asked_to_end),
+        Fact.LEFT: instance.outcome in ("drained", "refused"),
+        Fact.OVERDUE: now - (instance.asked_to_end if instance.alive else instance.died) > patience.leave,
+        Fact.RECORDED: instance.counted,
+        Fact.RETRY_DUE: now >= instance.died + patience.failures.retry(tried),
+    }
+
+
+def _is_given_up(
+    here: Assignment, known: Failures | None, workers: tuple[WorkerInfo, ...], policy: FailurePolicy
+) -> bool:
+    """Whether a driver has failed too often to be started again.
+
+    The job of a replica runs on without it, and so does one whose worker before still runs: there is no
+    reason to give it up.
+    """
+    carried_on = any(one.phase == "running" and one.revision < here.revision for one in workers)
+    return known is not None and policy.gives_up(known) and here.membership is None and not carried_on
+
+
+def _stop(
+    rule: Rule[State] | Rule[Q], instance: ObservedProcess | None, **values: Any
 ) -> list[SupervisorStep]:
-    last = instance.heartbeat or instance.started
-    if instance.phase == "running":
-        late = now - last > patience.heartbeat
-        return [Kill(instance, f"hung: no heartbeat for {now - last:.0f} s")] if late else []
-    # Starting Spark, taking a job over and ending a batch take time, on a busy machine a multiple of it.
-    tried = consecutive_failures(failures)
-    silent = now - max(last, instance.pulse)
-    if silent > patience.failures.start_limit(patience.start, tried):
-        return [Kill(instance, f"hung: no sign of life for {silent:.0f} s {_doing(instance)}")]
-    if now - last > patience.failures.start_limit(patience.starting, tried):
-        return [
-            Kill(
-                instance,
-                f"hung: its process lives, and nothing happens for {now - last:.0f} s {_doing(instance)}",
-            )
-        ]
-    return []
-
-
-def _doing(instance: ObservedProcess) -> str:
-    """Return what a worker does that hangs."""
-    return "while it stops" if instance.phase in ("stopping", "stopped") else "in its start"
-
-
-def _end(instance: ObservedProcess, now: float, patience: SupervisionTimeouts) -> list[SupervisorStep]:
-    """End a worker whose job is killed. It sees that itself; this is for one that does not."""
-    if not instance.asked_to_end:
-        return [RequestStop(instance, "its job is not assigned any more")]
-    if now - instance.asked_to_end > patience.leave:
-        return [Kill(instance, f"it was asked to end {patience.leave:.0f} s ago")]
-    return []
-
-
-def _again(
-    assignment: Assignment,
-    mine: list[ObservedProcess],
-    known: Failures | None,
-    node: str,
-    now: float,
-    wall: float,
-    patience: SupervisionTimeouts,
-    *,
-    carried_on: bool,
-) -> list[SupervisorStep]:
-    """Start a worker again that has failed, with back-off; one that left as it was told to is not."""
-    last = max(mine, key=lambda instance: instance.attempt)
-    policy = patience.failures
-    if last.outcome in ("drained", "refused"):
-        # The leader takes the assignment back when it hears of it. If it does not, it has to be told again.
-        if now - last.died <= patience.leave:
-            return []
-        reason = f"LIVE|waiting: NEW, nobody has heard that attempt {last.attempt} {last.outcome}"
-        return [Start(assignment, DRIVER, last.attempt + 1, reason)]
-    if not last.counted:
-        reason = _reason_of(last)
-        failure = WorkerFailure(wall, node, assignment.revision, _ran_well(last, policy))
-        noted = policy.after_failure(known, assignment.job, failure, reason)
-        return [RecordFailure(last, noted, f"attempt {last.attempt} of {assignment.job} ended: {reason}")]
-    # The job of a replica runs on without it, and so does one whose worker before still runs: there is no
-    # reason to give it up.
-    needed = assignment.membership is None and not carried_on
-    given_up = known is not None and policy.gives_up(known) and needed
-    if given_up or now < last.died + policy.retry(consecutive_failures(known)):
+    """Return the step of a rule that ends a process, or none."""
+    if instance is None or rule.action not in (WorkerAction.GONE, WorkerAction.KILL):
         return []
-    return [
-        Start(assignment, DRIVER, last.attempt + 1, f"LIVE|waiting: NEW, attempt {last.attempt} has failed")
-    ]
+    reason = rule.reason.format(**values)
+    return [RequestStop(instance, reason) if rule.action is WorkerAction.GONE else Kill(instance, reason)]
+
+
+def _hang(
+    instance: ObservedProcess, tried: int, now: float, patience: SupervisionTimeouts
+) -> list[SupervisorStep]:
+    """Kill a process of a driver that hangs."""
+    last = instance.heartbeat or instance.started
+    late, silent = now - last, now - max(last, instance.pulse)
+    at_work = instance.phase == "running"
+    # Starting Spark, taking a job over and ending a batch take time, on a busy machine a multiple of it.
+    starting = patience.failures.start_limit(patience.starting, tried)
+    observed = {
+        Fact.AT_WORK: at_work,
+        Fact.LATE: late > (patience.heartbeat if at_work else starting),
+        Fact.SILENT: silent > patience.failures.start_limit(patience.start, tried),
+    }
+    doing = "while it stops" if instance.phase in ("stopping", "stopped") else "in its start"
+    rule = rule_of(HANG_RULES, Q.RUNNING, _facts(observed))
+    return _stop(rule, instance, late=late, silent=silent, doing=doing)
 
 
 def _reason_of(instance: ObservedProcess) -> str:
@@ -320,15 +337,22 @@ def _executors(
     steps: list[SupervisorStep] = []
     for instance in own:
         if is_executor(instance.role) and instance.alive:
-            driver = apps.get(instance.app_id)
-            placed = _fits(instance, here.get(instance.role))
-            steps += _leave(instance, assignment, placed, driver, now, patience)
+            observed = {
+                Fact.ASSIGNED: assignment is not None,
+                Fact.WANTED: _fits(instance, here.get(instance.role)),
+                Fact.NEEDED: _is_needed(assignment, apps.get(instance.app_id)),
+                Fact.ASKED: bool(instance.asked_to_end),
+                Fact.OVERDUE: now - instance.asked_to_end > patience.drain,
+            }
+            rule = rule_of(EXECUTOR_RULES, Q.RUNNING, _facts(observed))
+            steps += _stop(rule, instance, drain=patience.drain)
     if assignment is None:
         return steps
     current = [worker for worker in apps.values() if worker.revision == assignment.revision]
+    driver = max(current, key=lambda worker: worker.attempt, default=None)
     for role, slot in sorted(here.items()):
-        for worker in sorted(current, key=lambda worker: worker.attempt)[-1:]:
-            steps += _executor(assignment, role, slot, worker, own, now, patience)
+        mine = [instance for instance in own if instance.role == role]
+        steps += _executor(assignment, role, slot, driver, mine, now, patience.failures)
     return steps
 
 
@@ -337,56 +361,44 @@ def _fits(instance: ObservedProcess, slot: ExecutorSlot | None) -> bool:
     return slot is not None and instance.size in (None, (slot.cores, slot.memory))
 
 
-def _leave(
-    instance: ObservedProcess,
-    assignment: Assignment | None,
-    placed: bool,
-    driver: WorkerInfo | None,
-    now: float,
-    patience: SupervisionTimeouts,
-) -> list[SupervisorStep]:
-    """Drain an executor that is wanted here no more.
+def _is_needed(assignment: Assignment | None, driver: WorkerInfo | None) -> bool:
+    """Whether a driver needs its executors although they are wanted no more.
 
-    It ends by itself when its driver does. Until then a driver that makes way, or that ends its last batch,
-    needs it; and a driver that has lost its place in the store for a moment does, too.
+    They end by themselves when it does. Until then a driver that makes way, or that ends its last batch,
+    needs them; and a driver that has lost its place in the store for a moment does, too.
     """
-    if placed or (assignment is not None and driver is None):
-        return []
-    if driver is not None and (assignment is None or driver.revision < assignment.revision):
-        return []
-    if not instance.asked_to_end:
-        return [
-            RequestStop(instance, "its job has ended" if assignment is None else "it is wanted here no more")
-        ]
-    if now - instance.asked_to_end > patience.drain:
-        return [Kill(instance, f"it was asked to end {patience.drain:.0f} s ago")]
-    return []
+    if driver is None:
+        return assignment is not None
+    return assignment is None or driver.revision < assignment.revision
 
 
 def _executor(
     assignment: Assignment,
     role: str,
     slot: ExecutorSlot,
-    worker: WorkerInfo,
-    own: list[ObservedProcess],
+    driver: WorkerInfo | None,
+    mine: list[ObservedProcess],
     now: float,
-    patience: SupervisionTimeouts,
+    policy: FailurePolicy,
 ) -> list[SupervisorStep]:
-    mine = [instance for instance in own if instance.role == role]
-    attempt = max((instance.attempt for instance in mine), default=0) + 1
-    of_app = [instance for instance in mine if instance.app_id == worker.app_id]
+    """Start what is assigned here and does not run."""
+    of_app = [instance for instance in mine if driver is not None and instance.app_id == driver.app_id]
     if any(instance.alive for instance in of_app):
-        return []
+        return []  # It has the rule of a process that runs.
     last = max(of_app, key=lambda instance: instance.attempt, default=None)
-    failed = executor_failures(last, now, patience.failures) if last is not None else 0
-    if last is not None and now < last.died + patience.failures.retry(failed):
+    failed = executor_failures(last, now, policy) if last is not None else 0
+    observed = {
+        Fact.DRIVER_UP: driver is not None,
+        Fact.STARTED: last is not None,
+        Fact.RETRY_DUE: last is not None and now >= last.died + policy.retry(failed),
+    }
+    rule = rule_of(EXECUTOR_RULES, Q.WAITING, _facts(observed))
+    if rule.action not in STARTS:
         return []
-    reason = (
-        "its driver is up"
-        if last is None
-        else f"attempt {last.attempt} has ended: {last.reason or 'it died'}"
-    )
-    return [Start(assignment, role, attempt, reason, worker, slot, failed)]
+    ended = last.reason or "it died" if last is not None else ""
+    why = rule.reason.format(attempt=last.attempt if last is not None else 0, ended=ended)
+    attempt = max((instance.attempt for instance in mine), default=0) + 1
+    return [Start(assignment, role, attempt, why, driver, slot, failed)]
 
 
 def executor_failures(instance: ObservedProcess, now: float, policy: FailurePolicy) -> int:

@@ -414,8 +414,8 @@ class Supervisor:
         if moment - self._reported < self.settings.report and self._reported:
             return
         sample = self._machine.sample(moment)
-        everything = self._seen(moment)
-        seen = [instance for instance in everything if instance.alive]
+        seen = self._seen(moment)
+        shown = [*(instance for instance in seen if instance.alive), *self._waiting(seen)]
         report = NodeReport(
             at=now,
             cpu=sample.cpu,
@@ -423,9 +423,7 @@ class Supervisor:
             memory_total=sample.memory_total,
             network_in=sample.network_in,
             network_out=sample.network_out,
-            workers=tuple(
-                self._figures(instance, seen, moment) for instance in [*seen, *self._waiting(everything)]
-            ),
+            workers=tuple(self._figures(instance, seen, moment) for instance in shown),
             disk_free=sample.disk_free,
             unreadable={job_of(member): reason for member, reason in self._unreadable().items()},
         )
@@ -462,8 +460,7 @@ class Supervisor:
     ) -> WorkerFigures:
         cpu, memory, pid = self._used(instance) if instance.alive else (0.0, 0, 0)
         assignment = self._documents.assignments().get(instance.job)
-        beside = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
-        beside = beside or [instance]
+        place = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
         failures = self._documents.failures().get(instance.job)
         count = failures.count if failures and failures.revision == instance.revision else 0
         if is_executor(instance.role):
@@ -474,7 +471,7 @@ class Supervisor:
             revision=instance.revision,
             attempt=instance.attempt,
             pid=pid,
-            state=str(state_of(assignment.revision if assignment else None, beside)),
+            state=str(state_of(self.info.name, assignment, instance.role, place)),
             cpu=round(cpu, 3),
             memory=memory,
             since=instance.since or instance.started,

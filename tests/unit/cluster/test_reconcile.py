@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pytest
+
 from penstock.cluster.cluster_state import ClusterState, Rules
 from penstock.cluster.documents import (
     Alarm,
@@ -176,6 +178,15 @@ def test_a_killed_job_ends_when_its_worker_has_left() -> None:
     leaving = _actual(assignments={})
     assert _only(SetStatus, _decide(spec, leaving)).status.phase == "ENDING"
     assert _only(SetStatus, _decide(spec, replace(leaving, workers={}))).status.phase == "ENDED"
+
+
+@pytest.mark.parametrize("phase", ["", "starting", "running"])
+@pytest.mark.parametrize("failures", [0, 1, 8])
+def test_a_kill_is_taken_at_once_in_whatever_state_the_worker_is(phase: str, failures: int) -> None:
+    failed = {"job": Failures("job", 1, failures, "it died", "n1", NOW)} if failures else {}
+    workers = {"job": (_worker(phase=phase),)} if phase else {}
+    actions = _decide(_spec(wanted="ended"), _actual(workers=workers, failures=failed))
+    assert _only(Unassign, actions).job == "job"
 
 
 def test_a_drained_job_runs_on_until_it_has_no_more_even_elsewhere() -> None:

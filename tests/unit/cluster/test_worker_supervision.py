@@ -219,12 +219,20 @@ def test_failures_are_dated_by_the_time_of_day_and_nothing_else_is() -> None:
 
 
 def test_states_of_the_model() -> None:
-    assert str(state_of(None, [])) == "VOID|waiting"
-    assert str(state_of(None, [_instance()])) == "VOID|running"
-    assert str(state_of(3, [])) == "STANDBY|waiting"
-    assert str(state_of(4, [_instance()])) == "STANDBY|running"
-    assert str(state_of(3, [_instance(alive=False)])) == "LIVE|waiting"
-    assert str(state_of(3, [_instance()])) == "LIVE|running"
+    def state(assignment: Assignment | None, *instances: ObservedProcess, role: str = "driver") -> str:
+        return str(state_of("n1", assignment, role, instances))
+
+    assert state(None) == "VOID|waiting"
+    assert state(None, _instance()) == "VOID|running"
+    assert state(_assignment(node="n2"), _instance()) == "VOID|running"
+    assert state(_assignment()) == "STANDBY|waiting"
+    assert state(_assignment(revision=4), _instance()) == "STANDBY|running"
+    assert state(_assignment(), _instance(alive=False)) == "LIVE|waiting"
+    assert state(_assignment(), _instance(revision=2), _instance(alive=False)) == "LIVE|waiting"
+    assert state(_assignment(), _instance()) == "LIVE|running"
+    over = _assignment(node="n2", executors=SLOTS)
+    assert state(over, _executor(), role="executor-1") == "LIVE|running"
+    assert state(over, _executor(role="executor-2"), role="executor-2") == "VOID|running", "it is for n2"
 
 
 SLOTS = (ExecutorSlot(1, "n1", 1, 1 << 30), ExecutorSlot(2, "n2", 1, 1 << 30))

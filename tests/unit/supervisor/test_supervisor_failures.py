@@ -318,3 +318,43 @@ def test_an_executor_that_keeps_failing_is_in_the_report_of_its_node(lab: Lab) -
     assert (figures.role, figures.failures, figures.pid) == ("executor-1", 7, 0)
     assert figures.state == "LIVE|waiting"
     assert figures.reason == "it ended with exit code 1"
+
+
+def _state(lab: Lab) -> str:
+    lab.pass_time(4.0)
+    node = lab.store.get(f"{store_paths.REPORTS}/n1")
+    assert node is not None
+    [figures] = decode(NodeReport, node.data).workers
+    return figures.state
+
+
+def _reassign(lab: Lab, **changes: Any) -> None:
+    path = f"{store_paths.ASSIGNMENTS}/job"
+    node = lab.store.get(path)
+    assert node is not None
+    lab.store.set(path, encode(replace(decode(Assignment, node.data), **changes)))
+
+
+def test_the_report_shows_a_worker_whose_job_was_moved_away_as_one_without_assignment(lab: Lab) -> None:
+    lab.assign("job")
+    assert _state(lab) == "LIVE|running"
+    _reassign(lab, revision=2, node="n2")
+    assert _state(lab) == "VOID|running"
+
+
+def test_the_report_shows_an_executor_whose_slot_was_moved_away_as_one_without_assignment(lab: Lab) -> None:
+    lab.assign("job", node="n2", executors=(ExecutorSlot(1, "n1", 1, 1 << 30),))
+    driver = WorkerInfo("job", 1, 1, "n2", 1, "running", 0.0, "spark://driver", "app-1")
+    lab.store.create(f"{store_paths.WORKERS}/job")
+    lab.store.create(f"{store_paths.WORKERS}/job/1-1", encode(driver))
+    assert _state(lab) == "LIVE|running"
+    _reassign(lab, executors=(ExecutorSlot(1, "n3", 1, 1 << 30),))
+    assert _state(lab) == "VOID|running"
+
+
+def test_the_report_shows_the_state_by_which_a_worker_beside_a_dead_successor_is_supervised(lab: Lab) -> None:
+    lab.assign("job")
+    lab.step()
+    lab.processes.refuse("Resource temporarily unavailable")
+    _reassign(lab, revision=2)
+    assert _state(lab) == "LIVE|waiting", "its successor was tried, and waits for its back-off"
