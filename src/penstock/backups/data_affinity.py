@@ -1,4 +1,4 @@
-"""Where a job may run whose data is with its node: there, or where the copy of it can be brought."""
+"""Decides where a job with node-kept data may run: on that node, or on one that restores the backup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DataAffinity:
     prefer: str = ""
     """The node that was chosen beforehand for the case that the other is lost."""
     restore: RestoreSource | None = None
-    """What a worker goes on from that does not run where the data is."""
+    """The backup that the worker restores when it runs on another node than its data."""
     waits: str = ""
     """Why it can run nowhere at the moment; empty if it can."""
 

@@ -122,7 +122,7 @@ def replica_alarms(job: str, wanted: Iterable[Alarm], actual: ClusterState) -> l
     for kind in (DEGRADED, REPLICA_FAILING):
         id = alarm_id(kind, job)
         if id in actual.alarms and id not in now:
-            told.append(Clear(id, "it is not so any more"))
+            told.append(Clear(id, "the condition no longer holds"))
     return told
 
 
@@ -150,7 +150,10 @@ def node_alarms(actual: ClusterState, lost: frozenset[str]) -> list[Action]:
     raised: list[Action] = [Raise(alarm) for id, alarm in wanted.items() if id not in actual.alarms]
     over = [
         Clear(
-            id, f"node {alarm.subject} is back" if alarm.subject in actual.nodes else "it is not so any more"
+            id,
+            f"node {alarm.subject} is back"
+            if alarm.subject in actual.nodes
+            else "the condition no longer holds",
         )
         for id, alarm in sorted(actual.alarms.items())
         if id not in wanted and _ends(alarm, actual)
@@ -255,7 +258,7 @@ def _changes(kind: str, wanted: Mapping[str, Alarm], actual: ClusterState) -> li
     """
     raised: list[Action] = [Raise(alarm) for id, alarm in wanted.items() if id not in actual.alarms]
     over = [id for id, alarm in sorted(actual.alarms.items()) if alarm.kind == kind and id not in wanted]
-    return [*raised, *(Clear(id, "it is not so any more") for id in over)]
+    return [*raised, *(Clear(id, "the condition no longer holds") for id in over)]
 
 
 def lacking(desired: Mapping[str, JobSpec], actual: ClusterState) -> dict[str, tuple[str, ...]]:

@@ -188,5 +188,5 @@ def newest(workers: tuple[WorkerInfo, ...]) -> WorkerInfo | None:
 
 
 def is_current_revision(spec: JobSpec, revision: int) -> bool:
-    """Whether something that a revision left is about the job as it is wanted now."""
+    """Return whether a revision is newer than the last one that counts as history."""
     return revision > spec.after

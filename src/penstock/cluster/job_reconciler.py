@@ -244,7 +244,7 @@ class JobReconciler:
         return restart_reason(spec, assignment) or self._away(spec, assignment)
 
     def _membership(self, spec: JobSpec, before: Assignment | None) -> ReplicaAssignment | None:  # noqa: ARG002
-        """Return which of several replicas a worker is. One of a job on its own is none."""
+        """Return the replica that a worker runs; None for a job without replicas."""
         return None
 
     def _adjusted(self, request: PlacementRequest, placed: PlacementResult, note: str = "") -> list[Action]:
@@ -443,7 +443,7 @@ class JobReconciler:
     def placed(self, intent: PlacementIntent, answers: Mapping[str, PlacementResult]) -> list[Action]:
         """Return what to do now that it is known where a job goes."""
         request, spec = intent.request, intent.request.spec
-        placed = answers.get(spec.name, PlacementResult(told="nobody has decided where it goes"))
+        placed = answers.get(spec.name, PlacementResult(told="the placer returned no answer for it"))
         before = request.before
         if not request.driver:
             return self._adjusted(request, placed)

@@ -25,7 +25,7 @@ class Retention:
     """What is kept of jobs that are over."""
 
     seconds: float = 7 * _DAY
-    """How long a job that has ended is known. One that has failed stays until somebody has looked at it,"""
+    """Seconds that a job is kept after it has ended. A failed job is kept while its alarm is not cleared,"""
     jobs: int = 1000
     """unless there are more jobs that are over than this: then the oldest go, those that have ended first."""
 

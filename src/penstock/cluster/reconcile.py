@@ -94,7 +94,7 @@ def reconcile(
         if job in actual.unreadable:
             continue
         if name not in desired and not (job in desired and is_replicated(desired[job])):
-            actions.append(Unassign(name, "nobody wants this job any more"))
+            actions.append(Unassign(name, "the job is no longer wanted"))
     actions += node_alarms(actual, alone.lost)
     actions += stale_alarms(desired, actual)
     actions += failing_alarms(desired, actual, now, rules.failures)

@@ -1,8 +1,8 @@
 """What a worker does next: decided from what the store says, what it is doing, and the time.
 
-A worker follows its job's assignment by itself, so that a cluster without a master loses nothing. Whoever it
-hands over to, or takes over from, it knows from the workers that the store lists. Replicas of a job have an
-assignment and workers each, and neither hand over to each other nor wait for each other.
+A worker follows its job's assignment by itself, so that a cluster without a master loses nothing. It finds
+its predecessors and successors among the workers in the store. Replicas of a job have an assignment and
+workers each, and neither hand over to each other nor wait for each other.
 """
 
 from __future__ import annotations

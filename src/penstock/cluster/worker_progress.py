@@ -71,7 +71,7 @@ class ReportedProgress:
     def added_to(self, worker: WorkerInfo) -> WorkerInfo:
         """Return what a worker says of itself, with the progress that its node has reported if that is newer.
 
-        Of how a replica stands among the others its own word counts, which is told at once.
+        The replica's own document decides whether it is in step; it is written at once.
         """
         figures = self._newer(worker)
         if figures is None or figures.progress is None:

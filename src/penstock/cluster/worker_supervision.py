@@ -273,7 +273,10 @@ def _again(
         # The leader takes the assignment back when it hears of it. If it does not, it has to be told again.
         if now - last.died <= patience.leave:
             return []
-        reason = f"LIVE|waiting: NEW, nobody has heard that attempt {last.attempt} {last.outcome}"
+        reason = (
+            f"LIVE|waiting: NEW, the leader has not acted on the result of attempt {last.attempt} "
+            f"({last.outcome})"
+        )
         return [Start(assignment, DRIVER, last.attempt + 1, reason)]
     if not last.counted:
         reason = _reason_of(last)

@@ -176,8 +176,8 @@ class BatchTable:
             connection.rollback()
             if self.has(connection, probe):
                 raise SettingError(
-                    "DatabaseSink: a connection commits each statement by itself, so a batch could be in the"
-                    " database in part: connect must return one that does not (autocommit off)"
+                    "DatabaseSink: the connection is in autocommit mode, so a failure could leave a part of "
+                    "a batch in the database: return a connection from connect with autocommit off"
                 )
 
     def _fault(self, connect: Connect) -> Exception | None:

@@ -54,8 +54,8 @@ def folder_of(job: str) -> str:
 def lost_file_error(path: Path, mark: Path) -> FolderError:
     """Return what to say of a staged file that is gone, though nobody knows that it is out."""
     return FolderError(
-        f"{path} is gone, and with it records that the sink may not have got: put it back. If the sink has"
-        f" them, make an empty file {mark}, and the job goes on without it"
+        f"{path} is missing, and its records may not have been delivered: restore the file. If the records "
+        f"were delivered, create the empty file {mark} and start the job again"
     )
 
 

@@ -177,8 +177,8 @@ class _Receiver:
         if patience is not None and since is not None and time.monotonic() - since > patience:
             host, port = self._address
             raise SettingError(
-                f"nobody has answered at {host}:{port} for {patience:g} seconds ({self._says}): start the"
-                f" server there first, for example with `nc -lk {port}`"
+                f"no connection to {host}:{port} for {patience:g} seconds ({self._says}): start the server "
+                f"first, for example with `nc -lk {port}`"
             )
 
     def _run(self) -> None:

@@ -237,5 +237,5 @@ def _find_jar(jars: Path, name: str) -> Path:
     """Return the jar of a name, whatever its version is."""
     found = sorted(path for path in jars.glob(f"{name}-*.jar") if path.name[len(name) + 1].isdigit())
     if not found:
-        raise SettingError(f"there is no {name} among PySpark's jars in {jars}: install PySpark again")
+        raise SettingError(f"there is no {name} among PySpark's jars in {jars}: reinstall PySpark")
     return found[-1]

@@ -132,9 +132,9 @@ class StoreLink:
     def _note(self, trouble: str) -> None:
         """Log that the store is away, and that it is back."""
         if trouble and not self._trouble:
-            _log.warning("store away", reason=trouble)
+            _log.warning("store unreachable", reason=trouble)
         elif self._trouble and not trouble:
-            _log.info("store back")
+            _log.info("store reachable again")
         self._trouble = trouble
 
     def _doze(self, seconds: float) -> None:

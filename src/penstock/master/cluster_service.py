@@ -104,13 +104,15 @@ class _OvertakenError(RefusedError):
     """What a command was decided on has changed before it was written."""
 
     def __init__(self) -> None:
-        super().__init__("something else has changed at the same time: look, and try again")
+        super().__init__(
+            "the job or the cluster was changed at the same time: check its status and try again"
+        )
 
 
 def _retry_on_conflict(
     command: Callable[Concatenate[ClusterService, P], T],
 ) -> Callable[Concatenate[ClusterService, P], T]:
-    """Decide a command again, on what is so now, when the master or somebody else wrote between the two."""
+    """Retry a command when another write came between its decision and its own write."""
 
     @wraps(command)
     def decide(service: ClusterService, /, *args: P.args, **kwargs: P.kwargs) -> T:

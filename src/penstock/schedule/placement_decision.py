@@ -97,7 +97,7 @@ class Rejections(Mapping[str, Mapping[str, str]]):
             return "it could take it now"
         index = self._state.index
         change = self._state.change(index.task_at[task.id], index.node_at[node])
-        return f"it could take it, but all together would cost {change:+.4f}"
+        return f"it could take the task, but the total cost would change by {change:+.4f}"
 
     @cached_property
     def _usages(self) -> dict[str, Usage]:

@@ -1,4 +1,4 @@
-"""Why a job runs where it does: the matrix, what each term costs, and why not elsewhere."""
+"""Why a job runs where it does: the matrix, what each term costs, and why not on other nodes."""
 
 from __future__ import annotations
 

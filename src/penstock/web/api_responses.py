@@ -194,5 +194,7 @@ class FinalResponseMiddleware:
             )
             if started:
                 raise  # Half an answer must not look whole: the server cuts the connection.
-            answer = error_answer(500, f"something went wrong: look for {number} in the log", "internal")
+            answer = error_answer(
+                500, f"internal error: its cause is in the master's log under id {number}", "internal"
+            )
             await answer(scope, receive, sealed)

@@ -191,7 +191,7 @@ class MasterClient:
 
 
 def _uncertain(reason: str) -> UnreachableError:
-    return UnreachableError(f"{reason}: the change was made or not, look before you try again")
+    return UnreachableError(f"{reason}: the change may have been made; check before you repeat it")
 
 
 def _read(response: httpx.Response) -> Any:

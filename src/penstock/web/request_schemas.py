@@ -122,7 +122,7 @@ class SubmissionRequest(_Request):
         default=None,
         description="How many nodes may be lost without a gap; null, also below: as its code says.",
     )
-    recovery: Recovery | None = Field(default=None, description="How a new replica comes to its state.")
+    recovery: Recovery | None = Field(default=None, description="How a new replica gets its state.")
     replication: Output | None = Field(default=None, description="Whose output is used.")
     standby: Standby | None = Field(default=None, description="With k=0: a replica that is ready and waits.")
 

@@ -1,4 +1,4 @@
-"""What answers hold, as the OpenAPI document has it. Tests hold the answers to it, nothing else does."""
+"""Bodies of responses for the OpenAPI document. Only tests compare them with what is sent."""
 
 from __future__ import annotations
 

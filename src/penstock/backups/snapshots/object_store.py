@@ -176,7 +176,7 @@ class Objects:
 
     @contextmanager
     def writing(self, receiving: ObjectUpload) -> Iterator[None]:
-        """For who writes: nobody else does meanwhile, and nobody has begun later."""
+        """Hold the lock for one upload. Raises SnapshotOffsetError if a later upload has begun."""
         with self._lock:
             if self._coming.get(receiving.sha256) is not receiving:
                 raise SnapshotOffsetError(

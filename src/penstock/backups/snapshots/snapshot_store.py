@@ -240,7 +240,7 @@ class SnapshotStore:
 
 
 def _check_worker(job: str, newest: StoredManifest | None, revision: int, attempt: int) -> None:
-    """Refuse a worker that has a successor: what it knows of the job is of yesterday."""
+    """Refuse a worker whose successor has already sent a snapshot."""
     if newest is None:
         return
     last = newest.manifest

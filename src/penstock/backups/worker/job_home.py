@@ -225,7 +225,7 @@ class JobHome:
         while not self._keeping.wait_origin_written(_LOOK_SECONDS):
             waited += _LOOK_SECONDS
             if self._link.outdated:
-                not_restored(self._home)  # What was restored is of yesterday: the next attempt looks again.
+                not_restored(self._home)  # The restored data is outdated: the next attempt restores again.
                 raise JobFailedError(f"the data of job {self._instance.job!r} is newer on another node")
             if not go_on():
                 raise SupersededError(f"job {self._instance.job!r} is not wanted here any more")

@@ -136,7 +136,9 @@ class Query(ABC):
 
     def _lost(self) -> JobFailedError:
         """Return what to say when what runs the batches has died."""
-        return JobFailedError(f"job {self.blueprint.job!r} failed: what runs its batches has died")
+        return JobFailedError(
+            f"job {self.blueprint.job!r} failed: the process that runs its batches has died"
+        )
 
     def _named(self, error: Exception) -> Exception:
         """Return an error as one of Penstock's own, with the name of the job."""

@@ -183,7 +183,7 @@ class AgreementFolder:
         return {name: ReplicaProgress(**fields) for name, fields in read.items() if fields is not None}
 
     def leave(self, name: str) -> None:
-        """Take a replica off the list of those that stand somewhere."""
+        """Remove the progress report of a replica."""
         (self._place / _MEMBERS / name).unlink(missing_ok=True)
 
     def forget(self, floor: int) -> None:

@@ -44,7 +44,7 @@ class ReplicaSpec:
 
 @dataclass(frozen=True)
 class Charter:
-    """What was so when the replicas began to agree."""
+    """Where the job was when its replicas began to agree."""
 
     begin: int
     """The first batch that is agreed on."""

@@ -97,7 +97,7 @@ def copy_snapshot(source: Path, into: JobFolders, look: Callable[[], None] = lam
 def join_without_state(source: Path, into: JobFolders, look: Callable[[], None] = lambda: None) -> int:
     """Begin after the newest batch of another replica, without its state; return that batch.
 
-    What is kept are the times of that batch: who has no window that was open then has lost nothing.
+    Only the times of that batch are kept. Windows that begin after them will be complete.
     """
     clear_replica_folder(into)
 

@@ -12,7 +12,7 @@ WARM = "warm"
 
 
 def is_replicated(spec: JobSpec) -> bool:
-    """Whether what runs are members of a group, be it one alone.
+    """Return whether the job runs as a replica set, even if that has one replica.
 
     >>> [is_replicated(JobSpec("count", "", "", **given)) for given in ({}, {"k": 1}, {"agreed": True})]
     [False, True, True]

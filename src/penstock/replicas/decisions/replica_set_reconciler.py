@@ -246,11 +246,11 @@ class ReplicaSetReconciler(JobReconciler):
         change = super()._changed(spec, assignment)
         told_to_run = assignment.membership is None or assignment.membership.runs
         if change is None and has_warm_standby(spec) and told_to_run and spec.name != self._runner:
-            return f"{replica_title(self._runner)} runs, and it waits"
+            return f"{replica_title(self._runner)} is active, and this one is the standby"
         return change
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
-        """A node with another replica is none that it can be moved to."""
+        """Return why the replica moves. It never moves to a node that runs another replica."""
         if spec.driver and spec.driver in nodes_of_other_replicas(spec.name, self._assigned):
             return None
         return super()._moved(spec, assignment)
