@@ -133,7 +133,7 @@ def test_a_cluster_in_the_foreground(home: Home, how: str) -> None:
     )
     try:
         assert process.stderr is not None
-        assert process.stderr.readline() == "Ctrl-C ends it\n"
+        assert process.stderr.readline() == "stop it with Ctrl-C\n"
         assert "is up, or on its way" in home.up("--detach", *SMALL, expect=1).stderr
         pid = home.pid("node-1")
         assert pid is not None

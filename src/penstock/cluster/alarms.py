@@ -101,8 +101,8 @@ def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Al
     """Replicas have come to different results. It stays until somebody has looked into it."""
     odd, first = replica_title(replica), replica_title(found.by)
     reason = (
-        f"{odd} came to another result than {first} in batch {found.batch} at {found.vertex}; that of "
-        f"{first} counts, and {odd} has begun again: {found.reason}"
+        f"{odd} got another result than {first} in batch {found.batch} at {found.vertex}; the result of "
+        f"{first} is committed, and {odd} was rebuilt: {found.reason}"
     )
     evidence = {"replica": replica, **asdict(found)}
     return Alarm(alarm_id(REPLICAS_DIFFER, job), REPLICAS_DIFFER, job, reason, now, evidence)
@@ -137,13 +137,13 @@ def node_alarms(actual: ClusterState, lost: frozenset[str]) -> list[Action]:
         since = actual.absent_since[node]
         if node in alive:
             jobs = ", ".join(sorted(set(alive[node])))
-            reason = f"the supervisor of node {node} is gone; {jobs} runs on there, unwatched"
+            reason = f"the supervisor of node {node} is gone; {jobs} runs there unsupervised"
             alarm = Alarm(
                 alarm_id(UNSUPERVISED, node), UNSUPERVISED, node, reason, since, {"jobs": alive[node]}
             )
         else:
             had_work = node in needed_nodes(actual.assignments)
-            left = "what ran there is placed elsewhere" if had_work else "nothing was assigned to it"
+            left = "its jobs are placed on other nodes" if had_work else "nothing was assigned to it"
             reason = f"node {node} is gone; {left}"
             alarm = Alarm(alarm_id(NODE_LOST, node), NODE_LOST, node, reason, since)
         wanted[alarm.id] = alarm
@@ -187,11 +187,9 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
             continue
         spec = desired.get(alarm.subject)
         if alarm.kind in (DEGRADED, REPLICA_FAILING) and (spec is None or not is_replicated(spec)):
-            found.append(Clear(id, "the job has no replicas any more"))
+            found.append(Clear(id, "the job no longer has replicas"))
         if alarm.kind == UPDATE_REFUSED and (spec is None or _is_updated(spec, alarm)):
-            found.append(
-                Clear(id, "another update has worked out" if spec else "there is no such job any more")
-            )
+            found.append(Clear(id, "a later update succeeded" if spec else "the job no longer exists"))
         if alarm.kind != JOB_FAILED:
             continue
         status = actual.statuses.get(alarm.subject)
@@ -200,7 +198,7 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.
         revision = alarm.evidence.get("revision")
         if spec is None or (isinstance(revision, int) and not is_current_revision(spec, revision)):
-            found.append(Clear(id, "the job was started anew" if spec else "there is no such job any more"))
+            found.append(Clear(id, "the job was restarted" if spec else "the job no longer exists"))
     return found
 
 
@@ -295,11 +293,11 @@ def shortage_alarms(
         # What is said of the reason changes all the time, and is in the status of the job.
         if now - since >= rules.room_grace and (known is None or dict(known.evidence) != evidence):
             what = "no node can take it" if "driver" in parts else f"no node for {', '.join(parts)}"
-            reason = f"{what}: {actual.statuses[name].reason}; add nodes, or ask for less (penstock scale)"
+            reason = f"{what}: {actual.statuses[name].reason}; add nodes, or request less (penstock scale)"
             actions.append(Raise(Alarm(alarm_of, NO_ROOM, name, reason, since, evidence)))
     for id, alarm in sorted(actual.alarms.items()):
         if alarm.kind == NO_ROOM and alarm.subject not in {*missing, *actual.unreadable}:
-            actions.append(Clear(id, "it has all the nodes that it needs"))
+            actions.append(Clear(id, "all parts of the job have a node"))
     return actions
 
 

@@ -235,7 +235,7 @@ def _hung(
         return [
             Kill(
                 instance,
-                f"hung: its process lives, and nothing happens for {now - last:.0f} s {_doing(instance)}",
+                f"hung: its process is alive, but made no progress for {now - last:.0f} s {_doing(instance)}",
             )
         ]
     return []
@@ -249,9 +249,9 @@ def _doing(instance: ObservedProcess) -> str:
 def _end(instance: ObservedProcess, now: float, patience: SupervisionTimeouts) -> list[SupervisorStep]:
     """End a worker whose job is killed. It sees that itself; this is for one that does not."""
     if not instance.asked_to_end:
-        return [RequestStop(instance, "its job is not assigned any more")]
+        return [RequestStop(instance, "its job is no longer assigned")]
     if now - instance.asked_to_end > patience.leave:
-        return [Kill(instance, f"it was asked to end {patience.leave:.0f} s ago")]
+        return [Kill(instance, f"a stop was requested {patience.leave:.0f} s ago")]
     return []
 
 
@@ -359,10 +359,12 @@ def _leave(
         return []
     if not instance.asked_to_end:
         return [
-            RequestStop(instance, "its job has ended" if assignment is None else "it is wanted here no more")
+            RequestStop(
+                instance, "its job has ended" if assignment is None else "it is no longer wanted on this node"
+            )
         ]
     if now - instance.asked_to_end > patience.drain:
-        return [Kill(instance, f"it was asked to end {patience.drain:.0f} s ago")]
+        return [Kill(instance, f"a stop was requested {patience.drain:.0f} s ago")]
     return []
 
 

@@ -30,7 +30,7 @@ def incompatibilities(
         elif now is not None and has_state and (reason := _waits_otherwise(name, vertex, now)):
             found.append(reason)
         elif vertex["stateful"] and has_state and (now is None or not now["stateful"]):
-            found.append(f"vertex {name!r} was removed, and its state would be lost")
+            found.append(f"the state of vertex {name!r} would be lost")
         elif vertex["stateful"] and now is not None and _class(vertex) != _class(now) and has_state:
             found.append(
                 f"vertex {name!r} has the state of {_class(vertex)}, which {_class(now)} cannot read"

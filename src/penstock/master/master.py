@@ -205,7 +205,7 @@ class Master:
         """Do what is to be done now. Raises DisconnectedError, after which the next step tries again."""
         if self._store.session is not Session.CONNECTED:
             if self._led:
-                _log.warning("the store is away, and with it the lead", epoch=self._led)
+                _log.warning("connection to the store lost, leadership lost", epoch=self._led)
             self._led = 0
             return
         began = self._monotonic()

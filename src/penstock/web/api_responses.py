@@ -127,7 +127,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(DisconnectedError)
     def _disconnected(_: Request, error: DisconnectedError) -> AsciiJSONResponse:
-        message = f"the store does not answer; a change may have been made or not: {error}"
+        message = f"the store does not answer; the change may have been made: {error}"
         return error_answer(503, message, "disconnected", Retry_After=RETRY_AFTER)
 
     @app.exception_handler(HTTPException)

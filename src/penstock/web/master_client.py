@@ -223,7 +223,7 @@ def _part(name: str) -> str:
     if not name or not all(
         character.isascii() and (character.isalnum() or character in "._-") for character in name
     ):
-        raise ClientError(f"{name!r} is not a name: there is nothing called so", "unknown", 404)
+        raise ClientError(f"{name!r} is not a valid name, so nothing has it", "unknown", 404)
     return name
 
 

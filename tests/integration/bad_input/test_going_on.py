@@ -133,19 +133,19 @@ CHANGES = {
     "window": (
         "ps.Count()",
         "ps.Count(), window=ps.CountWindow(2)",
-        "vertex 'count' has one state for each key, and windows of {'type': 'CountWindow'",
+        "vertex 'count' had one state for each key and has windows of {'type': 'CountWindow'",
     ),
     "class": ("ps.Count()", "ps.Sum()", "vertex 'count' has the state of Count, which Sum cannot read"),
     "lost-state": (COUNT, "source >> task >> sink", "the state of vertex 'count' would be lost"),
     "other-log": (
         'ps.LogSource("in")',
         'ps.LogSource("other")',
-        "source 'in' reads {'log': 'other'} now, and its position is one of {'log': 'in'}",
+        "source 'in' reads {'log': 'other'} now, but its position belongs to {'log': 'in'}",
     ),
     "renamed-source": (
         'job.source("in"',
         'job.source("new"',
-        "source 'in' is gone, and with it how far it had been read",
+        "source 'in' was removed, and its read position would be lost",
     ),
 }
 

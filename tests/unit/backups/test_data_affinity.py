@@ -153,7 +153,7 @@ def test_a_job_whose_copy_is_lost_waits_for_room_where_its_data_is_back() -> Non
     actions = reconcile({"job": SPEC}, actual, NOW, epoch=1, placer=JobPlacer())
     assert [action.job for action in actions if isinstance(action, Unassign)] == ["job", "full"]
     [status] = [action.status for action in actions if isinstance(action, SetStatus)]
-    assert (status.phase, "nobody can reach the copy" in status.reason) == ("PENDING", True)
+    assert (status.phase, "the backup to restore cannot be reached" in status.reason) == ("PENDING", True)
 
 
 def test_a_job_that_is_restored_elsewhere_does_not_go_back_when_its_node_does() -> None:

@@ -276,7 +276,7 @@ class ReplicaSetReconciler(JobReconciler):
         spec, reasons = self._spec, []
         if spec.before is not None and self._is_proven_anywhere():
             spec = replace(spec, before=None)  # From now on a failure is not one of the update.
-            reasons.append("its new code runs well")
+            reasons.append("its new code runs successfully")
         for action in actions:
             if isinstance(action, UpdateSpec):
                 spec = replace(spec, driver=action.spec.driver)

@@ -86,7 +86,7 @@ def locate(
         if lacking.task in actual.locations
     ]
     over = sorted(set(actual.locations) - set(actual.assignments))
-    told += [RemoveBackupLocation(job, "it runs no more") for job in over if not actual.workers.get(job)]
+    told += [RemoveBackupLocation(job, "the job has ended") for job in over if not actual.workers.get(job)]
     return told
 
 
