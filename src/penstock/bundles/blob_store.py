@@ -1,4 +1,4 @@
-"""Files that are named by the SHA-256 of their content: where supervisors keep large bundles for others."""
+"""A store of files named by the SHA-256 of their content, in which supervisors keep large bundles."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Failed and failing jobs, refused updates, failing executors, lost or unsupervised nodes, degraded or
 differing replicas, missing nodes. The alarms about backed-off assignments and unreadable documents are with
-their subjects. It must not act on anything.
+their subjects. It does not execute actions.
 """
 
 from __future__ import annotations

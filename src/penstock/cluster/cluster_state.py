@@ -1,4 +1,4 @@
-"""What is the case in a cluster at one moment, as far as the store tells."""
+"""The state of a cluster at one moment, as read from the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader does about one job. Pure: the moment is an argument."""
+"""Reconciles one job: the leader's decisions about it. Pure: the time is an argument."""
 
 from __future__ import annotations
 

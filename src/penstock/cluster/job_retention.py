@@ -1,4 +1,4 @@
-"""How long what is known of jobs that are over is kept. Pure: the moment is an argument.
+"""How long jobs that have ended or failed are kept. Pure: the time is an argument.
 
 A job that is forgotten leaves a tombstone: it says up to which revision everything of the job may be removed,
 so that supervisors remove files because they were told to, and not because they find no job for them.

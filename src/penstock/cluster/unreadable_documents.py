@@ -1,4 +1,4 @@
-"""Documents that this version cannot read: nothing is decided about what they describe, and people are told.
+"""Documents that this version cannot read: they raise alarms, and nothing is decided about their subjects.
 
 A process of a later version may have written them. Whoever took them for absent would end a job that runs,
 assign a revision twice, or move the work of a node that is there.

@@ -1,4 +1,4 @@
-"""What a worker does next: decided from what the store says, what it is doing, and the time.
+"""Decides the next step of a worker from the store's state, its own state and the time.
 
 A worker follows its job's assignment by itself, so that a cluster without a master loses nothing. It finds
 its predecessors and successors among the workers in the store. Replicas of a job have an assignment and

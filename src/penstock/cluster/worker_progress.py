@@ -1,4 +1,4 @@
-"""How far workers are: by their own words in the store, and, more often, in the reports of their nodes.
+"""The progress of workers: from their documents in the store and from the more frequent reports of nodes.
 
 A worker writes to the store at once what others act on, and its progress alone only now and then: a thousand
 jobs that did so twice a second would keep the store and every master busy. Its supervisor reads its heartbeat

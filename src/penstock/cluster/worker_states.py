@@ -1,4 +1,4 @@
-"""The worker state model of SpeedStream (IV.B): where a worker stands, and what moves it.
+"""The worker state model of SpeedStream (IV.B): the states of a worker and their transitions.
 
 A state is P|Q. P is what the store says: VOID, nothing is assigned; STANDBY, something is assigned that no
 worker has taken yet; LIVE, it has been taken. Q is what is the case here: waiting, no process; running, there

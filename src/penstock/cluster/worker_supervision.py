@@ -1,4 +1,4 @@
-"""A supervisor's decision: what is assigned to its node against the processes it has. Pure.
+"""A supervisor's decision: compares the assignments of its node with its processes. Pure.
 
 Each place of a job on a node, its driver or one of its executors, stands in a state of the worker state model
 (:mod:`penstock.cluster.worker_states`); the action of that state becomes starts and stops.

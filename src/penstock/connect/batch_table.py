@@ -39,8 +39,8 @@ class Placeholders:
         styles = {style: found for style, pattern in _STYLES.items() if (found := pattern.findall(bare))}
         if not styles:
             raise SettingError(
-                "DatabaseSink: insert has no place for a value: write ?, %s, :name or %(name)s, as the"
-                " database module wants it"
+                "DatabaseSink: insert has no placeholder for a value: write ?, %s, :name or %(name)s, as "
+                "the database module requires"
             )
         style, found = next(iter(styles.items()))
         self.style = style
@@ -167,8 +167,8 @@ class BatchTable:
         fault = self._fault(connect)
         if fault is not None:
             raise SettingError(
-                f"DatabaseSink: the table {self.name} cannot be used: {cause_of(fault)}. See to the database,"
-                f" or make the table yourself: {self.definition}"
+                f"DatabaseSink: the table {self.name} cannot be used: {cause_of(fault)}. Check the database, "
+                f"or create the table yourself: {self.definition}"
             ) from fault
         probe = AppliedBatch("-", "-", -1, uuid4().hex)
         with opened(connect) as connection:

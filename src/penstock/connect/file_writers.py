@@ -1,4 +1,4 @@
-"""One file that is being written: JSON lines, or Parquet."""
+"""Writers of one output file: JSON lines or Parquet."""
 
 from __future__ import annotations
 

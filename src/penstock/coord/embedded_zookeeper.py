@@ -1,4 +1,4 @@
-"""Real ZooKeeper servers on this machine, from the jars that come with PySpark: nothing else is needed."""
+"""Runs ZooKeeper servers on this machine from the jars that come with PySpark."""
 
 from __future__ import annotations
 

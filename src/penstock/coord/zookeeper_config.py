@@ -1,4 +1,4 @@
-"""What a ZooKeeper server of our own is started with: its addresses, its settings, its command line.
+"""The configuration of an embedded ZooKeeper server: addresses, settings, command line.
 
 Servers of an ensemble show each other a secret, by SASL DIGEST-MD5: without that ZooKeeper accepts any
 process that connects to its peer port as an observer, sends it all data and takes writes from it unchecked.

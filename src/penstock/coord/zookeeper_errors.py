@@ -1,4 +1,4 @@
-"""What kazoo raises, in the words of the store."""
+"""Translates exceptions of kazoo into those of the store."""
 
 from __future__ import annotations
 

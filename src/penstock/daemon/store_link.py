@@ -1,4 +1,4 @@
-"""A worker's line to the store, in a thread of its own: a store that is away must not hold the job up.
+"""A worker's link to the store, in a thread of its own, so that an unreachable store does not delay the job.
 
 The thread keeps the worker's ephemeral node as the worker wants it, and what the store says of the job's
 assignment and its other workers. While the store is away, what it said last stands.

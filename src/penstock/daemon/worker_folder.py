@@ -1,4 +1,4 @@
-"""The folder of one process that a supervisor has started: its files, who writes each, and their formats.
+"""The folder of a process that a supervisor has started: its files, their writers and formats.
 
 - ``instance.json``: what to start; written by the supervisor before the start.
 - ``process.json``: the process itself; written by the process launcher.

@@ -1,4 +1,4 @@
-"""What users can ask of a master. Reads come from its copy of the tree; changes are written as the leader."""
+"""The service of a master for clients. It reads its mirror of the store and writes changes as the leader."""
 
 from __future__ import annotations
 

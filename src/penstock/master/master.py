@@ -1,4 +1,4 @@
-"""A master: competes to lead; the leader decides and writes what it decided. All it knows is in the store."""
+"""A master: takes part in the leader election; the leader decides and writes its decisions to the store."""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ _MODULE = "penstock.schedule.custom_strategy_process"
 
 @dataclass(frozen=True)
 class StrategyProcess:
-    """A runner for ``schedule.custom``: call it with the input and the seconds that it may take."""
+    """A runner for :mod:`penstock.schedule.custom_strategy`: call it with the input and the seconds that it
+    may take.
+    """
 
     folder: Path | None = None
     """Where the user's package is; looked at before everything installed."""

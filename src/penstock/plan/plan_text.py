@@ -1,4 +1,4 @@
-"""A physical plan in words: where Spark shuffles, what runs together, and where records go round."""
+"""A physical plan as text: regions, shuffles and loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a placement costs: five terms, each between 0 and about 1, and how much each of them counts."""
+"""The cost of a placement: five terms, each between 0 and about 1, and their weights."""
 
 from __future__ import annotations
 

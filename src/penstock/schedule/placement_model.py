@@ -1,4 +1,4 @@
-"""What a placement is decided on, and the decision.
+"""The input and the result of a placement decision.
 
 Nodes, tasks, traffic and links in a frozen snapshot, and the allocation matrix. It knows no documents of a
 cluster.

@@ -1,4 +1,4 @@
-"""Which drivers to move so that the whole costs less. Pure; each move says why."""
+"""Plans the moves of drivers that lower the total cost. Pure; each move has a reason."""
 
 from __future__ import annotations
 

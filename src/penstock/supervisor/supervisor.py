@@ -1,4 +1,4 @@
-"""A supervisor: one a node. Registers it, reports how it is doing, has run what is assigned to it."""
+"""The supervisor of a node: registers the node, reports its load, runs what is assigned to it."""
 
 from __future__ import annotations
 

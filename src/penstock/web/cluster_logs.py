@@ -1,4 +1,4 @@
-"""Lines about a job from all nodes and from the masters of this machine, in the order of time."""
+"""Collects log lines of a job from all nodes and the masters of this machine, in the order of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands before every request: who asks, from where, for what, and how much is sent.
+"""Checks every request before it is served: token, Host, Origin, method, path and size.
 
 Nothing that a refused request has in its body is read, and every refusal is in the log.
 """

@@ -1,4 +1,4 @@
-"""What requests hold, checked before a master sees it. Nothing is converted: ``"1"`` is no number."""
+"""Bodies of requests, validated before a master sees them. Nothing is converted: ``"1"`` is not a number."""
 
 from __future__ import annotations
 

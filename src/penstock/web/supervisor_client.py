@@ -1,4 +1,4 @@
-"""The way to the supervisors: fetches and brings blobs, and asks for logs."""
+"""The client of supervisors: fetches and uploads blobs, and reads logs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class SupervisorError(PenstockError):
 class SupervisorClient:
     """Talks to the agents of all nodes; ``token`` is the node token. It may be used from any thread.
 
-    It is a :class:`penstock.bundles.bundle_store.Blobs`. Most supervisors never use it, so it loads the
-    HTTP library when it is used first.
+    It is a :class:`penstock.bundles.bundle_store.BlobTransport`. Most supervisors never use it, so it loads
+    the HTTP library when it is used first.
     """
 
     def __init__(self, token: str, *, connect: float = 3.0, wait: float = 20.0) -> None:

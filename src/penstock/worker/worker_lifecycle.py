@@ -1,4 +1,4 @@
-"""What a worker does: starts its engine, waits for its predecessors to stop, takes the job over, runs it."""
+"""The lifecycle of a worker: starts its engine, waits for its predecessors, takes the job over, runs it."""
 
 from __future__ import annotations
 

@@ -95,10 +95,10 @@ def test_a_log_that_was_made_anew(ran: Shell) -> None:
     said = ran.drain(str(ran.home / "counting.py"))
     assert said.code == 1
     assert (
-        "error: log 'in': it was made anew since the job has read it: it is not the log that it was."
+        "error: log 'in': it was created again after the job had read it: it is not the log that the job has"
         in said.err
     )
-    assert "Put the old one back, or start the job from scratch with fresh=True (--fresh)" in said.err
+    assert "Restore the old one, or start the job from scratch with fresh=True (--fresh)" in said.err
     assert "in job 'counting', vertex 'in'" in said.err
     shutil.rmtree(old)
     kept.rename(old)

@@ -174,7 +174,7 @@ def test_too_few_nodes_leave_a_replica_out_and_say_why() -> None:
     assert [action.job for action in _all(Assign, actions)] == ["job"]
     reason = _only(SetStatus, actions).status.reason
     assert (
-        "replica 1: a replica is wanted, and no node can take it: it is reserved for another replica of the job"
+        "replica 1: a replica is wanted, and no node can take it: it is reserved for another replica"
         in reason
     )
 

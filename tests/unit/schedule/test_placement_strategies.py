@@ -190,7 +190,8 @@ def test_what_runs_is_not_lost_by_rebalancing() -> None:
     assert placement.matrix.places == {"t1": "a", "t2": "b", "t3": "b"}
     assert placement.unplaced == {}
     assert placement.refused == (
-        "the optional moves would leave the running tasks t1 without a node, so only tasks that must move are moved"
+        "the optional moves would leave the running tasks t1 without a node,"
+        " so only tasks that must move are moved"
     )
 
 

@@ -1,4 +1,4 @@
-"""The objects of one job's snapshots: files named by the SHA-256 of what is in them, and those still coming.
+"""The objects of one job's snapshots: files named by the SHA-256 of their content, and unfinished uploads.
 
 An object that comes is written to ``parts/SHA256.part``; whoever was interrupted goes on where that ends.
 When it is whole and its digest is right, it is renamed into ``objects``. Whether the disk has it too is seen

@@ -1,4 +1,4 @@
-"""Copies of a job's data, for a job whose data is with its node: taken and sent by its worker while it runs.
+"""Takes snapshots of a job's node-kept data and uploads them while the job runs.
 
 A thread takes a snapshot about every two seconds if anything has changed, and sends what is new to the node
 that the job's location names. Errors are logged and retried; the job is not affected.

@@ -1,4 +1,4 @@
-"""A job that runs: waiting for it, asking it, changing it in place, stopping it."""
+"""The handle of a running job: wait for it, inspect it, change it in place, stop it."""
 
 from __future__ import annotations
 

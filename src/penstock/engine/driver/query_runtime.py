@@ -1,4 +1,4 @@
-"""Where the batches of a job run: what the rest of the engine asks of it.
+"""The runtime protocol: what the engine needs from the system that runs its batches.
 
 Spark is where jobs run. Tests may run them in their own process instead (:mod:`penstock.testing`); how
 batches are planned, computed, committed and stopped is the same for both.

@@ -1,4 +1,4 @@
-"""Partial results of keyed vertices: how they are made, merged and copied, on both sides of the shuffle.
+"""Partial results of keyed vertices: created, merged and copied on both sides of the shuffle.
 
 User code may change what it is given, so values that are needed again are copied unless their type is
 immutable.

@@ -1,4 +1,4 @@
-"""Python objects as bytes, and bytes in sealed files, for the job's own folder and its own workers.
+"""Serialization of Python objects and sealed files, for the job's own folder and workers.
 
 A sealed file has a header with length and checksum, so a torn or altered file is detected. Nothing here is
 read by another job.

@@ -1,4 +1,4 @@
-"""What the replicas of a job agree on, and what a replica does next.
+"""The agreement protocol of replicas: their decisions, and the next action of a replica.
 
 Pure, and small enough for a model checker. The shared folder holds for each batch at most one plan (what
 the batch reads) and at most one commit (whose output counts). Both are made once and never changed; batches

@@ -1,4 +1,4 @@
-"""Brings a replica to where another one is.
+"""Brings a replica to the batch of another one.
 
 By copying what its newest batch consists of, or without state from the next window on. What a ledger entry
 names is written once and only removed some batches later, so a copy is complete when every file that the

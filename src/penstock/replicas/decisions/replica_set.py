@@ -1,4 +1,4 @@
-"""The replicas of a job, each of them wanted like a job of its own; and whether a cluster can have them."""
+"""The desired replicas of a job, each as a job spec, and whether a cluster has nodes for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader does about a job with replicas: about each as about a job, and then about all together.
+"""Reconciles a job with replicas: each replica like a job, then all together.
 
 - It is over when one of them has drained its sources, or when it was killed and none of them is left.
 - Its code is given up only when none of them runs it, and none may still come to run it.

@@ -1,4 +1,4 @@
-"""What the store tells of a job with replicas, as one: who leads, how each stands, how it has ended."""
+"""The status of a job with replicas: its leading worker, the state of each replica, its result."""
 
 from __future__ import annotations
 

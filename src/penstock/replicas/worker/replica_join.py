@@ -1,4 +1,4 @@
-"""How a worker comes in among the other replicas of its job, or comes in again.
+"""Joins a worker to the other replicas of its job, for the first time or again.
 
 Replicas share a folder with what they have agreed on, and can read each other's folders. Nothing here asks
 the store or the master: replicas that see the same storage get along without either.

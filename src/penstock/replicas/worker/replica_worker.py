@@ -1,4 +1,4 @@
-"""A worker as one of the replicas of its job: it comes in, stands by, begins again, and says where it is."""
+"""A worker as a replica of its job: it joins, stands by, restarts, and reports its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The location controller: for each job whose data is with its node, who keeps a copy and who runs it next.
+"""The location controller: decides where jobs with node-kept data have their backups and restart.
 
 Pure. What is decided now is compared with what was decided before, and only differences are told.
 """

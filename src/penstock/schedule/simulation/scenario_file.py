@@ -1,4 +1,4 @@
-"""Scenarios as JSON: what a file says, read strictly: a word that is misspelt would do nothing."""
+"""Reads scenarios from JSON and rejects unknown fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the data of each task are kept while all goes well, and how long a task takes to be back by that."""
+"""Where backups of the simulated tasks are, and how long recovery takes from there."""
 
 from __future__ import annotations
 
