@@ -56,7 +56,9 @@ def _home_of_data(spec: JobSpec, before: Assignment | None, actual: ClusterState
         restore = before.restore if before is not None and before.node == kept.origin else None
         return DataAffinity(only=kept.origin, restore=restore)
     if not kept.store:
-        return DataAffinity(waits=f"its data is on {kept.origin}, which is gone, and nobody has a whole copy")
+        return DataAffinity(
+            waits=f"its data is on {kept.origin}, which is lost, and no node has a complete backup"
+        )
     if kept.store not in actual.nodes:
         return DataAffinity(
             waits=f"its data is on {kept.origin} and a copy is on {kept.store}, and both are gone"

@@ -135,7 +135,9 @@ def _directory(archive: bytes, position: int, end: int, count: int) -> Iterator[
         if flags & _ENCRYPTED:
             raise BundleError(f"the file {name!r} is encrypted")
         if not stat.S_ISREG(attributes >> 16):
-            raise BundleError(f"{name!r} is not marked as a regular file: links and the like are refused")
+            raise BundleError(
+                f"{name!r} is not marked as a regular file: links and special files are refused"
+            )
         if extra or comment or 0xFFFFFFFF in (packed, size, offset):
             raise BundleError(f"the file {name!r} has extra fields, which could say something else of it")
         if method not in (STORED, DEFLATED):

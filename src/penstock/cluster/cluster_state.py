@@ -127,7 +127,7 @@ class Rules:
     unsafe_grace: float = 5.0
     """Seconds that a job may be less safe than it was before people are told."""
     free_repeats: int = 5
-    """How many times in a row a job is assigned anew at once though nothing else was asked for."""
+    """How many times in a row a job is reassigned without delay for the same request."""
     first_wait: float = 1.0
     """Seconds between assignments after that; they double each time,"""
     longest_wait: float = 60.0

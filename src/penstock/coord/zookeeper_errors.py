@@ -42,7 +42,7 @@ _WORDS: tuple[tuple[type[Exception], type[StoreError], str], ...] = (
     (
         kazoo_exceptions.NoAuthError,
         StoreError,
-        "{path} belongs to somebody with another key: it was not made by this cluster",
+        "{path} belongs to a client with another key: it was not created by this cluster",
     ),
 )
 

@@ -15,7 +15,7 @@ from penstock.cluster.document_codec import DocumentError
 from penstock.coord.coordination_store import ConflictError, Operation
 
 _UNUSED_SECONDS = 3600.0
-"""A bundle that no job names is kept for this long: it may have been sent for a job that is to come."""
+"""A bundle that no job uses is kept for this long: it may have been sent for a job that is to come."""
 
 
 class BundleIntake:

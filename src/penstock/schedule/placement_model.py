@@ -25,7 +25,7 @@ class Node:
     memory: int
     """Bytes that tasks may use."""
     bandwidth: float = 0.0
-    """Bytes a second of its network interface; 0 if nobody knows."""
+    """Bytes a second of its network interface; 0 if unknown."""
     rack: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     load: float = 0.0

@@ -75,7 +75,7 @@ def test_it_goes_elsewhere_when_that_node_cannot_take_it() -> None:
 
 def test_it_waits_rather_than_begin_without_its_data() -> None:
     for kept, nodes, why in (
-        (replace(KEPT, store="", store_url=""), ("n2", "n3"), "nobody has a whole copy"),
+        (replace(KEPT, store="", store_url=""), ("n2", "n3"), "no node has a complete backup"),
         (KEPT, ("n2",), "both are gone"),
     ):
         actual = _actual(*nodes, kept={"job": kept})

@@ -302,9 +302,7 @@ def test_csv_whose_header_has_not_what_is_asked_for(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "user,n\nada,1\n")
     records, rejected = everything(FileSource(tmp_path, "csv", key="name"))
     assert records == []
-    assert rejected == [
-        ("user,n", "a.csv, line 1: there is no column 'name', so this file is not read")
-    ]
+    assert rejected == [("user,n", "a.csv, line 1: there is no column 'name', so this file is not read")]
 
 
 def test_parquet_comes_as_columns(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ class Objects:
         with self._lock:
             if self._coming.get(receiving.sha256) is not receiving:
                 raise SnapshotOffsetError(
-                    f"the object {receiving.sha256} is sent by somebody else now", receiving.held
+                    f"a later upload of the object {receiving.sha256} has begun", receiving.held
                 )
             yield
 

@@ -228,7 +228,9 @@ class SnapshotStore:
             own = self._jobs.get(job)
             if own is None:
                 if len(self._jobs) >= MOST_JOBS:
-                    raise SnapshotFullError(f"snapshots of {MOST_JOBS} jobs are kept here, and no more")
+                    raise SnapshotFullError(
+                        f"this node already keeps snapshots of {MOST_JOBS} jobs, the maximum"
+                    )
                 own = self._jobs[job] = self._seen(job)
             return own
 

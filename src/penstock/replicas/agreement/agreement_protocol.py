@@ -34,7 +34,7 @@ class ReplicaSpec:
     scratch: str = ""
     """A folder of this node alone, for output that is held."""
     may_differ_until: int = -1
-    """The last batch in which it may differ from what counts: nobody has the state that goes with that."""
+    """The last batch in which it may differ: no replica has the state of the committed result."""
 
     @property
     def folder(self) -> Path:
