@@ -285,7 +285,7 @@ class Liar:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "sent something else"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "sent other content"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "does not answer"),
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", "answered 302"),
         (b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\n[]", "no reason was given"),
