@@ -48,8 +48,7 @@ def columnar_task_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
             return "bad-sql", "the query is empty"
         for port in task.inputs:
             if isinstance(port, str) and not _VIEW.fullmatch(port):
-                reason = f"each port is a view of the query, and {shown(port)} is not valid as its name"
-                return "bad-ports", reason
+                return "bad-ports", f"each port is a view, and {shown(port)} is not valid as its name"
     if isinstance(task, DataFrameTask):
         reason = _columnar_function_fault("DataFrameTask", task.function, len(task.inputs))
         if reason:
