@@ -257,7 +257,7 @@ def _sort_out(
     try:
         return good, build_arrays(schema, [record[1] for record in good], strict=False), rejected
     except FAULTS:
-        # The check knows no fault, and Arrow does: let it say of which record.
+        # All records pass the check, but Arrow refuses the column: convert them one by one to find which.
         kept = []
         for record in good:
             try:

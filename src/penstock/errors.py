@@ -1,4 +1,4 @@
-"""All errors that Penstock raises on purpose, and how messages show values, causes and choices.
+"""The exceptions of Penstock, and functions that format values, causes and choices for messages.
 
 Each message says what is wrong, where, and what to do.
 """
@@ -35,7 +35,7 @@ def shown(value: Any) -> str:
 
 
 def label(name: Any) -> str:
-    """Return a name as plain text, or a text for whatever was given in place of a name.
+    """Return a name as plain text, or a short text for a value that is not a name.
 
     >>> label("split"), label(None)
     ('split', 'None')
@@ -44,7 +44,7 @@ def label(name: Any) -> str:
 
 
 def choices(names: tuple[str, ...]) -> str:
-    """List names to choose from.
+    """Return names as a list to choose from.
 
     >>> choices(("left", "right")), choices(())
     ("'left', 'right'", 'none')
@@ -56,12 +56,12 @@ _LONGEST = 500
 
 
 class PenstockError(Exception):
-    """The root of all Penstock errors."""
+    """The base class of all Penstock errors."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a graph."""
+    """One problem of a graph."""
 
     code: str
     message: str
@@ -73,7 +73,7 @@ class Problem:
 
 
 class GraphError(PenstockError):
-    """A job's graph is wrong; ``problems`` lists everything that is wrong with it."""
+    """A job's graph is not valid; ``problems`` lists all problems."""
 
     def __init__(self, job: str, problems: Sequence[Problem]) -> None:
         self.job = job
@@ -87,11 +87,11 @@ class GraphError(PenstockError):
 
 
 class CycleLimitError(PenstockError):
-    """A graph has more elementary cycles than anybody could read."""
+    """A graph has too many elementary cycles to list."""
 
 
 class TaskError(PenstockError):
-    """User code raised. The batch was not committed: start the job again and it goes on from there."""
+    """User code raised. The batch was not committed; start the job again to resume from it."""
 
     def __init__(self, job: str, vertex: str, record: str, cause: str, trace: str = "") -> None:
         self.job = job
@@ -106,7 +106,7 @@ class TaskError(PenstockError):
 
 
 class ConnectorError(PenstockError):
-    """A source or a sink raised. The batch was not committed: start the job again and it goes on."""
+    """A source or a sink raised. The batch was not committed; start the job again to resume from it."""
 
     def __init__(self, job: str, vertex: str, cause: str, trace: str = "") -> None:
         self.job = job
@@ -117,7 +117,7 @@ class ConnectorError(PenstockError):
 
     @classmethod
     def of(cls, job: str, vertex: str, error: BaseException) -> ConnectorError:
-        """Name the job and the vertex of what a connector raised."""
+        """Return the error of a connector with the names of its job and vertex."""
         return cls(job, vertex, cause_of(error), trace_of(error))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -125,7 +125,7 @@ class ConnectorError(PenstockError):
 
 
 class JobFailedError(PenstockError):
-    """A job ended by something other than its user's code; ``trace`` has what Spark said of it."""
+    """A job failed for a reason other than user code; ``trace`` is Spark's own trace."""
 
     def __init__(self, message: str, trace: str = "") -> None:
         self.trace = trace
@@ -136,7 +136,7 @@ class JobFailedError(PenstockError):
 
 
 class IncompleteBatchError(PenstockError):
-    """The result of a batch did not arrive whole, so nothing of the batch was committed."""
+    """The result of a batch is incomplete, so nothing of the batch was committed."""
 
     def __init__(self, job: str, batch: int, reason: str) -> None:
         self.job, self.batch, self.reason = job, batch, reason
@@ -165,22 +165,22 @@ class QueryInterruptedError(JobFailedError):
 
 
 class IncompatibleJobError(PenstockError):
-    """A job cannot continue from its checkpoint; the message says how to go on."""
+    """A job cannot continue from its checkpoint; the message says what to do."""
 
 
 class SupersededError(PenstockError):
-    """Another worker has taken a job over; this one can do nothing for it any more."""
+    """Another worker has taken the job over; this one must stop."""
 
 
 class ReplicaOutdatedError(PenstockError):
-    """A replica is so far behind that the others have forgotten what it needs next."""
+    """The other replicas no longer keep the batch that this replica needs next; it must copy their state."""
 
 
 class ReplicaDivergedError(PenstockError):
-    """A replica has come to another result than the one that counts; it must begin again from a snapshot.
+    """A replica's result of a batch differs from the committed one; it must restart from a snapshot.
 
-    ``batch`` and ``vertex`` say where. ``alarming`` is false where it was to be expected, as after an update
-    that the replicas came to at different batches.
+    ``batch`` and ``vertex`` say where. ``alarming`` is false where a difference is expected, such as after an
+    update that replicas applied at different batches.
     """
 
     def __init__(
@@ -196,11 +196,11 @@ class ReplicaDivergedError(PenstockError):
 
 
 class DeliveryWarning(UserWarning):
-    """A job with replicas has a sink at which each record need not be there exactly once."""
+    """A job with replicas has a sink that does not get each record exactly once."""
 
 
 class SettingError(PenstockError):
-    """An option, a setting or the machine itself is not usable as it is."""
+    """An option, a setting or the machine is not usable."""
 
 
 class MissingParameterError(SettingError, KeyError):
@@ -218,15 +218,15 @@ class MissingParameterError(SettingError, KeyError):
 
 
 class FolderError(PenstockError):
-    """A folder that a source reads or a sink writes is not what it was; the message says how to go on."""
+    """A folder that a source reads or a sink writes was changed; the message says how to continue."""
 
 
 class LogError(PenstockError):
-    """A log cannot do what was asked of it."""
+    """An operation on a log failed."""
 
 
 class ShortReadError(PenstockError):
-    """A source gave another number of records than a part of it has. The batch was not committed."""
+    """A source returned another number of records than was planned. The batch was not committed."""
 
 
 class LogNotFoundError(LogError):
@@ -238,7 +238,7 @@ class LogExistsError(LogError):
 
 
 class LogCorruptionError(LogError):
-    """A segment is torn or altered. It is never read as data."""
+    """A segment is damaged. It is never read as data."""
 
     def __init__(self, log: str, partition: int, position: int, path: str, cause: str) -> None:
         self.log = log
@@ -259,7 +259,7 @@ class LogCorruptionError(LogError):
 
 
 class UnstorableValueError(LogError):
-    """A value has no form in a log: it is neither plain data nor built of plain data."""
+    """A value cannot be stored in a log: it is neither plain data nor built of plain data."""
 
 
 def cause_of(error: BaseException) -> str:

@@ -79,7 +79,7 @@ def spark_jars() -> Path:
 
 _SUFFIX = ".jsa"
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
-"""What Java has to say of an archive that does not fit is for nobody: it goes to standard output."""
+"""Silences Java's messages about an archive that it cannot use, which would go to standard output."""
 
 
 def archive_folder() -> Path:

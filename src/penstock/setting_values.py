@@ -1,6 +1,6 @@
 """Reads and checks values of settings: names, durations, sizes, numbers, choices.
 
-Each refusal says what is expected and what was given.
+Each error says what is expected and what was given.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def name_fault(name: Any) -> str | None:
         return f"{shown(name)} must be a string"
     if not _NAME_PATTERN.fullmatch(name):
         return (
-            f"{shown(name)} must start with a letter or digit and hold only letters, digits, "
-            "'.', '_' and '-', at most 200 of them"
+            f"{shown(name)} must start with a letter or digit and contain only letters, digits, '.', '_' and "
+            "'-', at most 200 characters"
         )
     if ".." in name:
         return f"{shown(name)} must not hold '..'"
@@ -56,7 +56,7 @@ _BINARY_SIZE_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40
 
 
 def read_size(text: str) -> int:
-    """Read a number of bytes as people write it.
+    """Read a number of bytes with an optional unit.
 
     >>> read_size("1GB"), read_size("1.5 MB"), read_size("64KiB"), read_size("500")
     (1000000000, 1500000, 65536, 500)
@@ -69,7 +69,7 @@ def read_size(text: str) -> int:
 
 
 def check_whole_number(owner: str, name: str, value: Any, least: int = 1, *, optional: bool = False) -> None:
-    """Refuse what is not a whole number of at least ``least``.
+    """Raise SettingError unless a value is a whole number of at least ``least``.
 
     >>> check_whole_number("RateSource", "partitions", 2)
     >>> check_whole_number("RateSource", "partitions", 0)
@@ -86,7 +86,7 @@ def check_whole_number(owner: str, name: str, value: Any, least: int = 1, *, opt
 
 
 def check_seconds(owner: str, name: str, value: Any, *, optional: bool = False) -> None:
-    """Refuse what is not a number above 0."""
+    """Raise SettingError unless a value is a number above 0."""
     if value is None and optional:
         return
     if type(value) not in (int, float) or not 0 < value < float("inf"):
@@ -95,7 +95,7 @@ def check_seconds(owner: str, name: str, value: Any, *, optional: bool = False) 
 
 
 def check_choice(owner: str, name: str, value: Any, known: Sequence[str]) -> None:
-    """Refuse what is not in a list of names.
+    """Raise SettingError unless a value is in a list of names.
 
     >>> check_choice("FileSink", "format", "xml", ("parquet", "json"))
     Traceback (most recent call last):
@@ -106,14 +106,14 @@ def check_choice(owner: str, name: str, value: Any, known: Sequence[str]) -> Non
 
 
 def check_function(owner: str, name: str, value: Any, *, optional: bool = True) -> None:
-    """Refuse what cannot be called."""
+    """Raise SettingError unless a value is callable."""
     if not (callable(value) or (optional and value is None)):
         none = ", or None" if optional else ""
         raise SettingError(f"{owner}: {name} takes a function{none}, not {shown(value)}")
 
 
 def check_text(owner: str, name: str, value: Any, *, optional: bool = False) -> None:
-    """Refuse what is not text with something in it."""
+    """Raise SettingError unless a value is a text that is not empty."""
     if value is None and optional:
         return
     if not isinstance(value, str) or not value:

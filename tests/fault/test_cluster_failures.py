@@ -50,7 +50,7 @@ def test_a_start_that_hangs_is_counted_and_told(cluster: Cluster) -> None:
     said = cluster.cli("submit", str(file), "--memory", "1g", "--wait", "--timeout", "1", expect=1)
     assert "job 'hanging' is STARTING after 1 s: its worker on n1 is starting" in said or "n1 starts" in said
     failures = eventually("it is counted", lambda: _failures(cluster, "hanging"))
-    assert failures["reason"].startswith("hung: its process lives, and nothing happens for ")
+    assert failures["reason"].startswith("hung: its process is alive, but made no progress for ")
     assert not failures["recent"][-1]["well"]
     cluster.cli("kill", "hanging")
     eventually("it has ended", lambda: cluster.job("hanging")["phase"] == "ENDED")

@@ -82,7 +82,7 @@ def test_a_strategy_of_the_users_own_places_its_job(cluster: Cluster) -> None:
     assert set(found["rejected"]["own/driver"]) == {"n1", "n2"}
     assert set(found["cost"]) >= {"imbalance", "cross_node", "cross_rack", "moves", "fit", "total"}
     picture = cluster.cli("explain", "own", "--placement")
-    for words in ("own/driver", "imbalance", "why not elsewhere", "it could take it, but"):
+    for words in ("own/driver", "imbalance", "why not on other nodes", "it could take the task, but"):
         assert words in picture
 
 

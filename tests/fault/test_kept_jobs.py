@@ -145,7 +145,7 @@ def test_a_store_that_dies_while_it_is_sent_to_is_replaced(lab: KeptLab) -> None
         assert not lab.snapshots("n2")
         lab.cluster.kill_node("n2")
         lab.wait_batches("n1")
-        eventually("the worker tells its trouble", lambda: lab.words("n1", "no snapshot"))
+        eventually("the worker tells its trouble", lambda: lab.words("n1", "snapshot not sent"))
         lab.locate("n3", "n3")
         kept = lab.wait_kept(lambda found: found.store != "", "a whole snapshot")
         assert kept.store == "n3"

@@ -62,7 +62,7 @@ def test_executors_that_fit_nowhere(cluster: Cluster) -> None:
     assert _told(cluster, "wide", "no node can take it")["phase"] == "PENDING"
     before = _revision(cluster, "left")
     cluster.cli("scale", "left", "--executors", "1")
-    _told(cluster, "left", "it has executors now, and none of its executors has a node")
+    _told(cluster, "left", "it now has executors, and none of its executors has a node")
     _decide_for_a_while(cluster)
     assert (_revision(cluster, "wide"), _revision(cluster, "left")) == (0, before)
     assert cluster.worker("left"), "it runs on as it is"

@@ -85,7 +85,7 @@ def test_logs_are_given_bit_by_bit(node: Node) -> None:
     second, cursor = node.client.logs(node.url, "a", cursor, limit=2)
     assert first + second == lines[::2]
     assert node.client.logs(node.url, "a", cursor) == ([], cursor)
-    with pytest.raises(SupervisorError, match="400: this is no cursor"):
+    with pytest.raises(SupervisorError, match="400: this is not a cursor"):
         node.client.logs(node.url, "a", "../../etc/passwd")
 
 
@@ -285,10 +285,10 @@ class Liar:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "sent something else"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "sent other content"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "does not answer"),
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", "answered 302"),
-        (b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\n[]", "did not say why"),
+        (b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\n[]", "no reason was given"),
         (b"garbage\r\n\r\n", "does not answer"),
     ],
 )

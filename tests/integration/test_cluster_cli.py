@@ -187,7 +187,7 @@ def test_kill_migrate_scale_resubmit(shell: Shell) -> None:
     assert spec.nodes == ("n1",)
     shell.run("scale", "counting", "--node", "")
     assert shell.master.specs["counting"].nodes == ()
-    assert "say what to change" in shell.run("scale", "counting", code=2).stderr
+    assert "name what to change" in shell.run("scale", "counting", code=2).stderr
     done = shell.json("kill", "counting", "--drain", "--wait")
     assert done["phase"] == "ENDED"
     assert shell.master.specs["counting"].drain

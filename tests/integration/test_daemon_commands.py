@@ -79,9 +79,9 @@ def test_a_zookeeper_that_does_not_answer(tmp_path: Path, daemon: Sequence[str])
     ("options", "words"),
     [
         (("--labels", "ssd"), "'ssd' is not a label"),
-        (("--cores", "0"), "1 core at least"),
+        (("--cores", "0"), "at least 1 core"),
         (("--memory", "much"), "not a size"),
-        (("--memory", "0"), "no memory at all"),
+        (("--memory", "0"), "an amount of memory must be above 0"),
     ],
 )
 def test_options_that_make_no_sense(tmp_path: Path, options: Sequence[str], words: str) -> None:

@@ -382,7 +382,7 @@ def test_a_server_that_comes_late_is_waited_for_and_one_that_never_comes_is_told
     start = driver.begin()
     planner = pickle.loads(pickle.dumps(driver))
     planner.latest(start)
-    with pytest.raises(SettingError, match=rf"nobody has answered at 127.0.0.1:{port}.*refused"):
+    with pytest.raises(SettingError, match=rf"no connection to 127.0.0.1:{port}.*refused"):
         eventually("a line", lambda: planner.latest(start) != start)
     late = Lines(port)
     try:

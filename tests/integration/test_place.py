@@ -170,7 +170,7 @@ def test_a_wrong_file_is_refused_with_the_place(tmp_path: Path) -> None:
     assert "tasks[2].cpu: expected a number from 0 on, found -1" in done.stderr
     assert "Traceback" not in done.stderr
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    assert "no text in UTF-8" in _place(tmp_path, file="binary").stderr
+    assert "is not UTF-8 text" in _place(tmp_path, file="binary").stderr
     assert "No such file" in _place(tmp_path, file="missing.json").stderr
     unknown = _place(tmp_path, "--strategy", "fastest")
     assert unknown.returncode == 1

@@ -146,7 +146,7 @@ def test_what_cannot_go_on_is_refused_with_all_reasons_and_the_job_runs_on(
     lost.source("in", ps.LogSource("nowhere")) >> lost.sink("out", ps.LogSink("out"))
     lock = threading.Lock()
     refused: list[tuple[type[Exception], str, Callable[[ps.Handle], Any]]] = [
-        (ps.IncompatibleJobError, "source 'in' is gone", lambda h: h.reconfigure(wrong)),
+        (ps.IncompatibleJobError, "source 'in' was removed", lambda h: h.reconfigure(wrong)),
         (ps.IncompatibleJobError, "state of vertex 'running'", lambda h: h.reconfigure(wrong)),
         (ps.IncompatibleJobError, "called 'another'", lambda h: h.reconfigure(misnamed)),
         (ps.LogError, "nowhere", lambda h: h.reconfigure(lost)),
@@ -170,7 +170,7 @@ def test_what_cannot_go_on_is_refused_with_all_reasons_and_the_job_runs_on(
         _some_batches(handle)
         feeder.end()
         assert handle.wait("drained", timeout=DEADLINE)
-    with pytest.raises(ps.SettingError, match="does not run any more"):
+    with pytest.raises(ps.SettingError, match="is not running: start it"):
         handle.reconfigure(parallelism=3)
     _check_exact(_read("out"), feeder.count)
 

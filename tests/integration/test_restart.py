@@ -288,7 +288,7 @@ def test_another_log_under_an_old_position_is_refused(home: Path, engine: Engine
     engine.run(_counting())
     shutil.rmtree(log_folder("in"))
     _append("in", ("a", 1))
-    with pytest.raises(ps.LogError, match="not the log that it was"):
+    with pytest.raises(ps.LogError, match="not the log that the job has read"):
         engine.run(_counting())
     _append("elsewhere", ("a", 1))
     other = ps.Job("counting")

@@ -530,7 +530,7 @@ def _read_request(connection: socket.socket) -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "does not answer", True),
         (_answer(b"hello"), "no JSON", False),
         (_answer(b"[]"), "no list|which number|what it lacks", False),
-        (_answer(b"{}", "503 Busy"), "503: it did not say why", True),
+        (_answer(b"{}", "503 Busy"), "503: no reason was given", True),
         (_answer(b"{}", "507 Full"), "507", True),
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", "302", False),
     ],

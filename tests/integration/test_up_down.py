@@ -93,7 +93,7 @@ def test_a_cluster_in_the_background_is_kept_and_ended(home: Home) -> None:
     assert masters == {"urls": [f"http://127.0.0.1:{home.port}"]}
 
     refused = home.up("--detach", *SMALL, expect=1)
-    assert "is up already" in refused.stderr
+    assert "is already up" in refused.stderr
     checks = {each["check"]: each for each in json.loads(home.run("doctor", "-o", "json").stdout)}
     assert checks["masters"]["found"] == "master-1 leads"
     assert checks["zookeeper"]["status"] == checks["versions"]["status"] == checks["clock"]["status"] == "ok"
@@ -109,7 +109,7 @@ def test_a_cluster_in_the_background_is_kept_and_ended(home: Home) -> None:
     ended = json.loads(home.run("down", "-o", "json").stdout)["ended"]
     assert sorted(each["name"] for each in ended) == ["keeper", "master-1", "node-1", "zookeeper-1"]
     assert home.left() == []
-    assert "nothing runs" in home.run("down").stderr
+    assert "no cluster is running" in home.run("down").stderr
 
 
 def test_a_keeper_costs_next_to_nothing_and_after_its_death_everything_is_found(home: Home) -> None:
@@ -120,7 +120,7 @@ def test_a_keeper_costs_next_to_nothing_and_after_its_death_everything_is_found(
     # Not at once perhaps: it may be slow to begin. What costs something does so all the time.
     assert any(_is_idle(watched) for _ in range(5))
     os.kill(keeper, signal.SIGKILL)
-    assert "is up already" in home.up("--detach", *SMALL, expect=1).stderr
+    assert "is already up" in home.up("--detach", *SMALL, expect=1).stderr
     home.run("down")
     assert home.left() == []
 
@@ -133,7 +133,7 @@ def test_a_cluster_in_the_foreground(home: Home, how: str) -> None:
     )
     try:
         assert process.stderr is not None
-        assert process.stderr.readline() == "Ctrl-C ends it\n"
+        assert process.stderr.readline() == "stop it with Ctrl-C\n"
         assert "is up, or on its way" in home.up("--detach", *SMALL, expect=1).stderr
         pid = home.pid("node-1")
         assert pid is not None
@@ -185,7 +185,7 @@ def test_a_cluster_that_does_not_come_up_is_ended(home: Home) -> None:
     told = home.up(
         "--detach", "--connect", "127.0.0.1:1", "--nodes", "1", "--masters", "1", "--timeout", "3", expect=1
     )
-    assert "it is not up after 3 seconds: master-1 cannot serve yet" in told.stderr
+    assert "the cluster is not up after 3 seconds: master-1 cannot serve yet" in told.stderr
     assert home.left() == []
 
 

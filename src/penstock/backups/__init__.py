@@ -1,1 +1,1 @@
-"""Data that a job keeps with its node, and its copies on other nodes."""
+"""Node-kept data of jobs, and its backups on other nodes."""

@@ -1,4 +1,4 @@
-"""Where a job may run whose data is with its node: there, or where the copy of it can be brought."""
+"""Decides where a job with node-kept data may run: on that node, or on one that restores the backup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DataAffinity:
     prefer: str = ""
     """The node that was chosen beforehand for the case that the other is lost."""
     restore: RestoreSource | None = None
-    """What a worker goes on from that does not run where the data is."""
+    """The backup that the worker restores when it runs on another node than its data."""
     waits: str = ""
     """Why it can run nowhere at the moment; empty if it can."""
 
@@ -56,7 +56,9 @@ def _home_of_data(spec: JobSpec, before: Assignment | None, actual: ClusterState
         restore = before.restore if before is not None and before.node == kept.origin else None
         return DataAffinity(only=kept.origin, restore=restore)
     if not kept.store:
-        return DataAffinity(waits=f"its data is on {kept.origin}, which is gone, and nobody has a whole copy")
+        return DataAffinity(
+            waits=f"its data is on {kept.origin}, which is lost, and no node has a complete backup"
+        )
     if kept.store not in actual.nodes:
         return DataAffinity(
             waits=f"its data is on {kept.origin} and a copy is on {kept.store}, and both are gone"

@@ -1,1 +1,1 @@
-"""The user's code on its way to the nodes: packed, signed, verified, unpacked."""
+"""Bundles of user code: packed, signed, verified and unpacked."""

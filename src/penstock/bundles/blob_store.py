@@ -1,4 +1,4 @@
-"""Files that are named by the SHA-256 of their content: where supervisors keep large bundles for others."""
+"""A store of files named by the SHA-256 of their content, in which supervisors keep large bundles."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class BlobStore:
         return sorted(name for name in os.listdir(self._folder) if is_sha256(name))
 
     def stored(self, sha256: str) -> float:
-        """Return when a blob was stored, in seconds since 1970; now, in effect, when it is gone."""
+        """Return when a blob was stored, in seconds since 1970; infinity if it is gone."""
         try:
             return self._path(sha256).stat().st_mtime
         except FileNotFoundError:

@@ -63,7 +63,7 @@ class BundleCache:
         if not folder.is_dir():
             self._unpack(sha256, folder, unpack)
         elif (fault := folder_fault(folder)) is not None:
-            _log.warning("an unpacked bundle is damaged, and is unpacked anew", bundle=sha256, reason=fault)
+            _log.warning("an unpacked bundle is damaged, unpacking it again", bundle=sha256, reason=fault)
             self._unpack(sha256, folder, replace_unpacked)
         os.utime(folder)
         return folder

@@ -1,4 +1,4 @@
-"""How many, how large and how named the files of a bundle may be."""
+"""Limits on the number, size and names of the files of a bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a user's file or folder to a bundle."""
+"""Packs a user's file or folder into a bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may bring code into a cluster: who has its token, from which the key of these signatures is made.
+"""Signs bundles with a key derived from the cluster's token, and checks these signatures.
 
 The signature is no part of the bundle: it travels in a header of the request and is stored beside it.
 """

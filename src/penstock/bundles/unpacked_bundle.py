@@ -1,4 +1,4 @@
-"""From a bundle to a folder that a worker imports from."""
+"""Unpacks a bundle into a folder that a worker imports from."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``penstock up`` and ``penstock down``.
 
-Start a whole cluster on this machine, wait until it serves, and end exactly what was started.
+Start a whole cluster on this machine, wait until it serves requests, and stop what was started.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _LOOK_SECONDS = 0.2
 
 
 def wait_ready(layout: Layout, token: str, timeout: float, check: Callable[[], None]) -> dict[str, Any]:
-    """Wait until a master leads and all nodes are registered; return what the leader says of itself.
+    """Wait until a master leads and all nodes are registered; return the leader's description of the cluster.
 
-    ``check`` is called all the time and may raise. Raises PenstockError when it takes too long.
+    ``check`` is called repeatedly and may raise. Raises PenstockError when it takes too long.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -72,7 +72,7 @@ def wait_ready(layout: Layout, token: str, timeout: float, check: Callable[[], N
             return state
         if time.monotonic() >= deadline:
             raise PenstockError(
-                f"it is not up after {timeout:g} seconds: {missing}. {last_output_lines(layout)}"
+                f"the cluster is not up after {timeout:g} seconds: {missing}. {last_output_lines(layout)}"
             )
         time.sleep(_LOOK_SECONDS)
 
@@ -92,12 +92,12 @@ def find_missing(layout: Layout, token: str) -> tuple[str, dict[str, Any]]:
     there = {node["name"] for node in nodes.content}
     absent = [daemon.name for daemon in layout.of(SUPERVISOR) if daemon.name not in there]
     if absent:
-        return f"{', '.join(absent)} did not register yet", {}
+        return f"{', '.join(absent)} have not registered yet", {}
     return "", cluster.content
 
 
 def last_output_lines(layout: Layout) -> str:
-    """Return the last line that each daemon printed that printed any."""
+    """Return the last line that each daemon has printed."""
     found = []
     for daemon in layout.daemons:
         path = Path(daemon.folder) / "output.txt"
@@ -106,12 +106,12 @@ def last_output_lines(layout: Layout) -> str:
         except OSError:
             continue
         if lines:
-            found.append(f"{daemon.name} says: {lines[-1][:300]}")
+            found.append(f"{daemon.name} printed: {lines[-1][:300]}")
     return "\n".join(["", *found]) if found else ""
 
 
 def print_cluster(layout: Layout, cluster: Path, state: dict[str, Any], output: Output) -> None:
-    """Print where everything is."""
+    """Print the addresses and folders of the cluster."""
     leader = state.get("leader", "")
     if output is Output.JSON:
         content = {
@@ -145,47 +145,56 @@ def print_cluster(layout: Layout, cluster: Path, state: dict[str, Any], output: 
 @user_errors
 def up(
     nodes: Annotated[
-        int, typer.Option("--nodes", help="How many nodes, each with an address of its own.")
+        int, typer.Option("--nodes", help="Number of nodes, each with an address of its own.")
     ] = 3,
-    masters: Annotated[int, typer.Option("--masters", help="How many masters; one of them leads.")] = 2,
+    masters: Annotated[int, typer.Option("--masters", help="Number of masters; one of them leads.")] = 2,
     zk: Annotated[
-        int | None, typer.Option("--zk", metavar="1|3", help="How many ZooKeeper servers; 3 by default.")
+        int | None, typer.Option("--zk", metavar="1|3", help="Number of ZooKeeper servers; 3 by default.")
     ] = None,
     connect: Annotated[
-        str, typer.Option("--connect", metavar="HOST:PORT,…", help="A ZooKeeper that runs already.")
+        str,
+        typer.Option(
+            "--connect",
+            metavar="HOST:PORT,…",
+            help="Addresses of a running ZooKeeper to use instead of starting one.",
+        ),
     ] = "",
     cores: Annotated[
-        int | None, typer.Option("--cores", help="Cores of each node; all of this machine by default.")
+        int | None, typer.Option("--cores", help="Cores of each node; by default all cores of this machine.")
     ] = None,
     memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="What workers of a node may use.")
+        str, typer.Option("--memory", metavar="SIZE", help="Memory that the workers of a node may use.")
     ] = "2g",
     racks: Annotated[
-        str, typer.Option("--racks", metavar="r1,r2", help="Racks that nodes are in, in turn.")
+        str, typer.Option("--racks", metavar="r1,r2", help="Names of racks, assigned to the nodes in turn.")
     ] = "",
     strategy: Annotated[
-        str, typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where jobs run.")
+        str, typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="The placement strategy.")
     ] = "balanced",
     retain_days: RetainDays = 7.0,
     retain_jobs: RetainJobs = 1000,
     storage: Annotated[
         Path | None,
-        typer.Option("--storage", metavar="DIR", help="Logs and jobs; $PENSTOCK_HOME by default."),
+        typer.Option("--storage", metavar="DIR", help="Folder for logs and jobs; $PENSTOCK_HOME by default."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", metavar="BASE", help="The first of the ports used.")] = PORT,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it is up.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds it may take to be up.")] = 90.0,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    port: Annotated[int, typer.Option("--port", metavar="BASE", help="The first port to use.")] = PORT,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Run in the background: return when the cluster is up.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for the cluster to be up.")
+    ] = 90.0,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
     """Start a cluster on this machine: ZooKeeper, masters, and nodes on 127.0.0.2, 127.0.0.3, …
 
-    What dies is started again. Ctrl-C ends all of it, workers after their batch; jobs go on with the next
-    up. With --detach it runs in the background until penstock down.
+    Processes that die are restarted. Ctrl-C stops the cluster, workers after their current batch; jobs resume
+    with the next up. With --detach, the cluster runs in the background until penstock down.
     """
     cluster, processes = cluster_folder(), OsProcesses()
     with lock_cluster(cluster):
         if found := running(cluster, processes):
-            raise BusyError(f"a cluster is up already ({', '.join(found)}): penstock down ends it")
+            raise BusyError(f"a cluster is already up ({', '.join(found)}): stop it with penstock down")
         wishes = LayoutOptions(
             nodes=nodes,
             masters=masters,
@@ -219,7 +228,7 @@ def _in_background(layout: Layout, cluster: Path, token: str, timeout: float, ou
 
     def check() -> None:
         if not processes.alive(folder):
-            raise PenstockError(f"the cluster was ended before it was up, see {folder / OUTPUT}")
+            raise PenstockError(f"the cluster was stopped before it was up, see {folder / OUTPUT}")
 
     try:
         state = wait_ready(layout, token, timeout, check)
@@ -228,7 +237,7 @@ def _in_background(layout: Layout, cluster: Path, token: str, timeout: float, ou
         end_cluster(layout, cluster, processes, tell=_tell)
         raise
     print_cluster(layout, cluster, state, output)
-    _tell(f"it runs in the background, see {folder / OUTPUT}; penstock down ends it")
+    _tell(f"the cluster runs in the background, see {folder / OUTPUT}; stop it with penstock down")
 
 
 def _in_foreground(layout: Layout, cluster: Path, token: str, timeout: float, output: Output) -> None:
@@ -244,7 +253,7 @@ def _in_foreground(layout: Layout, cluster: Path, token: str, timeout: float, ou
     try:
         state = wait_ready(layout, token, timeout, signals.check)
         print_cluster(layout, cluster, state, output)
-        _tell("Ctrl-C ends it")
+        _tell("stop it with Ctrl-C")
         signals.stop.wait()
     except _StoppedError:
         pass
@@ -254,15 +263,15 @@ def _in_foreground(layout: Layout, cluster: Path, token: str, timeout: float, ou
         if not signals.left:
             end_cluster(layout, cluster, OsProcesses(), tell=_tell, hurry=lambda: signals.count > 1)
         folder.joinpath(process_launcher.RECORD).unlink(missing_ok=True)
-    _tell("penstock down ends it" if signals.left else "ended; jobs go on with the next penstock up")
+    _tell("stop it with penstock down" if signals.left else "stopped; jobs resume with the next penstock up")
 
 
 class _StoppedError(Exception):
-    """A signal came while the cluster was on its way."""
+    """A signal arrived while the cluster was starting."""
 
 
 class _Signals:
-    """What this process was told: to end everything, or to leave that to ``penstock down``."""
+    """Signals of this process: SIGUSR1 leaves the cluster to ``penstock down``, any other ends it."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -293,13 +302,13 @@ _STOP_POLL_SECONDS = 0.05
 @user_errors
 def down(
     wipe: Annotated[
-        bool, typer.Option("--wipe", help="Forget the jobs and all they have done. Logs stay.")
+        bool, typer.Option("--wipe", help="Delete the jobs with their state and positions. Logs are kept.")
     ] = False,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
-    """End the cluster that penstock up has started on this machine: workers after their batch.
+    """Stop the cluster that penstock up has started on this machine, workers after their current batch.
 
-    Jobs go on with the next up, unless --wipe makes the cluster forget them.
+    Jobs resume with the next up, unless --wipe deletes them.
     """
     cluster = cluster_folder()
     done: list[EndedProcess] = []
@@ -331,7 +340,7 @@ def _late(deadline: float) -> bool:
 
 
 def _stop_keeper(cluster: Path, processes: OsProcesses) -> bool:
-    """Have the keeper leave without ending anything; otherwise it would start again what is ended."""
+    """Stop the keeper without stopping other processes; otherwise it would restart what is stopped."""
     folder = keeper_folder(cluster)
     if not processes.signal(folder, signal.SIGUSR1):
         return False
@@ -344,12 +353,12 @@ def _stop_keeper(cluster: Path, processes: OsProcesses) -> bool:
 
 
 def _wipe(layout: Layout | None, cluster: Path) -> list[str]:
-    """Remove what the cluster knows; return what was removed."""
+    """Remove the data of the cluster; return what was removed."""
     storage = Path(layout.storage) if layout else home()
     # The jobs are in somebody else's ZooKeeper then, and need their key and their folders.
     external = layout is not None and not layout.embedded
     if external:
-        _tell("jobs and the key stay: they belong to a ZooKeeper that Penstock does not run")
+        _tell("jobs and the key are kept: they belong to a ZooKeeper that Penstock does not run")
     names = ["masters", "nodes", "up", UP_FILE]
     if not external:
         names += ["zookeeper", KEY_FILE, TOKEN_FILE]
@@ -372,4 +381,4 @@ def _print(done: list[EndedProcess], wiped: list[str]) -> None:
     for place in wiped:
         typer.echo(f"{place}: removed")
     if not done:
-        typer.echo("nothing runs", err=True)
+        typer.echo("no cluster is running", err=True)

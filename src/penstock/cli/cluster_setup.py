@@ -22,12 +22,12 @@ from penstock.local.local_cluster import cluster_folder as own_folder
 
 @user_errors
 def prepare(
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
-    """Make an archive of Spark's classes, unless there is one: drivers and executors start sooner with it.
+    """Create an archive of Spark's classes, unless there is one, so that drivers and executors start faster.
 
-    It takes half a minute and 180 MB of disk, in the Python environment that Penstock is installed in. Make
-    it anew like this after an update of Java or PySpark.
+    It takes half a minute and 180 MB of disk in the Python environment that Penstock is installed in. Run it
+    again after an update of Java or PySpark.
     """
     check_java()
     found = find_archive(archive_folder())
@@ -36,7 +36,7 @@ def prepare(
         from penstock.spark.warm_start import prepare as make
 
         if output is Output.TEXT:
-            typer.echo("making an archive of Spark's classes, which takes half a minute …", err=True)
+            typer.echo("creating an archive of Spark's classes, which takes half a minute …", err=True)
         found = make()
     if output is Output.JSON:
         typer.echo(json.dumps({"archive": str(found), "made": made}))
@@ -47,12 +47,12 @@ def prepare(
 @user_errors
 def key(
     cluster_folder: ClusterFolder = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
-    """Make the key of a cluster, unless there is one, and say where it is.
+    """Create the key of a cluster, unless there is one, and print where it is.
 
     Masters and supervisors need the key: copy its file to their machines, with mode 600. Users need the
-    token, which is made from the key. Neither is printed.
+    token, which is derived from the key. Neither is printed.
     """
     folder = (cluster_folder or own_folder()).absolute()
     open_keyring(folder, create=True)
@@ -66,9 +66,12 @@ def key(
 
 @daemon_errors
 def zookeeper(
-    servers: Annotated[int, typer.Option("--servers", metavar="1|3", help="How many.")] = 1,
+    servers: Annotated[int, typer.Option("--servers", metavar="1|3", help="Number of servers.")] = 1,
     ports: Annotated[
-        str, typer.Option("--ports", metavar="2181,…", help="For clients, one a server; free ones otherwise.")
+        str,
+        typer.Option(
+            "--ports", metavar="2181,…", help="Client ports, one for each server; free ports by default."
+        ),
     ] = "",
     folder: Annotated[
         Path | None,
@@ -76,15 +79,17 @@ def zookeeper(
             "--folder",
             metavar="DIR",
             callback=local_folder,
-            help="Settings and data; $PENSTOCK_HOME/zookeeper.",
+            help="Folder for settings and data; $PENSTOCK_HOME/zookeeper by default.",
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds it may take to be up.")] = 30.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for the servers to be up.")
+    ] = 30.0,
 ) -> None:
     """Run one or three ZooKeeper servers from PySpark's jars until SIGTERM or Ctrl-C.
 
-    Prints what to connect with once they serve. They listen on 127.0.0.1 alone. What they know stays in the
-    folder. Exit codes: 0 stopped as asked, 1 a server ended, 3 something is wrong.
+    Prints the connect string once they serve requests. They listen on 127.0.0.1 only and keep their data in
+    the folder. Exit codes: 0 stopped on request, 1 a server ended, 3 wrong configuration.
     """
     from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 
@@ -116,5 +121,5 @@ def read_ports(text: str) -> list[int] | None:
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdigit() and 0 < int(part) < 65536 for part in parts):
-        raise SettingError(f"{text!r} are not ports: write numbers with commas between them")
+        raise SettingError(f"{text!r} is not a list of ports: write numbers separated by commas")
     return [int(part) for part in parts] or None

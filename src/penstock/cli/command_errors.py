@@ -18,15 +18,15 @@ from penstock.web.cluster_access import ClientError, NoClusterError, Unreachable
 
 OK = 0
 FAILED = 1
-"""The job failed or is wrong, or the cluster has refused what was asked."""
+"""The job failed or is not valid, or the cluster refused the request."""
 USAGE = 2
 """The command line itself is wrong."""
 UNREACHABLE = 3
-"""No master answers, or none is known."""
+"""No master answers, or no master is known."""
 UNKNOWN = 4
 """There is no such job, node or alarm."""
 INTERRUPTED = 130
-"""Ctrl-C, where it does not simply end what goes on for ever."""
+"""Ctrl-C, except where it is the usual way to end a command."""
 
 EPILOG = (
     "Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 3 no master can be reached, "
@@ -51,7 +51,7 @@ P = ParamSpec("P")
 
 
 def user_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn what a user can do wrong into one line and an exit code; a closed pipe is no error."""
+    """Turn errors of the user into one line and an exit code; a closed pipe is not an error."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -75,7 +75,7 @@ def user_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 @contextmanager
 def _warnings_told() -> Iterator[None]:
-    """Say what Penstock warns of in one line, once; how others warn stays as it is."""
+    """Print warnings of Penstock in one line, once each; leave other warnings as they are."""
     said: set[str] = set()
     others = warnings.showwarning
 

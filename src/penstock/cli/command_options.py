@@ -35,7 +35,7 @@ _SHIFT = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def read_memory(text: str) -> int:
-    """Read a number of bytes; a bare letter counts in powers of two, as with Spark and Java.
+    """Read a number of bytes; a single letter stands for a power of two, as with Spark and Java.
 
     >>> read_memory("2g"), read_memory("512m"), read_memory("1GiB"), read_memory("1000")
     (2147483648, 536870912, 1073741824, 1000)
@@ -43,7 +43,7 @@ def read_memory(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt])", text.strip(), re.IGNORECASE)
     size = round(float(match[1]) * (1 << _SHIFT[match[2].lower()])) if match else read_size(text)
     if size <= 0:
-        raise SettingError(f"{text!r} is no memory at all")
+        raise SettingError(f"an amount of memory must be above 0, not {text!r}")
     return size
 
 
@@ -55,20 +55,21 @@ MasterUrl = Annotated[
     typer.Option(
         "--master-url",
         metavar="URL",
-        help="A master, or several with commas; else $PENSTOCK_MASTER_URL, else what penstock up started.",
+        help="URL of a master, or several separated by commas; default: $PENSTOCK_MASTER_URL, else the "
+        "cluster of penstock up.",
     ),
 ]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
-Form = Annotated[Output, typer.Option("-o", "--output", help="What to print.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it again every two seconds, until Ctrl-C.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Return only when it has happened.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The name of the job.")]
+Form = Annotated[Output, typer.Option("-o", "--output", help="The output format.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again every two seconds, until Ctrl-C.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Return only when the change has taken effect.")]
 Timeout = Annotated[
     float | None,
     typer.Option(
         "--timeout",
         min=0.0,
         metavar="SECONDS",
-        help="How long --wait waits at the most, 0 for no limit; 600 unless a job is drained.",
+        help="Seconds that --wait waits at most, 0 for no limit; default 600, no limit for draining.",
     ),
 ]
 
@@ -91,7 +92,7 @@ def usage(read: Callable[[T], U], given: T) -> U:
 
 
 def local_folder(parameter: typer.CallbackParam, given: Path | None) -> Path | None:
-    """Refuse a folder that is an address, as the callback of an option."""
+    """Refuse a URL given for a folder, as the callback of an option."""
     if given is not None:
         usage(partial(local_path, parameter.opts[0]), given)
     return given
@@ -114,42 +115,48 @@ def read_labels(assignments: list[str]) -> dict[str, str]:
 
 Param = Annotated[
     list[str] | None,
-    typer.Option("--param", metavar="NAME=VALUE", help="What the code reads as ps.params; repeatable."),
+    typer.Option(
+        "--param", metavar="NAME=VALUE", help="A parameter that the code reads from ps.params; repeatable."
+    ),
 ]
 Env = Annotated[
     list[str] | None,
     typer.Option(
         "--env",
         metavar="NAME[=VALUE]",
-        help="A variable of its environment, alone as its node has it; repeatable.",
+        help="An environment variable; NAME alone takes the value of the node; repeatable.",
     ),
 ]
 
 
-Host = Annotated[str, typer.Option("--host", help="The address it listens at.")]
-Port = Annotated[int, typer.Option("--port", help="The port it answers at.")]
-StoreAddress = Annotated[str, typer.Option("--connect", metavar="HOST:PORT,…", help="The ZooKeeper servers.")]
-StoreRoot = Annotated[str, typer.Option("--root", help="The node of ZooKeeper that all others are below.")]
+Host = Annotated[str, typer.Option("--host", help="The address to listen on.")]
+Port = Annotated[int, typer.Option("--port", help="The port to listen on.")]
+StoreAddress = Annotated[
+    str, typer.Option("--connect", metavar="HOST:PORT,…", help="Addresses of the ZooKeeper servers.")
+]
+StoreRoot = Annotated[
+    str, typer.Option("--root", help="The ZooKeeper path under which the cluster keeps its nodes.")
+]
 ClusterFolder = Annotated[
     Path | None,
     typer.Option(
         "--cluster-folder",
         metavar="DIR",
         callback=local_folder,
-        help="Holds cluster.key; $PENSTOCK_HOME/cluster.",
+        help="Folder of cluster.key; $PENSTOCK_HOME/cluster by default.",
     ),
 ]
 RetainDays = Annotated[
-    float, typer.Option("--retain-days", min=0.0, help="How long a job that has ended is known.")
+    float, typer.Option("--retain-days", min=0.0, help="How many days a job is kept after it has ended.")
 ]
 RetainJobs = Annotated[
-    int, typer.Option("--retain-jobs", min=0, help="How many jobs that are over are known at the most.")
+    int, typer.Option("--retain-jobs", min=0, help="How many jobs are kept after they have ended or failed.")
 ]
-StoreWait = Annotated[float, typer.Option("--wait", help="Seconds to wait for ZooKeeper at first.")]
+StoreWait = Annotated[float, typer.Option("--wait", help="Seconds to wait for ZooKeeper at the start.")]
 
 
-LogName = Annotated[str, typer.Argument(metavar="NAME", help="The log's name.")]
+LogName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the log.")]
 LogRoot = Annotated[
     Path | None,
-    typer.Option("--root", metavar="DIR", help="Where logs live, instead of $PENSTOCK_HOME or ~/.penstock."),
+    typer.Option("--root", metavar="DIR", help="Folder of logs, instead of $PENSTOCK_HOME or ~/.penstock."),
 ]

@@ -1,4 +1,4 @@
-"""What masters and supervisors have in common as processes: the store, signals, exit codes."""
+"""Shared by the master and supervisor processes: connecting to the store, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ P = ParamSpec("P")
 
 
 class UnavailableError(PenstockError):
-    """Something that a daemon needs is not there now, and may be later."""
+    """A resource that a daemon needs is unavailable now and may be available later."""
 
 
 def daemon_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """End with a sentence and an exit code: 3 when trying again is of no use, 1 when it may help."""
+    """End with a message and an exit code: 3 when a retry cannot help, 1 when it may help."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -55,7 +55,7 @@ def _leave(message: str, code: int) -> NoReturn:
 
 
 def block_rich_import() -> None:
-    """Keep what a daemon has no use for out of it; called before it imports the rest.
+    """Prevent the import of modules that a daemon does not need; called before other imports.
 
     structlog loads rich where it is installed, for colours that no log of ours has: 4 MB.
     """
@@ -63,19 +63,19 @@ def block_rich_import() -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise SettingError unless something can be called so: names are parts of paths and addresses."""
+    """Raise SettingError unless a name is valid as a part of paths and addresses."""
     if fault := name_fault(name):
         raise SettingError(f"--name: {fault}")
 
 
 def check_address(host: str, port: int) -> None:
-    """Raise UnavailableError unless one can listen there; this is asked before all else that takes time."""
+    """Raise UnavailableError unless the address is free; checked before anything that takes time."""
     if trouble := address_fault(host, port):
         raise UnavailableError(trouble)
 
 
 def open_store(connect: str, keyring: Keyring, root: str, wait: float) -> ZooKeeperStore:
-    """Connect to ZooKeeper, which may be on its way. Raises UnavailableError after ``wait`` seconds."""
+    """Connect to ZooKeeper, which may still be starting. Raises UnavailableError after ``wait`` seconds."""
     from penstock.coord.coordination_store import DisconnectedError
     from penstock.coord.zookeeper_store import ZooKeeperStore
 
@@ -88,9 +88,7 @@ def open_store(connect: str, keyring: Keyring, root: str, wait: float) -> ZooKee
             )
         except DisconnectedError as error:
             if time.monotonic() >= deadline:
-                raise UnavailableError(
-                    f"{error}: is it running, and is {connect} where it listens?"
-                ) from None
+                raise UnavailableError(f"{error}: check that it runs and listens at {connect}") from None
 
 
 def stop_on_signals(wake: Callable[[], None] = lambda: None) -> threading.Event:
@@ -108,14 +106,14 @@ def stop_on_signals(wake: Callable[[], None] = lambda: None) -> threading.Event:
 
 @contextmanager
 def lock_folder(folder: Path, who: str) -> Iterator[None]:
-    """Be the only process of a folder; raises UnavailableError when there is one already."""
+    """Lock a folder for this process. Raises UnavailableError when another process holds it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise UnavailableError(f"{who} runs already, on this machine and with {folder}") from None
+        raise UnavailableError(f"{who} is already running on this machine with {folder}") from None
     try:
         yield
     finally:

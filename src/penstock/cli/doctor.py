@@ -47,7 +47,7 @@ _OLDEST_REPORT = 10.0
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check has found."""
+    """The result of a check."""
 
     status: str
     text: str
@@ -56,39 +56,39 @@ class Finding:
 
 @dataclass(frozen=True)
 class DoctorContext:
-    """What is looked at."""
+    """What the checks look at: folders, ports, addresses."""
 
     cluster: Path
     storage: Path
     port: int
     layout: Layout | None = None
-    """Of the cluster that was started here last, if any."""
+    """The settings of the last cluster that was started on this machine, if any."""
     connect: str = ""
 
     @cached_property
     def running(self) -> bool:
-        """Whether a cluster runs here."""
+        """Return whether a cluster runs on this machine."""
         return bool(running(self.cluster, OsProcesses()))
 
     @cached_property
     def masters(self) -> list[str]:
-        """Where the masters of the cluster that runs here answer."""
+        """Return the URLs of the masters of the cluster that runs on this machine."""
         known = self.layout if self.layout and self.running else None
         return [daemon.url for daemon in known.of(MASTER)] if known else []
 
     @cached_property
     def servers(self) -> list[tuple[str, int]]:
-        """The addresses of the ZooKeeper servers that are to be looked at."""
+        """Return the addresses of the ZooKeeper servers to check."""
         connect = self.connect or (self.layout.connect if self.layout and self.running else "")
         return read_servers(connect)
 
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:
-        """The nodes of the cluster that runs here, as a master sees them."""
+        """Return the nodes of the cluster that runs on this machine, as a master sees them."""
         return self.asked("/api/v1/nodes") or []
 
     def asked(self, path: str) -> Any:
-        """Return what any master says; None when none answers."""
+        """Return the answer of the first master that answers; None when none does."""
         try:
             token = open_keyring(self.cluster).token
         except SettingError:
@@ -114,7 +114,7 @@ def read_servers(connect: str) -> list[tuple[str, int]]:
 
 
 def check_python(_: DoctorContext) -> Finding:
-    """Whether this Python is one that Penstock runs on."""
+    """Check the version of Python."""
     found = ".".join(map(str, sys.version_info[:3]))
     if tuple(sys.version_info) >= _OLDEST_PYTHON:
         return Finding(OK, found)
@@ -122,7 +122,7 @@ def check_python(_: DoctorContext) -> Finding:
 
 
 def check_java_version(_: DoctorContext) -> Finding:
-    """Whether there is a Java that Spark and ZooKeeper run on."""
+    """Check that there is a Java that Spark and ZooKeeper run on."""
     try:
         check_java()
         return Finding(OK, str(find_java()))
@@ -131,18 +131,18 @@ def check_java_version(_: DoctorContext) -> Finding:
 
 
 def check_archive(_: DoctorContext) -> Finding:
-    """Whether Spark starts as soon as it could. It may go without: that is nothing wrong."""
+    """Check that Spark starts from an archive of classes. A missing archive is not an error."""
     try:
         found = find_archive(archive_folder())
     except SettingError as error:
         return Finding(WARNING, str(error), "see the other checks")
     if found is None:
-        return Finding(OK, "none", "penstock prepare makes one, and Spark starts sooner")
+        return Finding(OK, "none", "run penstock prepare to create one, so that Spark starts faster")
     return Finding(OK, str(found))
 
 
 def check_pyspark(_: DoctorContext) -> Finding:
-    """Whether PySpark is there in a version that Penstock allows, with its jars, ZooKeeper's among them."""
+    """Check that PySpark is installed in an allowed version, with its jars and that of ZooKeeper."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
     from packaging.requirements import Requirement
@@ -155,22 +155,22 @@ def check_pyspark(_: DoctorContext) -> Finding:
     except (SettingError, PackageNotFoundError) as error:
         return Finding(FAILED, str(error), advice)
     if not list(jars.glob("zookeeper-[0-9]*.jar")):
-        return Finding(FAILED, f"{found}, without ZooKeeper's jar in {jars}", "install PySpark again")
+        return Finding(FAILED, f"{found}, without ZooKeeper's jar in {jars}", "reinstall PySpark")
     if found not in allowed.specifier:
-        return Finding(WARNING, f"{found}, and Penstock is made for {allowed.specifier}", advice)
+        return Finding(WARNING, f"{found}, but Penstock requires {allowed.specifier}", advice)
     return Finding(OK, found)
 
 
 def check_loopback(_: DoctorContext) -> Finding:
-    """Whether nodes can have addresses of their own."""
+    """Check that nodes can have addresses of their own."""
     trouble = address_fault(node_host(1), 0)
     if trouble:
-        return Finding(FAILED, trouble, "add the addresses, or start supervisors on machines of their own")
-    return Finding(OK, f"{node_host(1)} and those after it can be used")
+        return Finding(FAILED, trouble, "add the addresses, or start each supervisor on a machine of its own")
+    return Finding(OK, f"{node_host(1)} and the addresses after it can be used")
 
 
 def check_ports(patient: DoctorContext) -> Finding:
-    """Whether the ports of a cluster are free."""
+    """Check that the ports of a cluster are free."""
     if patient.running:
         return Finding(OK, "in use by the cluster that runs")
     wanted = [patient.port, patient.port + 1]
@@ -178,13 +178,15 @@ def check_ports(patient: DoctorContext) -> Finding:
     taken = [port for port in wanted if address_fault("127.0.0.1", port)]
     if taken:
         return Finding(
-            FAILED, f"in use: {', '.join(map(str, taken))}", "end what uses them, or choose others: up --port"
+            FAILED,
+            f"in use: {', '.join(map(str, taken))}",
+            "stop the programs that use them, or choose other ports with up --port",
         )
     return Finding(OK, f"free: {', '.join(map(str, wanted))}")
 
 
 def check_storage(patient: DoctorContext) -> Finding:
-    """Whether logs and jobs can be written, with the links that exactly-once commits are made of."""
+    """Check that logs and jobs can be written, with the hard links that exactly-once commits need."""
     from tempfile import TemporaryDirectory
 
     folder = _existing(patient.storage)
@@ -206,28 +208,28 @@ def _existing(folder: Path) -> Path:
 
 
 def check_disk(patient: DoctorContext) -> Finding:
-    """Whether there is room on the disk."""
+    """Check the free space on the disk."""
     place = _existing(patient.storage)
     free = shutil.disk_usage(place).free
     status = FAILED if free < _LEAST_DISK else WARNING if free < _GOOD_DISK else OK
-    advice = "" if status == OK else "make room, or choose another folder: up --storage"
+    advice = "" if status == OK else "free disk space, or choose another folder with up --storage"
     return Finding(status, f"{free / (1 << 30):.1f} GiB free in {place}", advice)
 
 
 def check_memory(_: DoctorContext) -> Finding:
-    """Whether there is memory for a worker or two."""
+    """Check that there is memory for one or two workers."""
     import psutil
 
     free = psutil.virtual_memory().available
     status = FAILED if free < _LEAST_MEMORY else WARNING if free < _GOOD_MEMORY else OK
     advice = (
-        "" if status == OK else "a driver takes about 1 GiB, a ZooKeeper server 0.1 GiB: end other programs"
+        "" if status == OK else "a driver takes about 1 GiB, a ZooKeeper server 0.1 GiB: stop other programs"
     )
     return Finding(status, f"{free / (1 << 30):.1f} GiB free", advice)
 
 
 def check_files(_: DoctorContext) -> Finding:
-    """Whether processes may open as many files as Spark does."""
+    """Check that processes may open as many files as Spark does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = soft == resource.RLIM_INFINITY
     status = OK if unlimited or soft >= _GOOD_FILES else WARNING if soft >= _LEAST_FILES else FAILED
@@ -239,10 +241,10 @@ def check_files(_: DoctorContext) -> Finding:
 
 
 def check_key(patient: DoctorContext) -> Finding:
-    """Whether the key of the cluster is there, and its owner's alone."""
+    """Check that the key of the cluster exists and only its owner can read it."""
     path = patient.cluster / KEY_FILE
     if not path.exists():
-        return Finding(OK, "none yet: up makes one")
+        return Finding(OK, "none yet: penstock up creates one")
     try:
         ring = open_keyring(patient.cluster)
     except (SettingError, OSError) as error:
@@ -251,14 +253,18 @@ def check_key(patient: DoctorContext) -> Finding:
     if token.exists() and token.stat().st_mode & 0o077:
         return Finding(FAILED, f"{token} can be read by others", f"chmod 600 {token}")
     if token.exists() and token.read_text().strip() != ring.token:
-        return Finding(WARNING, f"{token} is not of this key", f"remove {token}: the next up writes it anew")
-    return Finding(OK, f"{path}, for its owner alone")
+        return Finding(
+            WARNING,
+            f"{token} does not belong to this key",
+            f"remove {token}: the next penstock up writes it again",
+        )
+    return Finding(OK, f"{path}, readable by its owner only")
 
 
 def check_zookeeper(patient: DoctorContext) -> Finding:
-    """Whether ZooKeeper answers, and with a quorum."""
+    """Check that ZooKeeper answers and has a quorum."""
     if not patient.servers:
-        return Finding(OK, "none to look at: up starts its own")
+        return Finding(OK, "none to check: penstock up starts its own")
     modes = {f"{host}:{port}": zookeeper_mode(host, port) for host, port in patient.servers}
     text = ", ".join(f"{server} {mode}" for server, mode in modes.items())
     silent = [server for server, mode in modes.items() if mode == "does not answer"]
@@ -268,7 +274,7 @@ def check_zookeeper(patient: DoctorContext) -> Finding:
 
 
 def zookeeper_mode(host: str, port: int) -> str:
-    """Return what a ZooKeeper server says of itself: that it leads, follows, or stands alone."""
+    """Return the mode that a ZooKeeper server reports: leader, follower or standalone."""
     try:
         with socket.create_connection((host, port), timeout=2.0) as connection:
             connection.sendall(b"srvr")
@@ -287,26 +293,24 @@ def zookeeper_mode(host: str, port: int) -> str:
 
 
 def check_masters(patient: DoctorContext) -> Finding:
-    """Whether masters answer, and one of them leads."""
+    """Check that masters answer and one of them leads."""
     if not patient.masters:
-        return Finding(OK, "no cluster runs here")
+        return Finding(OK, "no cluster runs on this machine")
     silent = [url for url in patient.masters if probe_url(f"{url}/livez") is None]
     if len(silent) == len(patient.masters):
         return Finding(FAILED, "none answers", f"see {patient.cluster / 'up'}/master-1/output.txt")
     state = patient.asked("/api/v1/cluster") or {}
     if not state.get("leader"):
-        return Finding(
-            FAILED, "no master leads", "look at ZooKeeper first: masters need it to elect a leader"
-        )
+        return Finding(FAILED, "no master leads", "check ZooKeeper first: masters need it to elect a leader")
     status, advice = (WARNING, f"{', '.join(silent)} does not answer") if silent else (OK, "")
     return Finding(status, f"{state['leader']} leads", advice)
 
 
 def check_clock(patient: DoctorContext) -> Finding:
-    """Whether the clock goes forward, and is that of the nodes."""
+    """Check that the clock goes forward and agrees with those of the nodes."""
     before, first = time.monotonic(), time.time()
     if time.monotonic() < before or time.time() < first - 1.0 or first < 1_700_000_000:
-        return Finding(FAILED, "it goes backwards, or is years behind", "set it, for instance by NTP")
+        return Finding(FAILED, "it runs backwards, or is years behind", "set it, for example by NTP")
     skews = [_skew(node["report"]["at"], time.time()) for node in patient.nodes if node.get("report")]
     if not skews:
         return Finding(OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
@@ -316,12 +320,12 @@ def check_clock(patient: DoctorContext) -> Finding:
 
 
 def _skew(reported: float, now: float) -> float:
-    """How far a node's clock is off at least, by when it says that it reported last."""
+    """Return by how much a node's clock is off at least, judged by the time of its last report."""
     return max(0.0, reported - now, now - reported - _OLDEST_REPORT)
 
 
 def check_versions(patient: DoctorContext) -> Finding:
-    """Whether all processes of the cluster are of this version."""
+    """Check that all processes of the cluster have this version."""
     if not patient.masters:
         return Finding(OK, __version__)
     masters = (patient.asked("/api/v1/cluster") or {}).get("masters", [])
@@ -332,7 +336,7 @@ def check_versions(patient: DoctorContext) -> Finding:
     )
     if others:
         return Finding(
-            WARNING, f"{__version__} here, but {', '.join(others)}", "start those again with the new version"
+            WARNING, f"{__version__} here, but {', '.join(others)}", "restart them with the new version"
         )
     return Finding(OK, f"{__version__} everywhere")
 
@@ -354,7 +358,7 @@ CHECKS: tuple[tuple[str, Callable[[DoctorContext], Finding]], ...] = (
     ("clock", check_clock),
     ("versions", check_versions),
 )
-"""In the order in which they are shown: what is first may be the reason of what comes later."""
+"""The checks in the order in which they are shown: an earlier one may be the cause of a later one."""
 
 
 _COLOURS = {OK: "green", FAILED: "red"}
@@ -363,17 +367,17 @@ _COLOURS = {OK: "green", FAILED: "red"}
 @user_errors
 def doctor(
     connect: Annotated[
-        str, typer.Option("--connect", metavar="HOST:PORT,…", help="A ZooKeeper to look at.")
+        str, typer.Option("--connect", metavar="HOST:PORT,…", help="Addresses of a ZooKeeper to check.")
     ] = "",
     storage: Annotated[
         Path | None, typer.Option("--storage", metavar="DIR", help="The folder of logs and jobs.")
     ] = None,
-    port: Annotated[int, typer.Option("--port", metavar="BASE", help="The first of the ports used.")] = PORT,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    port: Annotated[int, typer.Option("--port", metavar="BASE", help="The first port to use.")] = PORT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
     """Check Java, PySpark, ports, disk, ZooKeeper, clocks and versions.
 
-    Exit codes: 0 a cluster can run here, perhaps with warnings; 1 something has to be done first.
+    Exit codes: 0 a cluster can run here, perhaps with warnings; 1 a problem must be solved first.
     """
     cluster = cluster_folder()
     layout = read_layout(cluster)

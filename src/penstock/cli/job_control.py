@@ -28,13 +28,15 @@ from penstock.cli.job_wait import find_job, time_limit, wait_for_phase
 @user_errors
 def kill(
     job: JobName,
-    drain: Annotated[bool, typer.Option("--drain", help="Process first what its sources have.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Process all available input first.")] = False,
     wait: Wait = False,
     timeout: Timeout = None,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """End a job after the batch that runs. What it has done stays: penstock resubmit goes on from there."""
+    """End a job after its current batch. Its state and positions are kept: penstock resubmit continues from
+    there.
+    """
     with connect_client(master_url) as client:
         _tell(client.kill(job, drain), output, wait)
         if wait:
@@ -45,11 +47,11 @@ def kill(
 @user_errors
 def migrate(
     job: JobName,
-    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node that shall have its driver.")],
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node to move its driver to.")],
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Move a job to another node; it goes on there from where it is."""
+    """Move the driver of a job to another node, where the job continues from its last batch."""
     with connect_client(master_url) as client:
         _tell(client.migrate(job, to), output)
 
@@ -57,7 +59,7 @@ def migrate(
 @user_errors
 def scale(
     job: JobName,
-    executors: Annotated[int | None, typer.Option(min=0, help="How many executors.")] = None,
+    executors: Annotated[int | None, typer.Option(min=0, help="Number of executors.")] = None,
     cores: Annotated[int | None, typer.Option(min=1, help="Cores of the driver's node.")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of the driver.")] = None,
     executor_cores: Annotated[int | None, typer.Option(min=1, help="Cores of each executor.")] = None,
@@ -66,12 +68,12 @@ def scale(
     ] = None,
     node: Annotated[
         list[str] | None,
-        typer.Option("--node", metavar="NAME", help="A node it may use; repeatable, '' for all."),
+        typer.Option("--node", metavar="NAME", help="A node that it may use; repeatable, '' for all."),
     ] = None,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Change what a job may use, while it runs."""
+    """Change the resources of a job while it runs."""
     given = {
         "executors": executors,
         "cores": cores,
@@ -81,7 +83,7 @@ def scale(
     }
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes and node is None:
-        raise typer.BadParameter("say what to change: --executors, --cores, --memory, --node, …")
+        raise typer.BadParameter("name what to change: --executors, --cores, --memory, --node, …")
     nodes = None if node is None else [name for name in node if name]
     with connect_client(master_url) as client:
         _tell(client.scale(job, changes, nodes), output)
@@ -90,13 +92,15 @@ def scale(
 @user_errors
 def resubmit(
     job: JobName,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the job has done.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start from scratch: delete its state and positions.")
+    ] = False,
     wait: Wait = False,
     timeout: Timeout = None,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Start a job again that has ended or failed; one that runs gets a new worker."""
+    """Restart a job that has ended or failed; a running job gets a new worker."""
     with connect_client(master_url) as client:
         before = find_job(client, job) if wait else None
         _tell(client.resubmit(job, fresh), output, wait)
@@ -120,12 +124,12 @@ def _print(found: dict[str, Any], output: Output) -> None:
 def forget(
     job: JobName,
     data: Annotated[
-        bool, typer.Option("--data", help="Remove its positions, its state and its other data as well.")
+        bool, typer.Option("--data", help="Delete its positions, state and other data as well.")
     ] = False,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Remove all that the cluster knows of a job that has ended or failed. Logs stay as they are."""
+    """Remove a job that has ended or failed from the cluster. Logs are kept."""
     with connect_client(master_url) as client:
         done = client.forget(job, data)
     typer.echo(f"{done['name']}: {done['reason']}", err=True)

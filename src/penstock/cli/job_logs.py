@@ -1,4 +1,4 @@
-"""``penstock logs``: what the processes of a job and its code say, from all nodes, in order of time."""
+"""``penstock logs``: the log lines of a job's processes and code from all nodes, in order of time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FOLLOW_SECONDS = 1.0
 _PAGE = 1000
 _FIRST = ("timestamp", "level", "event", "process", "node", "job")
 _OF_OUTPUT = (*_FIRST, "vertex", "pid", "stream", "replica", "dropped", "exception")
-"""What is not repeated behind a line that user code has printed or logged."""
+"""Fields that are not repeated after a line that user code has printed or logged."""
 
 
 class Level(StrEnum):
-    """How grave a line is, from the least on."""
+    """The level of a line, the lowest first."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -46,22 +46,29 @@ _SEVERITY = {level.value: number for number, level in enumerate(Level)}
 def logs(
     job: JobName,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("-f", "--follow", help="Print new lines as they arrive, until Ctrl-C.")
     ] = False,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="From 10m ago on, or 2026-01-31T12:00:00.")
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only lines since then: 10m for ten minutes ago, or 2026-01-31T12:00:00.",
+        ),
     ] = None,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="The last N lines.")] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=0, metavar="N", help="Only the last N lines.")
+    ] = None,
     vertex: Annotated[
-        str | None, typer.Option("--vertex", metavar="NAME", help="Only what the code of a vertex says.")
+        str | None, typer.Option("--vertex", metavar="NAME", help="Only lines of the code of this vertex.")
     ] = None,
     level: Annotated[
-        Level, typer.Option("--level", help="Only lines of this level and graver ones.")
+        Level, typer.Option("--level", help="Only lines of this level and above.")
     ] = Level.DEBUG,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Print what a job's processes have logged and its code has printed, on whatever node.
+    """Print the log lines of a job's processes and the output of its code, from all nodes.
 
     With -o json, a line is a JSON object.
     """
@@ -89,7 +96,7 @@ def logs(
 
 
 class _Pages:
-    """Reads a job's log page by page, from where it was last."""
+    """Reads a job's log page by page and remembers its position."""
 
     def __init__(self, client: MasterClient, job: str) -> None:
         self._client = client
@@ -97,7 +104,7 @@ class _Pages:
         self._cursor = ""
 
     def rest(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what is there."""
+        """Yield the lines that exist."""
         while True:
             page = self._client.logs(self._job, self._cursor, _PAGE)
             self._cursor = page["cursor"]
@@ -107,7 +114,7 @@ class _Pages:
                 return
 
     def news(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what has come; masters that elect a leader are waited for."""
+        """Yield new lines; wait while the masters elect a leader."""
         try:
             yield from self.rest()
         except UnreachableError as error:
@@ -144,7 +151,7 @@ def _stamp(moment: datetime) -> str:
 
 
 def severity(line: Mapping[str, Any]) -> int:
-    """Return how grave a line is; a level of the user's own counts as info.
+    """Return the rank of a line's level; an unknown level counts as info.
 
     >>> severity({"level": "error"}) > severity({"level": "level 25"}) == severity({"level": "info"})
     True
@@ -153,10 +160,10 @@ def severity(line: Mapping[str, Any]) -> int:
 
 
 def format_line(line: Mapping[str, Any]) -> str:
-    """Return a line for people to read; what came with the event follows it.
+    """Return a line as text: the event, then its other fields.
 
-    What user code has printed or logged is behind the name of its vertex, or ``-`` outside of one. No text of
-    it can look like another line: all but its first line are indented.
+    Output of user code follows the name of its vertex, or ``-`` outside of one. All but its first line are
+    indented, so that no output can look like another log line.
 
     >>> format_line({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "up", "pid": 7})
     '2026-01-01T00:00:00Z info     up pid=7'

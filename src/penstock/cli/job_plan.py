@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 _TERMS = {
-    "imbalance": "how unlike the nodes' loads are (S)",
-    "cross_node": "share of the traffic between nodes",
-    "cross_rack": "share of it between racks",
-    "moves": "share of the tasks that move",
-    "fit": "cores and memory used unlike each other",
+    "imbalance": "imbalance of the nodes' loads (S)",
+    "cross_node": "traffic between nodes, as a share of all",
+    "cross_rack": "traffic between racks, as a share of all",
+    "moves": "moved tasks, as a share of all",
+    "fit": "imbalance between cores and memory",
 }
 
 
 def show_placement(job: str, output: Output, master_url: str | None) -> None:
-    """Ask the cluster about a job, and print the answer."""
+    """Print the placement of a job that was submitted."""
     with connect_client(master_url) as client:
         print_view(lambda: client.placement(job), placement_report, output, watch=False)
 
 
 def placement_report(found: Mapping[str, Any], now: float) -> RenderableType:  # noqa: ARG001
-    """Draw why a job is where it is."""
+    """Print the placement of a job as tables."""
     from rich.console import Group
     from rich.text import Text
 
@@ -73,7 +73,7 @@ def _costs(found: Mapping[str, Any]) -> RenderableType:
         for term, meaning in _TERMS.items()
     ]
     rows.append(("total", "", "", "", f"{cost['total']:.4f}"))
-    headings = ("term", "what it is", "value", "weight", "cost")
+    headings = ("term", "term", "value", "weight", "cost")
     return make_table("cost of the whole cluster", headings, rows, "value weight cost")
 
 
@@ -83,7 +83,7 @@ def _rejections(found: Mapping[str, Any]) -> RenderableType:
         for task, nodes in sorted(found["rejected"].items())
         for node, reason in sorted(nodes.items())
     ]
-    return make_table("why not elsewhere", ("task", "node", "reason"), rows)
+    return make_table("why not on other nodes", ("task", "node", "reason"), rows)
 
 
 def _unplaced(found: Mapping[str, Any]) -> str:
@@ -99,14 +99,14 @@ def _backup(found: Mapping[str, Any]) -> str:
             f"{location['reason']}"
         )
         if location.get("assumed"):
-            told.append(f"assumed for that: {location['assumed']}")
+            told.append(f"assumed: {location['assumed']}")
     if kept is not None and kept["store"]:
         told.append(
-            f"last whole copy: number {kept['number']} on {kept['store']}, up to batch {kept['batch']}, "
-            f"{format_bytes(kept['bytes'])}"
+            f"last complete snapshot: number {kept['number']} on {kept['store']}, up to batch "
+            f"{kept['batch']}, {format_bytes(kept['bytes'])}"
         )
     elif kept is not None:
-        told.append(f"its data is on {kept['origin']} only: no copy is whole yet")
+        told.append(f"its data is on {kept['origin']} only: no backup is complete yet")
     return "\n".join(told)
 
 
@@ -119,16 +119,16 @@ def explain(
         ),
     ],
     placement: Annotated[
-        bool, typer.Option("--placement", help="Say why a submitted job runs where it does.")
+        bool, typer.Option("--placement", help="Explain the placement of a submitted job.")
     ] = False,
     param: Param = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Show how a job runs: its regions, where Spark shuffles, where loops are.
+    """Show how a job runs: its regions, shuffles and loops.
 
-    With --placement, of a job that was submitted: on which nodes it is, what that costs, and why it is not on
-    others.
+    With --placement, show the placement of a submitted job: its nodes, the cost, and why other nodes were not
+    chosen.
     """
     if placement:
         show_placement(target, output, master_url)

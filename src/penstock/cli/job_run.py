@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def kill_descendants() -> None:
     """Kill all processes that this one has started, and those that they have."""
     found: dict[int, psutil.Process] = {}
-    # One that is stopped starts no other: when a look finds nobody new, everybody is known.
+    # A suspended process starts no other, so all are known when a pass finds no new one.
     while new := [one for one in psutil.Process().children(recursive=True) if one.pid not in found]:
         for process in new:
             found[process.pid] = process
@@ -61,10 +61,10 @@ _LIBRARY_PATHS = (str(Path(__file__).parents[1]) + os.sep, "/pyspark/", "/cloudp
 
 
 def failure_message(job: str, error: PenstockError) -> str:
-    """Return what to print of an error; the whole of a long trace goes into a file of the job."""
+    """Return what to print of an error; a long trace is written in full to a file of the job."""
     text = str(error)
     where = getattr(error, "__notes__", [])
-    # What is wrong with an option or with the machine is no matter of one job.
+    # Errors of options and of the machine are not prefixed with a job's name.
     named = where or f"job {job!r}" in text or isinstance(error, SettingError)
     lines = [text if named else f"job {job!r}: {text}", *(f"  {note}" for note in where)]
     trace = getattr(error, "trace", "")
@@ -72,12 +72,12 @@ def failure_message(job: str, error: PenstockError) -> str:
         lines += user_frames(trace)
     if trace:
         file = _keep(job, f"{error}\n\n{trace}")
-        lines += [f"  the whole trace is in {file}"] if file is not None else []
+        lines += [f"  the full trace is in {file}"] if file is not None else []
     return "\n".join(lines)
 
 
 def user_frames(trace: str) -> list[str]:
-    """Return where a trace goes through code that is neither ours nor Spark's, the innermost last.
+    """Return the places of a trace that are in user code, the innermost last.
 
     >>> user_frames('  File "job.py", line 6, in ratio\\n    100 // r.value\\nZeroDivisionError')
     ['  in job.py, line 6, in ratio: 100 // r.value']
@@ -90,7 +90,7 @@ def user_frames(trace: str) -> list[str]:
 
 
 def _keep(job: str, text: str) -> Path | None:
-    """Write a trace into the job's folder; where there is no room for it, it is not worth a second error."""
+    """Write a trace into the job's folder; ignore an error of the disk."""
     file = home() / "jobs" / job / "trace.txt"
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ class Progress:
             sys.stderr.flush()
 
     def show(self, report: Report) -> None:
-        """Show where the run is."""
+        """Show the progress of the run."""
         now = time.monotonic()
         if not self._live and (report.batches == self._batches or now - self._shown_at < _EVERY):
             return
@@ -144,12 +144,12 @@ class Progress:
         )
 
     def note(self, text: str) -> None:
-        """Print something beside the line, where there is something."""
+        """Print a message without garbling the progress line."""
         if text:
             sys.stderr.write(("\r\033[K" if self._live else "") + text.rstrip() + "\n")
 
     def conclude(self, report: Report, asked: bool) -> None:
-        """Print what the run has done."""
+        """Print the totals of the run."""
         how = "stopped" if asked else "done"
         batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
         records = "1 record" if report.records_in == 1 else f"{report.records_in:,} records"
@@ -169,7 +169,7 @@ class Progress:
 
 
 def _aside(report: Report, between: str) -> str:
-    """Say how many records did not go the main way: late and failed ones only where there are some."""
+    """Return the counts of records in side streams; late and failed ones only if there are any."""
     counts = [("discarded", report.discarded)]
     counts += [(name, count) for name, count in (("late", report.late), ("errors", report.errors)) if count]
     if between == ", ":
@@ -184,25 +184,28 @@ U = TypeVar("U")
 @user_errors
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE[:JOB]", help="The file that defines the job.")],
-    for_: Annotated[str | None, typer.Option("--for", metavar="30s", help="Run this long.")] = None,
+    for_: Annotated[str | None, typer.Option("--for", metavar="30s", help="Stop after this time.")] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="drained", help="Run until everything is processed.")
+        str | None, typer.Option("--until", metavar="drained", help="Stop when all input is processed.")
     ] = None,
     master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Any Spark master; local[*] by default.")
+        str | None, typer.Option("--master", metavar="URL", help="A Spark master; local[*] by default.")
     ] = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
     ] = None,
     param: Param = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget where the last run ended.")] = False,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the report.")] = Output.TEXT,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Start from scratch: ignore the positions and state of earlier runs."),
+    ] = False,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The format of the report.")] = Output.TEXT,
 ) -> None:
     """Run a job until Ctrl-C, for a time, or until it is drained.
 
-    Ctrl-C stops after the batch that runs; while Spark starts, and the second time, it stops at once.
-    SIGHUP, where it does not come from a terminal that closes, reads FILE again and changes the job in place.
-    Exit codes: 0 the run ended as asked, 1 the job failed or is wrong, 2 wrong usage, 130 stopped at once.
+    Ctrl-C stops after the current batch; while Spark starts, or the second time, it stops at once. SIGHUP,
+    unless it comes from a closing terminal, reads FILE again and changes the job in place. Exit codes: 0 the
+    run ended as requested, 1 the job failed or is not valid, 2 wrong usage, 130 stopped at once.
     """
     if for_ is not None and until is not None:
         raise typer.BadParameter("--for and --until exclude each other")
@@ -242,7 +245,7 @@ def _run(
                 handle.follow(limit, stop=stop)
             report = handle.report
         except PenstockError as error:
-            if stop.interrupted:  # Whatever it is, it comes of that.
+            if stop.interrupted:  # Any error now is a consequence of the interrupt.
                 raise KeyboardInterrupt from None
             raise PenstockError(failure_message(job.name, error)) from error
     if output is Output.JSON:
@@ -260,9 +263,9 @@ def _usage(read: Callable[[T], U], given: T) -> U:
 
 
 def _check_sources(job: Job) -> None:
-    """Raise what keeps a source from being read, such as a log that is not there.
+    """Raise the error that prevents reading a source, such as a missing log.
 
-    A start looks again. This comes before PySpark is imported, which takes longer than all else up to here.
+    The start checks again. This check comes before the slow import of PySpark.
     """
     try:
         for vertex in job.vertices:
@@ -274,7 +277,7 @@ def _check_sources(job: Job) -> None:
 
 
 class _StopOnSignal:
-    """Asks a run to stop at the first signal, and leaves at the second or while Spark is starting."""
+    """Requests a stop at the first signal; exits at the second, or while Spark is starting."""
 
     def __init__(self, job: str) -> None:
         self.asked = False
@@ -314,12 +317,12 @@ class _ReloadOnSignal:
     def __init__(self, target: str) -> None:
         self._target = target
         self._asked = False
-        # A terminal that closes says the same, and then the job shall end with it.
+        # A closing terminal sends SIGHUP as well; then the job has to end.
         if not sys.stderr.isatty() and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
             signal.signal(signal.SIGHUP, self._handle)
 
     def reload_if_asked(self, handle: Handle, progress: Progress) -> None:
-        """Change the job if that was asked for; what cannot be is said, and the job runs on."""
+        """Change the job if requested; print why a change is not possible, and keep the job running."""
         if not self._asked:
             return
         self._asked = False
@@ -329,7 +332,7 @@ class _ReloadOnSignal:
             handle.check()  # If the job itself has ended, that is another matter.
             progress.note(f"not changed: {error}")
         else:
-            changes = "; ".join(done.changes) or "nothing new"
+            changes = "; ".join(done.changes) or "no changes"
             progress.note(f"changed from batch {done.batch} on, in {done.seconds:.1f} s: {changes}")
 
     def _handle(self, number: int, frame: FrameType | None) -> Any:  # noqa: ARG002

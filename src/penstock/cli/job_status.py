@@ -1,4 +1,4 @@
-"""``penstock list`` and ``penstock status``: the jobs of a cluster, and the cluster itself."""
+"""``penstock list`` and ``penstock status``: print the jobs of a cluster, or the cluster itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_BATCH = -1
 
 @user_errors
 def list_jobs(
-    every: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended too.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Include jobs that have ended.")] = False,
     output: Form = Output.TEXT,
     watch: Watch = False,
     master_url: MasterUrl = None,
@@ -38,13 +38,13 @@ def list_jobs(
 @user_errors
 def status(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="The job; without it, the cluster as a whole.")
+        str | None, typer.Argument(metavar="[JOB]", help="The job; without it, the whole cluster.")
     ] = None,
     output: Form = Output.TEXT,
     watch: Watch = False,
     master_url: MasterUrl = None,
 ) -> None:
-    """Print how a job is doing, or how the cluster is."""
+    """Print the status of a job, or of the cluster."""
     with connect_client(master_url) as client:
         if job is None:
             print_view(client.cluster, _cluster, output, watch)
@@ -54,7 +54,7 @@ def status(
 
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Draw a list of jobs."""
+    """Print a table of jobs."""
     headings = (
         *("job", "phase", "safety", "node", "executors", "in", "out", "lag", "failures", "since", "reason"),
     )
@@ -122,7 +122,7 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
         each = f"{_cores(wanted['executor_cores'])}, {format_bytes(wanted['executor_memory'])}"
         facts.append(("executors", f"{wanted['executors']} of {each}"))
     if assignment is not None:
-        facts.append(("assigned", f"{assignment['node']}: {assignment['reason'] or 'as wished'}"))
+        facts.append(("assigned", f"{assignment['node']}: {assignment['reason'] or 'as requested'}"))
         facts += [(f"executor {slot['ordinal']}", slot["node"]) for slot in assignment["executors"]]
     if result is not None:
         facts.append(("result", f"{result['outcome']}: {result['reason']}"))
@@ -139,7 +139,7 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
 
 
 def _assignments(values: Mapping[str, str | None]) -> str:
-    """Show parameters or variables; those without a value are the node's.
+    """Return parameters or variables as text; those without a value have the value of the node.
 
     >>> _assignments({"region": "eu", "since": "2026-01-01", "DB_USER": None})
     'DB_USER (of the node), region=eu, since=2026-01-01'
@@ -151,7 +151,7 @@ def _assignments(values: Mapping[str, str | None]) -> str:
 
 
 def _replica_settings_text(spec: Mapping[str, Any]) -> str:
-    """Say what was asked for.
+    """Return the replica settings as text.
 
     >>> _replica_settings_text({"k": 1, "standby": "", "replication": "standby", "recovery": "snapshot"})
     'k=1, replication standby, recovery snapshot'
@@ -161,7 +161,7 @@ def _replica_settings_text(spec: Mapping[str, Any]) -> str:
 
 
 def replicas_table(replicas: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Draw the replicas of a job."""
+    """Print a table of a job's replicas."""
     headings = ("replica", "node", "phase", "batch", "behind", "failures", "last difference", "reason")
     rows = [
         (

@@ -42,21 +42,29 @@ if TYPE_CHECKING:
 
 K = Annotated[
     int | None,
-    typer.Option("--k", min=0, max=100, metavar="N", help="How many nodes may be lost without a gap."),
+    typer.Option(
+        "--k",
+        min=0,
+        max=100,
+        metavar="N",
+        help="How many nodes may fail without interrupting the job; k + 1 replicas run.",
+    ),
 ]
 Recovery = Annotated[
     str | None,
-    typer.Option("--recovery", metavar="snapshot|next-window", help="How a new replica comes to its state."),
+    typer.Option("--recovery", metavar="snapshot|next-window", help="How a new replica gets its state."),
 ]
 Replication = Annotated[
     str | None,
     typer.Option(
-        "--replication", metavar="active|standby", help="Output is of whoever is first, or of the primary."
+        "--replication",
+        metavar="active|standby",
+        help="Which replica publishes output: the first to commit a batch, or the primary.",
     ),
 ]
 Standby = Annotated[
     str | None,
-    typer.Option("--standby", metavar="warm|none", help="With k=0: keep a second replica ready."),
+    typer.Option("--standby", metavar="warm|none", help="warm: with k=0, keep a second replica ready."),
 ]
 
 _CHOICES = {
@@ -67,7 +75,7 @@ _CHOICES = {
 def read_replication(
     k: int | None, recovery: str | None, replication: str | None, standby: str | None
 ) -> dict[str, Any]:
-    """Return what was given, by name. What is no choice is wrong usage.
+    """Return the given settings by name. An invalid choice is wrong usage.
 
     >>> read_replication(1, None, "standby", None)
     {'k': 1, 'replication': 'standby'}
@@ -85,14 +93,19 @@ def read_replication(
 
 
 Target = Annotated[
-    str, typer.Argument(metavar="FILE[:JOB]|FOLDER", help="The file that defines the job, or its folder.")
+    str,
+    typer.Argument(
+        metavar="FILE[:JOB]|FOLDER", help="The file that defines the job, or the folder of its code."
+    ),
 ]
 Entry = Annotated[
     str | None, typer.Option("--entry", metavar="FILE[:JOB]", help="The file in FOLDER that defines the job.")
 ]
 Requirements = Annotated[
     Path | None,
-    typer.Option("--requirements", metavar="FILE", help="What the job needs, as pip reads it."),
+    typer.Option(
+        "--requirements", metavar="FILE", help="A requirements.txt with the packages that the job needs."
+    ),
 ]
 
 
@@ -103,18 +116,19 @@ def submit(
     requirements: Requirements = None,
     cores: Annotated[int, typer.Option(min=1, help="Cores of the driver's node.")] = 1,
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")] = "2g",
-    executors: Annotated[int, typer.Option(min=0, help="How many executors, on any nodes.")] = 0,
+    executors: Annotated[int, typer.Option(min=0, help="Number of executors, on any nodes.")] = 0,
     executor_cores: Annotated[int, typer.Option(min=1, help="Cores of each executor.")] = 1,
     executor_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each executor.")] = "1g",
     node: Annotated[
-        list[str] | None, typer.Option("--node", metavar="NAME", help="A node it may use; repeatable.")
+        list[str] | None, typer.Option("--node", metavar="NAME", help="A node that it may use; repeatable.")
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="NAME=VALUE", help="A label its nodes must have; repeatable."),
+        typer.Option("--label", metavar="NAME=VALUE", help="A label that its nodes must have; repeatable."),
     ] = None,
     spark_master: Annotated[
-        str | None, typer.Option("--spark-master", metavar="URL", help="A Spark cluster of your own.")
+        str | None,
+        typer.Option("--spark-master", metavar="URL", help="The master of your own Spark cluster to run on."),
     ] = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
@@ -122,18 +136,24 @@ def submit(
     param: Param = None,
     env: Env = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="drained", help="End when everything is processed.")
+        str | None,
+        typer.Option("--until", metavar="drained", help="End the job when all input is processed."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what a job of this name has done.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start from scratch: delete the state and positions of this name.")
+    ] = False,
     keep: Annotated[
         str,
         typer.Option(
-            "--keep", metavar="shared|node", help="Its data is with all nodes, or with one and copied."
+            "--keep",
+            metavar="shared|node",
+            help="Where its data is: on storage that all nodes share, or on one node with a backup on "
+            "another.",
         ),
     ] = "shared",
     strategy: Annotated[
         str,
-        typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where it runs."),
+        typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="The placement strategy."),
     ] = "",
     k: K = None,
     recovery: Recovery = None,
@@ -144,10 +164,10 @@ def submit(
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Hand a job to the cluster, which keeps it running.
+    """Submit a job to the cluster, which keeps it running.
 
-    With --wait it returns when the job runs, or with --until drained when it has ended. What is not given of
-    its replicas is as the job's code says.
+    With --wait, return when the job runs, or with --until drained when it has ended. Replica options that are
+    not given are taken from the job's code.
     """
     from penstock.cluster.client_requests import Submission
     from penstock.cluster.documents import Resources
@@ -201,7 +221,7 @@ def update(
     job: JobName,
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE[:JOB]|FOLDER]", help="The file with its new code, or its folder."),
+        typer.Argument(metavar="[FILE[:JOB]|FOLDER]", help="The file with the new code, or its folder."),
     ] = None,
     entry: Entry = None,
     requirements: Requirements = None,
@@ -216,24 +236,26 @@ def update(
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Exchange the code of a job while it runs, its parameters, or how it is replicated.
+    """Update the code of a running job, its parameters, or its replication.
 
-    It goes on from where it is, without losing a record. Parameters and variables that are not given stay.
-    Resources stay as they are: penstock scale changes those.
+    The job continues from its last batch without losing a record. Parameters and variables that are not given
+    keep their values. To change resources, use penstock scale.
     """
     params, variables = usage(read_params, param or []), usage(read_env, env or [])
     replicas = read_replication(k, recovery, replication, standby)
     if target is None:
         if entry is not None or requirements is not None:
-            raise typer.BadParameter("--entry and --requirements are for new code: say which file has it")
+            raise typer.BadParameter("--entry and --requirements are for new code: name the file that has it")
         if replicas and (params or variables):
-            raise typer.BadParameter("change its parameters and its replicas one after the other")
+            raise typer.BadParameter(
+                "parameters and replicas cannot be changed by one command: change one after the other"
+            )
         if replicas:
             _replicate(job, replicas, wait, timeout, output, master_url)
         elif params or variables:
             _set_params(job, params, variables, wait, timeout, output, master_url)
         else:
-            raise typer.BadParameter("say what to change: a file with new code, --param, --k, --recovery, …")
+            raise typer.BadParameter("name what to change: a file with new code, --param, --k, --recovery, …")
         return
     from penstock.cluster.client_requests import Submission
 
@@ -290,7 +312,7 @@ def _set_params(
 
 @dataclass(frozen=True)
 class _PackedJob:
-    """A job that was found right here, ready to be sent."""
+    """A job that was loaded and validated, ready to be submitted."""
 
     entry: str
     structure: dict[str, Any]
@@ -305,9 +327,9 @@ def _pack(
     replicas: Mapping[str, Any],
     params: Mapping[str, str],
 ) -> _PackedJob:
-    """Load a job, so that a wrong one is not sent at all, and pack its code.
+    """Load and validate a job before it is sent, and pack its code.
 
-    What was given of its replicas is validated with it, but does not become what the code says.
+    Replica options are validated with it, but do not change the settings of the code.
     """
     from penstock.bundles.bundle_archive import open_bundle
     from penstock.bundles.bundle_packer import pack
@@ -339,7 +361,7 @@ def _place(target: str, entry: str | None) -> tuple[Path, str]:
     path = Path(target)
     if path.is_dir():
         if entry is None:
-            raise typer.BadParameter(f"{target} is a folder: say with --entry which file defines the job")
+            raise typer.BadParameter(f"{target} is a folder: name the file that defines the job with --entry")
         return path, entry
     if entry is not None:
         raise typer.BadParameter("--entry is for folders: write FILE:JOB")

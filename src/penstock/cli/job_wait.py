@@ -1,4 +1,4 @@
-"""Waits until a job is where its user wants it."""
+"""Waits until a job reaches a phase, such as running or ended."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 LIMIT = 600.0
-"""Seconds that a command waits for something that should happen soon, unless it is told otherwise."""
+"""Seconds that a command waits by default for a change that should happen soon."""
 _OVER = ("ENDED", "FAILED")
 
 
 class WaitTimeoutError(PenstockError):
-    """What a command waits for has not happened in time. The cluster goes on with it."""
+    """A command has waited for too long. The cluster continues with the change."""
 
 
 def time_limit(given: float | None, *, lasting: bool = False) -> float:
-    """Return how many seconds a command waits at the most.
+    """Return the maximum number of seconds that a command waits.
 
-    What lasts as long as there is input has no limit, unless one is given; 0 stands for none.
+    Draining a job has no limit, unless one is given; 0 stands for no limit.
 
     >>> time_limit(None), time_limit(None, lasting=True), time_limit(30.0), time_limit(0.0)
     (600.0, inf, 30.0, inf)
@@ -40,7 +40,7 @@ def time_limit(given: float | None, *, lasting: bool = False) -> float:
 
 
 def find_job(client: MasterClient, name: str) -> dict[str, Any] | None:
-    """Return a job as it is before something is done to it, None when there is none."""
+    """Return a job as it is before a change; None when there is no such job."""
     try:
         return client.job(name)
     except ClientError as error:
@@ -61,7 +61,7 @@ def wait_for_phase(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Wait until a job is in one of some phases, telling on standard error what it waits for.
+    """Wait until a job is in one of the phases, and print each phase to standard error.
 
     With ``before``, how it was before it was started again, only what came after that counts: the end of the
     run before is no end, and its worker is not the one that is waited for. A running job counts when its
@@ -97,11 +97,11 @@ def wait_for_phase(
 def _why_refused(client: MasterClient, name: str) -> str:
     id = alarm_id(UPDATE_REFUSED, name)
     reasons = [str(alarm["reason"]) for alarm in client.alarms() if alarm["id"] == id]
-    return reasons[0] if reasons else f"penstock logs {name} tells why"
+    return reasons[0] if reasons else f"see penstock logs {name}"
 
 
 def _still(name: str, job: Mapping[str, Any], limit: float) -> str:
-    """Say what a job was waited for in vain."""
+    """Return the error of a wait that took too long."""
     failures = job["failures"]
     failed = (
         f"; its worker has failed {failures['count']} times, last on {failures['node']}: {failures['reason']}"
@@ -109,8 +109,8 @@ def _still(name: str, job: Mapping[str, Any], limit: float) -> str:
         else ""
     )
     return (
-        f"job {name!r} is {job['phase']} after {limit:g} s: {job['reason']}{failed}. The cluster goes on "
-        f"with it; look with penstock status {name}, or wait longer with --timeout"
+        f"job {name!r} is {job['phase']} after {limit:g} s: {job['reason']}{failed}. The cluster continues "
+        f"with it; check penstock status {name}, or wait longer with --timeout"
     )
 
 
@@ -129,7 +129,7 @@ def _check(name: str, job: Mapping[str, Any]) -> None:
 
 
 def _runs(job: Mapping[str, Any], before: Mapping[str, Any] | None, generation: int) -> bool:
-    """Whether workers of the newest revisions are the only ones left, and have the code that is wanted."""
+    """Return whether only workers of the newest revisions are left, and have the wanted code."""
     given_out = before["status"]["revision"] if before is not None and before["status"] else 0
     assigned = job["replicas"] or [job["assignment"] or {"revision": 0, "generation": 0}]
     wanted = {

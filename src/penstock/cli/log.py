@@ -29,10 +29,12 @@ from penstock.record import Record
 def delete(
     name: LogName,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete it, and all records in it, for good.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Confirm that the log and all its records are deleted permanently.")
+    ] = False,
     root: LogRoot = None,
 ) -> None:
-    """Delete a log and all its records. One that a job uses which is known here is left."""
+    """Delete a log and all its records. A log that a known job uses is not deleted."""
     folder = log_folder(name, root)
     records = sum(part.records for part in Log.open(folder).stat().partitions)
     if folder.is_symlink():
@@ -41,11 +43,13 @@ def delete(
     users = [f"{job} ({place})" for job, place in users_of(name, home)]
     if users:
         raise LogError(
-            f"log {name!r} is used by {', '.join(users)}, which could not go on without it: forget the job"
-            " with its data first (penstock forget JOB --data), or remove its folder"
+            f"log {name!r} is used by {', '.join(users)}, which cannot run without it: forget the job with "
+            "its data first (penstock forget JOB --data), or remove its folder"
         )
     if not yes:
-        raise LogError(f"log {name!r} has {records} records, which would be gone for good: say --yes")
+        raise LogError(
+            f"log {name!r} has {records} records, which would be deleted permanently: confirm with --yes"
+        )
     # By another name first: nobody finds half a log, and the name can be used again at once.
     away = folder.with_name(f".deleted-{uuid4().hex}")
     folder.rename(away)
@@ -54,9 +58,9 @@ def delete(
 
 
 def users_of(log: str, home: Path) -> list[tuple[str, Path]]:
-    """Return the jobs below a folder that read or write a log, as they ran last, and where they are.
+    """Return the jobs below a folder that read or wrote a log in their last run, and their folders.
 
-    One that cannot be read may do so, too.
+    A job whose structure cannot be read is included, since it may use the log.
     """
     found: list[tuple[str, Path]] = []
     for folder in _job_folders(home):
@@ -82,7 +86,7 @@ def _job_folders(home: Path) -> Iterator[Path]:
 
 app = typer.Typer(
     name="log",
-    help="Make, fill, read and inspect logs.",
+    help="Create, fill, read and inspect logs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -94,11 +98,14 @@ app = typer.Typer(
 def create(
     name: LogName,
     *,
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions it has, for good.")] = 1,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Number of partitions; it cannot be changed later.")
+    ] = 1,
     fsync: Annotated[
         str,
         typer.Option(
-            metavar="LEVEL", help="How much an append waits for the disk, for good: none, segment or full."
+            metavar="LEVEL",
+            help="When an append waits for the disk: none, segment or full; it cannot be changed later.",
         ),
     ] = "none",
     size: log_maintenance.Bytes = None,
@@ -106,7 +113,7 @@ def create(
     consumed: log_maintenance.Consumed = None,
     root: LogRoot = None,
 ) -> None:
-    """Make a log."""
+    """Create a log."""
     kept = log_maintenance.retention_of(Retention(), size, age, consumed)
     log = Log.create(
         log_folder(name, root),
@@ -128,16 +135,16 @@ def append(
         bool, typer.Option("--json", help="Each line is JSON: a value, or {key, value, ts}.")
     ] = False,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="SEP", help=r"What ends the key of a line; \t is a tab.")
+        str | None, typer.Option(metavar="SEP", help=r"The separator after the key of a line; \t is a tab.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="How many lines become visible together.")] = 10_000,
-    make: Annotated[bool, typer.Option("--create", help="Make the log if there is none.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Number of lines that become visible together.")] = 10_000,
+    make: Annotated[bool, typer.Option("--create", help="Create the log if it does not exist.")] = False,
     root: LogRoot = None,
 ) -> None:
     """Append the lines of standard input, each as one record."""
     if key_separator is not None and (as_json or not key_separator):
         raise typer.BadParameter(
-            "it takes text lines and at least one character", param_hint="--key-separator"
+            "it is for text lines and takes at least one character", param_hint="--key-separator"
         )
     folder = log_folder(name, root)
     log = Log.create(folder, exist_ok=True) if make else Log.open(folder)
@@ -183,10 +190,11 @@ def read(
     *,
     partition: Annotated[int | None, typer.Option(min=0, metavar="P", help="Only this partition.")] = None,
     start: Annotated[
-        int | None, typer.Option("--from", min=0, metavar="POS", help="The first position; else the begin.")
+        int | None,
+        typer.Option("--from", min=0, metavar="POS", help="The first position; by default the beginning."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N records.")] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for records to come.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new records.")] = False,
     output: Form = Output.TEXT,
     root: LogRoot = None,
 ) -> None:
@@ -251,12 +259,12 @@ def stat(
     name: LogName,
     *,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every segment, not only its header.")
+        bool, typer.Option("--verify", help="Verify every segment completely, not only its header.")
     ] = False,
     output: Form = Output.TEXT,
     root: LogRoot = None,
 ) -> None:
-    """Print how much is in a log; the exit code is 1 when a segment is damaged."""
+    """Print the size of a log; the exit code is 1 when a segment is damaged."""
     found = Log.open(log_folder(name, root)).stat(verify=verify)
     if output is Output.JSON:
         typer.echo(json.dumps(asdict(found)))

@@ -18,15 +18,16 @@ from penstock.setting_values import read_duration, read_size
 Number = TypeVar("Number", int, float)
 
 Bytes = Annotated[
-    str | None, typer.Option("--bytes", metavar="SIZE", help="The most it holds: 500MB, 64GiB, or 'off'.")
+    str | None,
+    typer.Option("--bytes", metavar="SIZE", help="Maximum size of the log: 500MB, 64GiB, or 'off'."),
 ]
 Age = Annotated[
     str | None,
-    typer.Option("--age", metavar="DURATION", help="How long a record is kept: 12h, 7d, or 'off'."),
+    typer.Option("--age", metavar="DURATION", help="Time that a record is kept: 12h, 7d, or 'off'."),
 ]
 Consumed = Annotated[
     bool | None,
-    typer.Option("--consumed/--no-consumed", help="Whether to delete what every reader has consumed."),
+    typer.Option("--consumed/--no-consumed", help="Delete records that every reader has consumed."),
 ]
 
 
@@ -34,7 +35,7 @@ Consumed = Annotated[
 def retain(
     name: LogName, *, size: Bytes = None, age: Age = None, consumed: Consumed = None, root: LogRoot = None
 ) -> None:
-    """Say what a log keeps, and delete the rest now; without options only the latter."""
+    """Set the retention of a log and apply it now; without options, only apply it."""
     log = Log.open(log_folder(name, root))
     if not (size is None and age is None and consumed is None):
         log.set_retention(retention_of(log.retention, size, age, consumed))
@@ -48,7 +49,7 @@ def retain(
 
 
 def retention_of(old: Retention, size: str | None, age: str | None, consumed: bool | None) -> Retention:
-    """What a log keeps after some of its rules were given anew."""
+    """Return the retention of a log with the given rules changed."""
     return Retention(
         _changed(old.bytes, size, read_size),
         _changed(old.seconds, age, read_duration),
@@ -63,7 +64,7 @@ def _changed(old: Number | None, text: str | None, read: Callable[[str], Number]
 
 
 def describe(retention: Retention) -> str:
-    """What is kept, as a phrase.
+    """Return a retention as a phrase.
 
     >>> describe(Retention(bytes=500, consumed=True))
     'at most 500 bytes, and only what some reader has not consumed'
@@ -80,14 +81,14 @@ def describe(retention: Retention) -> str:
 
 @user_errors
 def compact(name: LogName, *, root: LogRoot = None) -> None:
-    """Merge small segments into larger ones. Records and their positions stay as they are."""
+    """Merge small segments into larger ones. Records and their positions do not change."""
     for done in Log.open(log_folder(name, root)).compact():
         typer.echo(f"partition {done.partition}: {done.before} segments before, {done.after} now", err=True)
 
 
 @user_errors
 def readers(name: LogName, *, output: Form = Output.TEXT, root: LogRoot = None) -> None:
-    """Print who reads a log, how far they are and how many records they have yet to read."""
+    """Print the readers of a log with their positions and lag."""
     found = Log.open(log_folder(name, root)).stat().readers
     if output is Output.JSON:
         typer.echo(json.dumps([asdict(reader) for reader in found]))
@@ -115,9 +116,9 @@ def print_readers(name: str, found: Sequence[ReaderStat]) -> None:
 def forget(
     name: LogName, reader: Annotated[str, typer.Argument(metavar="READER")], *, root: LogRoot = None
 ) -> None:
-    """Remove a reader that will not come back, so that it does not hold retention up."""
+    """Remove a reader that will not return, so that it does not delay retention."""
     Log.open(log_folder(name, root)).forget_reader(reader)
-    typer.echo(f"log {name} has forgotten {reader}", err=True)
+    typer.echo(f"removed reader {reader} of log {name}", err=True)
 
 
 def _counted(count: int, noun: str) -> str:

@@ -58,7 +58,7 @@ def run() -> None:
 
 
 def command_line(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the command line for these words: with the command that they begin with, or with all."""
+    """Return the command line with the command that the arguments name, or with all commands."""
     app = typer.Typer(
         name="penstock",
         help="Stream jobs in Python that run on Spark.",

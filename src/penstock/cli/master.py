@@ -1,4 +1,4 @@
-"""``penstock master``: one of the processes that decide where jobs run."""
+"""``penstock master``: run a master, which decides where jobs run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from penstock.local.local_cluster import cluster_folder as own_folder
 
 @daemon_errors
 def master(
-    name: Annotated[str, typer.Option("--name", help="What it is called; no other master is.")],
+    name: Annotated[str, typer.Option("--name", help="Name of the master, unique in the cluster.")],
     connect: StoreAddress,
     host: Host = "127.0.0.1",
     port: Port = PORT,
@@ -44,24 +44,28 @@ def master(
     strategy: Annotated[
         str,
         typer.Option(
-            "--strategy", metavar="NAME|MODULE:CLASS", help="Who decides where jobs run that do not say."
+            "--strategy",
+            metavar="NAME|MODULE:CLASS",
+            help="The placement strategy of jobs that do not name one.",
         ),
     ] = "balanced",
     retain_days: RetainDays = 7.0,
     retain_jobs: RetainJobs = 1000,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", help="Another name that clients call it by, as a proxy's; repeatable."),
+        typer.Option(
+            "--allow-host", help="Another Host that requests may name, such as a proxy's; repeatable."
+        ),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option("--allow-origin", help="Whose pages may send requests from a browser; repeatable."),
+        typer.Option("--allow-origin", help="An Origin whose pages may send requests; repeatable."),
     ] = None,
 ) -> None:
     """Run a master until SIGTERM or Ctrl-C.
 
-    Any number may run; one leads. Exit codes: 0 stopped as asked, 1 something was not there (a free port,
-    ZooKeeper), 3 something is wrong (the key, an option).
+    Any number may run; one leads. Exit codes: 0 stopped on request, 1 a resource was unavailable (a port,
+    ZooKeeper), 3 wrong configuration (the key, an option).
     """
     block_rich_import()
     from penstock import __version__

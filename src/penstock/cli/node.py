@@ -1,6 +1,6 @@
 """``penstock nodes``, ``alarms`` and ``rebalance``.
 
-The nodes of a cluster, what needs attention, and moving drivers to emptier nodes.
+Print the nodes and alarms of a cluster, and move drivers to emptier nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @user_errors
 def nodes(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One node; else all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The node; by default all nodes.")
+    ] = None,
     output: Form = Output.TEXT,
     watch: Watch = False,
     master_url: MasterUrl = None,
@@ -40,13 +42,13 @@ def nodes(
 @user_errors
 def alarms(
     clear: Annotated[
-        str | None, typer.Option("--clear", metavar="ID", help="Take an alarm back; its job may run again.")
+        str | None, typer.Option("--clear", metavar="ID", help="Clear this alarm; its job may run again.")
     ] = None,
     output: Form = Output.TEXT,
     watch: Watch = False,
     master_url: MasterUrl = None,
 ) -> None:
-    """Print what a person should look at."""
+    """Print the alarms of the cluster, or clear one."""
     if clear is not None and watch:
         raise typer.BadParameter("--clear and --watch exclude each other")
     with connect_client(master_url) as client:
@@ -60,7 +62,7 @@ def alarms(
 
 
 def nodes_table(nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Draw a list of nodes."""
+    """Print a table of nodes."""
     headings = (
         "node",
         "host",
@@ -120,7 +122,7 @@ def _node(node: Mapping[str, Any], now: float) -> RenderableType:
 
 
 def _role(worker: Mapping[str, Any]) -> str:
-    """Say what a process is.
+    """Return the role of a process as text.
 
     >>> _role({"job": "words", "role": "driver"}), _role({"job": "words~1", "role": "driver"})
     ('driver', 'driver of replica 1')
@@ -141,11 +143,11 @@ def _alarms(alarms: Sequence[Mapping[str, Any]], now: float) -> RenderableType:
 
 @user_errors
 def rebalance(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would move.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the moves without making them.")] = False,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,
 ) -> None:
-    """Move jobs from full nodes to emptier ones; they go on there from where they are."""
+    """Move drivers from full nodes to emptier ones, where the jobs continue from their last batch."""
     with connect_client(master_url) as client:
         done = client.rebalance(dry_run)
     if output is Output.JSON:

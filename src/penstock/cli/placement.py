@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 MOST_NODES = 16
 MOST_TASKS = 64
-"""A larger matrix is shown as a list of tasks and their nodes."""
+"""Maximum size of a matrix that is shown; a larger one is shown as a list of tasks and nodes."""
 
 
 def placement_tables(
     described: Description, placement: Placement, decision: LocationDecision, asked: str, explained: list[str]
 ) -> Iterator[RenderableType]:
-    """Return what is printed, in this order."""
+    """Yield the parts of the output in order."""
     if placement.refused:
         yield f"strategy {asked} was not used, {placement.strategy} was: {placement.refused}"
     yield _matrix(described, placement)
@@ -52,7 +52,7 @@ def placement_tables(
         (task, node, reason) for task in explained for node, reason in placement.rejected[task].items()
     ]
     if rejected:
-        yield make_table("why not elsewhere", ("task", "node", "reason"), rejected)
+        yield make_table("why not on other nodes", ("task", "node", "reason"), rejected)
     yield from _backups(decision)
 
 
@@ -83,12 +83,12 @@ def _cost(placement: Placement) -> RenderableType:
         for term, weight in vars(DEFAULT_WEIGHTS).items()
     ]
     rows.append(("total", "", "", f"{cost.total:.4f}"))
-    return make_table("what it costs", ("term", "value", "weight", "cost"), rows, "value weight cost")
+    return make_table("term", ("term", "value", "weight", "cost"), rows, "value weight cost")
 
 
 def _backups(decision: LocationDecision) -> Iterator[RenderableType]:
     if not (decision.choices or decision.unprotected):
-        yield "no task that was placed keeps data on its node: there are no backups"
+        yield "no placed task keeps data on its node, so there are no backups"
         return
     rows = [
         (
@@ -114,11 +114,11 @@ def _backups(decision: LocationDecision) -> Iterator[RenderableType]:
 STRATEGY_SECONDS = 5.0
 SOLVER_SECONDS = 60.0
 FEW = 64
-"""Up to so many pairs of a task and a node, all are explained."""
+"""Up to this number of pairs of a task and a node, all are explained."""
 
 
 class Method(StrEnum):
-    """The ways to decide where backups go."""
+    """The methods that decide where backups go."""
 
     IMPROVED = "improved"
     ALGORITHM1 = "algorithm1"
@@ -128,25 +128,37 @@ class Method(StrEnum):
 
 @user_errors
 def place(
-    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="The cluster; - reads stdin.")],
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="The file that describes the cluster; - reads standard input.",
+        ),
+    ],
     strategy: Annotated[
         str,
-        typer.Option(metavar="NAME", help="A strategy of Penstock's, or MODULE:CLASS in this folder."),
+        typer.Option(metavar="NAME", help="A built-in strategy, or MODULE:CLASS in this folder."),
     ] = "balanced",
     method: Annotated[
-        Method, typer.Option(help="How to decide where backups go; cbc and highs are exact.")
+        Method, typer.Option(help="The method that decides where backups go; cbc and highs are exact.")
     ] = Method.IMPROVED,
-    failures: Annotated[int, typer.Option(min=1, help="How many nodes may be lost at once.")] = 1,
+    failures: Annotated[int, typer.Option(min=1, help="Number of nodes that may be lost at once.")] = 1,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.1, help="For a strategy of your own (5 if not given) or a solver (60)."),
+        typer.Option(
+            min=0.1, help="Time limit of a custom strategy (default 5) or of a solver (default 60)."
+        ),
     ] = None,
-    rebalance: Annotated[bool, typer.Option("--rebalance", help="Move tasks that run, too.")] = False,
+    rebalance: Annotated[bool, typer.Option("--rebalance", help="Also move running tasks.")] = False,
     explain: Annotated[
         list[str] | None,
-        typer.Option("--explain", metavar="TASK", help="Say why it is not on other nodes; repeatable."),
+        typer.Option(
+            "--explain", metavar="TASK", help="Explain why this task is not on other nodes; repeatable."
+        ),
     ] = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
     """Decide for a described cluster where tasks run and where their backups go. Nothing is started."""
     from penstock.master.strategy_runner import strategy_named
@@ -207,11 +219,11 @@ def _text(file: str) -> str:
     try:
         return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        fail(f"{file} is no text in UTF-8")
+        fail(f"{file} is not UTF-8 text")
 
 
 def _explained(described: Description, wanted: list[str] | None) -> list[str]:
-    """Return the tasks whose rejected nodes are told: those asked for, else all of a small cluster."""
+    """Return the tasks to explain: the requested ones, else all tasks of a small cluster."""
     snapshot = described.snapshot
     for task in wanted or ():
         if task not in snapshot.task_named:

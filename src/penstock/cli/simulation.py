@@ -36,11 +36,11 @@ LOGARITHMIC = ("cross_switch", "cross_node")
 
 
 class NoPlotsError(PenstockError):
-    """There is nothing to draw plots with."""
+    """matplotlib is missing."""
 
 
 def require() -> None:
-    """Raise NoPlotsError if matplotlib is missing: before minutes are spent on what cannot be drawn."""
+    """Raise NoPlotsError if matplotlib is missing; called before runs that take minutes."""
     try:
         import matplotlib as _  # noqa: F401
     except ImportError:
@@ -105,10 +105,12 @@ def simulate_command(
         typer.Option(
             "--strategy",
             metavar="NAME",
-            help="Compare this one; may be repeated. The others are compared with the first.",
+            help="A strategy to compare; repeatable. The others are compared with the first.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many runs, each with other events.")] = 10,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Number of runs, each with other random events.")
+    ] = 10,
     plots: Annotated[
         Path | None,
         typer.Option("--plots", metavar="DIR", callback=local_folder, help="Write plots to this folder."),
@@ -116,9 +118,9 @@ def simulate_command(
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Print the scenario as JSON and run nothing.")
     ] = False,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = Output.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
-    """Run scheduling, failures and load on virtual time, with the code that decides in a cluster."""
+    """Simulate scheduling, failures and load on virtual time, with the decision code of a real cluster."""
     chosen = _scenario(scenario, file)
     if print_scenario:
         typer.echo(write_scenario(chosen))

@@ -1,4 +1,4 @@
-"""``penstock supervisor``: one a node; runs there what is assigned to it."""
+"""``penstock supervisor``: run the supervisor of a node, which runs what is assigned to the node."""
 
 from __future__ import annotations
 
@@ -38,41 +38,56 @@ _PORT = 7720
 
 @daemon_errors
 def supervisor(
-    name: Annotated[str, typer.Option("--name", help="What the node is called; no other is.")],
+    name: Annotated[str, typer.Option("--name", help="Name of the node, unique in the cluster.")],
     connect: StoreAddress,
     host: Host = "127.0.0.1",
     port: Port = _PORT,
     cores: Annotated[
-        int | None, typer.Option("--cores", help="Cores that workers may use; all by default.")
+        int | None, typer.Option("--cores", help="Cores that workers may use; by default all cores.")
     ] = None,
     memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="What workers may use; 3/4 of what there is.")
+        str,
+        typer.Option(
+            "--memory", metavar="SIZE", help="Memory that workers may use; by default 3/4 of the machine's."
+        ),
     ] = "",
-    rack: Annotated[str, typer.Option("--rack", help="Nodes of a rack may fail together.")] = "",
+    rack: Annotated[
+        str, typer.Option("--rack", help="The rack of the node. Replicas and backups are spread over racks.")
+    ] = "",
     bandwidth: Annotated[
         str,
         typer.Option(
-            "--bandwidth", metavar="SIZE", help="A second, of its link to the others; the interface knows."
+            "--bandwidth",
+            metavar="SIZE",
+            help="Bandwidth of its network link in bytes a second; by default that of the interface.",
         ),
     ] = "",
     uplink: Annotated[
-        str, typer.Option("--uplink", metavar="SIZE", help="A second, of its rack's link to other racks.")
+        str,
+        typer.Option(
+            "--uplink", metavar="SIZE", help="Bandwidth between its rack and the others, in bytes a second."
+        ),
     ] = "",
     labels: Annotated[
-        str, typer.Option("--labels", metavar="NAME=VALUE,…", help="What jobs may ask for in a node.")
+        str, typer.Option("--labels", metavar="NAME=VALUE,…", help="Labels that jobs can require of a node.")
     ] = "",
     storage: Annotated[
         Path | None,
-        typer.Option("--storage", metavar="DIR", help="Logs and jobs, shared by all nodes; $PENSTOCK_HOME."),
+        typer.Option(
+            "--storage",
+            metavar="DIR",
+            help="Folder for logs and jobs, shared by all nodes; $PENSTOCK_HOME by default.",
+        ),
     ] = None,
     root: StoreRoot = ROOT,
     cluster_folder: ClusterFolder = None,
     wait: StoreWait = 60.0,
 ) -> None:
-    """Run the supervisor of a node until SIGTERM or Ctrl-C. Its workers run on, and the next one finds them.
+    """Run the supervisor of a node until SIGTERM or Ctrl-C. Its workers keep running; the next supervisor
+    adopts them.
 
-    Exit codes: 0 stopped as asked, 1 something was not there (a free port, ZooKeeper), 3 something is
-    wrong (the key, an option).
+    Exit codes: 0 stopped on request, 1 a resource was unavailable (a port, ZooKeeper), 3 wrong configuration
+    (the key, an option).
     """
     check_name(name)
     info = NodeInfo(
@@ -90,7 +105,7 @@ def supervisor(
         uplink=float(read_memory(uplink)) if uplink else 0.0,
     )
     if info.cores < 1:
-        raise SettingError(f"a node has 1 core at least, not {info.cores}")
+        raise SettingError(f"a node must have at least 1 core, not {info.cores}")
     options = SupervisorOptions(
         port=port,
         cluster_folder=str((cluster_folder or own_folder()).absolute()),
@@ -103,7 +118,7 @@ def supervisor(
 
 
 def _exec_supervisor(content: dict[str, object]) -> None:
-    """Go on as the supervisor, without what reads options: that is 10 MB, on every node, for ever."""
+    """Replace this process with the supervisor, to free the 10 MB of the option parser."""
     sys.stdout.flush()
     sys.stderr.flush()
     module = "penstock.cli.supervisor_process"

@@ -1,4 +1,4 @@
-"""The process that ``penstock supervisor`` becomes once its options are read. It stays small."""
+"""The process of a supervisor: ``penstock supervisor`` replaces itself with it to save memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SupervisorOptions:
-    """What a supervisor is told beside what its node is."""
+    """The options of a supervisor beside the description of its node."""
 
     port: int
     cluster_folder: str
@@ -48,9 +48,9 @@ def run(
     worker_module: str | None = None,
     settings: SupervisorSettings | None = None,
 ) -> None:
-    """Supervise a node until told to stop.
+    """Run the supervisor of a node until it is stopped.
 
-    Tests may have it start workers without Spark, and be less patient with them.
+    Tests can start workers without Spark and with shorter time limits.
     """
     block_rich_import()
     from penstock.backups.snapshots.snapshot_store import SnapshotStore
@@ -136,7 +136,7 @@ def run(
 
 @contextmanager
 def _keeping_clean(step: Callable[[float], None], wake: threading.Event) -> Iterator[None]:
-    """Have files of forgotten jobs removed, in a thread: large folders take their time."""
+    """Remove files of forgotten jobs in a thread, because large folders take long."""
     from penstock.daemon.step_loop import run_step_loop
     from penstock.supervisor.job_cleanup import CLEANUP_SECONDS
 
@@ -157,7 +157,7 @@ def _keeping_clean(step: Callable[[float], None], wake: threading.Event) -> Iter
 
 
 def main() -> None:
-    """Read what the command was told, and run."""
+    """Read the options that the command has passed on, and run."""
     content = json.loads(sys.argv[1])
     run(NodeInfo(**content["info"]), SupervisorOptions(**content["options"]))
 

@@ -1,4 +1,4 @@
-"""Prints what a cluster says: tables for people, JSON for programs, once or again and again."""
+"""Prints answers of a cluster as tables or JSON, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REFRESH_SECONDS = 2.0
-"""Seconds between two pictures."""
+"""Seconds between two updates."""
 _WIDE = 240
-"""Columns where nobody looks: a program that reads a table wants whole words."""
+"""Width of a table that is not written to a terminal: wide, so that programs find whole words."""
 _STYLES = {"RUNNING": "green", "FAILED": "red", "PENDING": "yellow", "STARTING": "yellow", "ENDING": "yellow"}
 
 
@@ -33,9 +33,9 @@ def print_view(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Read something and print it; with ``watch`` until Ctrl-C, which is no error then.
+    """Read something and print it; with ``watch`` repeatedly until Ctrl-C, which is not an error then.
 
-    Once something was seen, masters that cannot be reached are waited for: a picture survives an election.
+    After the first output it waits for masters that cannot be reached, for example during an election.
     """
     found = read()
     _print(found, picture, output, watch)
@@ -65,7 +65,7 @@ def _print(found: T, picture: Callable[[T, float], RenderableType], output: Outp
 
 
 def make_console() -> Console:
-    """Return where tables go. Words of users and jobs are printed as they are: they are no markup."""
+    """Return the console for tables. Names of users and jobs are not interpreted as markup."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
@@ -75,7 +75,7 @@ def make_console() -> Console:
 
 
 def make_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], right: str = "") -> Table:
-    """Make a table; the columns whose heading is a word of ``right`` hold numbers."""
+    """Return a table; columns whose heading is a word of ``right`` are aligned to the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -91,7 +91,7 @@ def make_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]
 
 
 def escape_unprintable(text: str, keep: str = "") -> str:
-    r"""Return a text that cannot steer the terminal it is printed on.
+    r"""Return a text with control characters escaped, so that it cannot control the terminal.
 
     >>> escape_unprintable("\x1b[2Jgone")
     '\\x1b[2Jgone'
@@ -105,7 +105,7 @@ def escape_unprintable(text: str, keep: str = "") -> str:
 
 
 def format_age(since: float, now: float) -> str:
-    """Return how long ago something was, in one unit.
+    """Return the time since a moment, in one unit.
 
     >>> format_age(100.0, 105.0), format_age(0.0, 7200.0), format_age(100.0, 90.0)
     ('5s', '2h', '0s')

@@ -1,1 +1,1 @@
-"""What a cluster is and what is decided about it: frozen documents and pure functions. No I/O, no clock."""
+"""The state of a cluster and decisions about it: frozen documents and pure functions. No I/O, no clock."""

@@ -2,7 +2,7 @@
 
 Failed and failing jobs, refused updates, failing executors, lost or unsupervised nodes, degraded or
 differing replicas, missing nodes. The alarms about backed-off assignments and unreadable documents are with
-their subjects. It must not act on anything.
+their subjects. It does not execute actions.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Al
     """Replicas have come to different results. It stays until somebody has looked into it."""
     odd, first = replica_title(replica), replica_title(found.by)
     reason = (
-        f"{odd} came to another result than {first} in batch {found.batch} at {found.vertex}; that of "
-        f"{first} counts, and {odd} has begun again: {found.reason}"
+        f"{odd} got another result than {first} in batch {found.batch} at {found.vertex}; the result of "
+        f"{first} is committed, and {odd} was rebuilt: {found.reason}"
     )
     evidence = {"replica": replica, **asdict(found)}
     return Alarm(alarm_id(REPLICAS_DIFFER, job), REPLICAS_DIFFER, job, reason, now, evidence)
@@ -122,7 +122,7 @@ def replica_alarms(job: str, wanted: Iterable[Alarm], actual: ClusterState) -> l
     for kind in (DEGRADED, REPLICA_FAILING):
         id = alarm_id(kind, job)
         if id in actual.alarms and id not in now:
-            told.append(Clear(id, "it is not so any more"))
+            told.append(Clear(id, "the condition no longer holds"))
     return told
 
 
@@ -137,20 +137,23 @@ def node_alarms(actual: ClusterState, lost: frozenset[str]) -> list[Action]:
         since = actual.absent_since[node]
         if node in alive:
             jobs = ", ".join(sorted(set(alive[node])))
-            reason = f"the supervisor of node {node} is gone; {jobs} runs on there, unwatched"
+            reason = f"the supervisor of node {node} is gone; {jobs} runs there unsupervised"
             alarm = Alarm(
                 alarm_id(UNSUPERVISED, node), UNSUPERVISED, node, reason, since, {"jobs": alive[node]}
             )
         else:
             had_work = node in needed_nodes(actual.assignments)
-            left = "what ran there is placed elsewhere" if had_work else "nothing was assigned to it"
+            left = "its jobs are placed on other nodes" if had_work else "nothing was assigned to it"
             reason = f"node {node} is gone; {left}"
             alarm = Alarm(alarm_id(NODE_LOST, node), NODE_LOST, node, reason, since)
         wanted[alarm.id] = alarm
     raised: list[Action] = [Raise(alarm) for id, alarm in wanted.items() if id not in actual.alarms]
     over = [
         Clear(
-            id, f"node {alarm.subject} is back" if alarm.subject in actual.nodes else "it is not so any more"
+            id,
+            f"node {alarm.subject} is back"
+            if alarm.subject in actual.nodes
+            else "the condition no longer holds",
         )
         for id, alarm in sorted(actual.alarms.items())
         if id not in wanted and _ends(alarm, actual)
@@ -184,11 +187,9 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
             continue
         spec = desired.get(alarm.subject)
         if alarm.kind in (DEGRADED, REPLICA_FAILING) and (spec is None or not is_replicated(spec)):
-            found.append(Clear(id, "the job has no replicas any more"))
+            found.append(Clear(id, "the job no longer has replicas"))
         if alarm.kind == UPDATE_REFUSED and (spec is None or _is_updated(spec, alarm)):
-            found.append(
-                Clear(id, "another update has worked out" if spec else "there is no such job any more")
-            )
+            found.append(Clear(id, "a later update succeeded" if spec else "the job no longer exists"))
         if alarm.kind != JOB_FAILED:
             continue
         status = actual.statuses.get(alarm.subject)
@@ -197,7 +198,7 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.
         revision = alarm.evidence.get("revision")
         if spec is None or (isinstance(revision, int) and not is_current_revision(spec, revision)):
-            found.append(Clear(id, "the job was started anew" if spec else "there is no such job any more"))
+            found.append(Clear(id, "the job was restarted" if spec else "the job no longer exists"))
     return found
 
 
@@ -255,7 +256,7 @@ def _changes(kind: str, wanted: Mapping[str, Alarm], actual: ClusterState) -> li
     """
     raised: list[Action] = [Raise(alarm) for id, alarm in wanted.items() if id not in actual.alarms]
     over = [id for id, alarm in sorted(actual.alarms.items()) if alarm.kind == kind and id not in wanted]
-    return [*raised, *(Clear(id, "it is not so any more") for id in over)]
+    return [*raised, *(Clear(id, "the condition no longer holds") for id in over)]
 
 
 def lacking(desired: Mapping[str, JobSpec], actual: ClusterState) -> dict[str, tuple[str, ...]]:
@@ -292,11 +293,11 @@ def shortage_alarms(
         # What is said of the reason changes all the time, and is in the status of the job.
         if now - since >= rules.room_grace and (known is None or dict(known.evidence) != evidence):
             what = "no node can take it" if "driver" in parts else f"no node for {', '.join(parts)}"
-            reason = f"{what}: {actual.statuses[name].reason}; add nodes, or ask for less (penstock scale)"
+            reason = f"{what}: {actual.statuses[name].reason}; add nodes, or request less (penstock scale)"
             actions.append(Raise(Alarm(alarm_of, NO_ROOM, name, reason, since, evidence)))
     for id, alarm in sorted(actual.alarms.items()):
         if alarm.kind == NO_ROOM and alarm.subject not in {*missing, *actual.unreadable}:
-            actions.append(Clear(id, "it has all the nodes that it needs"))
+            actions.append(Clear(id, "all parts of the job have a node"))
     return actions
 
 

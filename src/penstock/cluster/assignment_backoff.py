@@ -81,16 +81,16 @@ def pacing_alarms(
     for id, alarm in sorted(actual.alarms.items()):
         if alarm.kind == ASSIGNED_TOO_OFTEN and alarm.subject not in jobs:
             if alarm.subject not in desired:
-                actions.append(Clear(id, "there is no such job any more"))
+                actions.append(Clear(id, "the job no longer exists"))
             elif not _is_repeated(alarm.subject, actual, now, rules):
-                actions.append(Clear(id, "it is not assigned anew any more"))
+                actions.append(Clear(id, "it is no longer reassigned repeatedly"))
     return actions
 
 
 def _alarm(job: str, last: Assignment | JobStatus, reason: str, now: float) -> Alarm:
     told = (
-        f"it was assigned {last.repeats + 1} times in a row though nothing else was asked for, and "
-        f"would be again: {reason}. New assignments of it back off; change what is asked for, or kill it"
+        f"it was assigned {last.repeats + 1} times in a row for the same request, and would be again: "
+        f"{reason}. New assignments back off; change the job's resources or nodes, or kill it"
     )
     node = last.node if isinstance(last, Assignment) else ""
     evidence = {"revision": last.revision, "repeats": last.repeats, "node": node}

@@ -46,23 +46,23 @@ def restart_reason(spec: JobSpec, assignment: Assignment) -> str | None:
     """Return why a job needs a new worker to be as it is wanted; None when it does not."""
     resources = spec.resources
     if other_code(spec, assignment):
-        return f"its code is generation {spec.generation} now"
+        return f"its code was updated to generation {spec.generation}"
     if spec.restarts != assignment.restarts:
-        return "a new worker was asked for"
+        return "a new worker was requested"
     if (resources.cores, resources.memory) != (assignment.cores, assignment.memory):
-        return f"it asks for {resources.cores} cores and {resources.memory >> 20} MiB now"
+        return f"it now requests {resources.cores} cores and {resources.memory >> 20} MiB"
     if bool(resources.executors) != assignment.over_nodes:
-        return "it has executors now" if resources.executors else "it has no executors any more"
+        return "it now has executors" if resources.executors else "it no longer has executors"
     if spec.spark_master != assignment.spark_master or dict(spec.conf) != dict(assignment.conf):
         return "its Spark settings have changed"
     if is_replicated(spec):
         membership = assignment.membership
         if membership is None:
-            return "it has replicas now"
+            return "it now has replicas"
         if (spec.recovery, spec.replication) != (membership.recovery, membership.replication):
-            return "how its replicas work together has changed"
+            return "its replication settings have changed"
     if spec.nodes and assignment.node not in spec.nodes:
-        return f"it is for {', '.join(spec.nodes)} only now"
+        return f"it may now run on {', '.join(spec.nodes)} only"
     return None
 
 

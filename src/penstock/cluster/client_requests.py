@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 
 
 class RequestError(PenstockError):
-    """A wish cannot be granted; the message says why. The root of those below."""
+    """Base class: a request is refused, for the reason in the message."""
 
 
 class NotFoundError(RequestError):
@@ -26,7 +26,7 @@ class RefusedError(RequestError):
 
 
 class InvalidRequestError(RequestError):
-    """What was given makes no sense: a bundle that is damaged, a number below 1."""
+    """The request is not valid, such as a damaged bundle or a number below 1."""
 
 
 class NotLeaderError(RequestError):

@@ -1,4 +1,4 @@
-"""What is the case in a cluster at one moment, as far as the store tells."""
+"""The state of a cluster at one moment, as read from the store."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Rules:
     unsafe_grace: float = 5.0
     """Seconds that a job may be less safe than it was before people are told."""
     free_repeats: int = 5
-    """How many times in a row a job is assigned anew at once though nothing else was asked for."""
+    """How many times in a row a job is reassigned without delay for the same request."""
     first_wait: float = 1.0
     """Seconds between assignments after that; they double each time,"""
     longest_wait: float = 60.0
@@ -188,5 +188,5 @@ def newest(workers: tuple[WorkerInfo, ...]) -> WorkerInfo | None:
 
 
 def is_current_revision(spec: JobSpec, revision: int) -> bool:
-    """Whether something that a revision left is about the job as it is wanted now."""
+    """Return whether a revision is newer than the last one that counts as history."""
     return revision > spec.after

@@ -75,9 +75,9 @@ class NodeInfo:
     started: float = 0.0
     version: str = ""
     bandwidth: float = 0.0
-    """Bytes a second of its link to the others; 0 if nobody said."""
+    """Bandwidth of its network link in bytes a second; 0 if not given."""
     uplink: float = 0.0
-    """Bytes a second of the link of its rack to other racks; 0 if nobody said."""
+    """Bandwidth between its rack and the others in bytes a second; 0 if not given."""
     ticks: int | None = None
     """When the process of its supervisor began, counted since the machine did; holds if the clock is set."""
     boot: str = ""
@@ -204,7 +204,7 @@ class JobSpec:
     agreed: bool = False
     """Whether its batches are agreed on: once it has had replicas, they are, whatever k is later."""
     recovery: str = "snapshot"
-    """How a new replica comes to its state: ``snapshot`` or ``next-window``."""
+    """How a new replica gets its state: ``snapshot`` or ``next-window``."""
     replication: str = "active"
     """``active``, or ``standby``: backups hold their output until the primary fails."""
     standby: str = ""
@@ -311,7 +311,7 @@ class Assignment:
     executors_asked: int = -1
     """How many executors were asked for; -1 in a document of an earlier version."""
     repeats: int = 0
-    """How many times in a row it was made anew though nothing else was asked for,"""
+    """How many times in a row it was made again for the same request,"""
     changed: float = 0.0
     """and when its revision or its executors last changed."""
 
@@ -499,7 +499,7 @@ class BackupLocation:
     reason: str = ""
     since: float = 0.0
     assumed: str = ""
-    """What it was decided on that nobody has measured or said."""
+    """Assumed values that it was decided on, because they were not measured or given."""
 
 
 @dataclass(frozen=True)

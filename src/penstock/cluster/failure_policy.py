@@ -1,4 +1,4 @@
-"""What is done about a worker that fails: when it is started again, moved, given up, and tried once more.
+"""The failure policy of workers: when one is restarted, moved to another node, or given up.
 
 Supervisors and the leader decide by this one policy. A failure is every end of a worker that nobody has asked
 for: an error, a signal, a worker that hangs, and a start that does not come to a process. The table of the

@@ -1,4 +1,4 @@
-"""What a leader does about one job. Pure: the moment is an argument."""
+"""Reconciles one job: the leader's decisions about it. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class JobReconciler:
         """Add to the reason for which a job has failed when it is tried again."""
         status = self.actual.statuses.get(job)
         seconds = self.rules.failures.second_chance(status.chances if status is not None else 0)
-        return f"{reason}; it is tried again after {seconds / 60:g} minutes"
+        return f"{reason}; it is restarted after {seconds / 60:g} minutes"
 
     def _raised(self, alarm: Alarm) -> list[Action]:
         """Raise an alarm, unless there is one about the same revision."""
@@ -192,7 +192,7 @@ class JobReconciler:
 
     def _another_chance(self, spec: JobSpec, status: JobStatus) -> list[Action]:
         """Start a job that has failed once more. Its alarm stays until it runs well."""
-        reason = f"it is tried again {round(abs(self.now - status.since))} s after it has failed"
+        reason = f"it is restarted {round(abs(self.now - status.since))} s after it failed"
         again = replace(
             status,
             phase=PENDING,
@@ -216,7 +216,7 @@ class JobReconciler:
         if assignment is None:
             return self._place(spec, None, self._why_new(spec))
         if self._is_lost(assignment):
-            return self._place(spec, assignment, f"node {assignment.node} is gone")
+            return self._place(spec, assignment, f"node {assignment.node} is lost")
         change = self._changed(spec, assignment)
         if change:
             return self._place(spec, assignment, change)
@@ -229,7 +229,7 @@ class JobReconciler:
         staying, missing = executors(spec, assignment.executors, self._left_by_executors(spec))
         request = PlacementRequest(spec, assignment, driver=False, slots=staying, missing=missing)
         if missing:
-            return [PlacementIntent(request, "its executors are placed anew")]
+            return [PlacementIntent(request, "its executors are placed again")]
         return self._adjusted(request, PlacementResult())
 
     def _left_by_executors(self, spec: JobSpec) -> frozenset[str]:  # noqa: ARG002
@@ -237,14 +237,14 @@ class JobReconciler:
         return self.lost
 
     def _why_new(self, spec: JobSpec) -> str:
-        return "it runs again" if self._revision(spec) else "it was submitted"
+        return "it was restarted" if self._revision(spec) else "it was submitted"
 
     def _changed(self, spec: JobSpec, assignment: Assignment) -> str | None:
         """Say why a job needs a new worker, wherever that is; None when it does not."""
         return restart_reason(spec, assignment) or self._away(spec, assignment)
 
     def _membership(self, spec: JobSpec, before: Assignment | None) -> ReplicaAssignment | None:  # noqa: ARG002
-        """Return which of several replicas a worker is. One of a job on its own is none."""
+        """Return the replica that a worker runs; None for a job without replicas."""
         return None
 
     def _adjusted(self, request: PlacementRequest, placed: PlacementResult, note: str = "") -> list[Action]:
@@ -261,7 +261,7 @@ class JobReconciler:
             return self._progress(spec, assignment, note)
         counted: dict[str, Any] = {}
         if slots != assignment.executors:
-            why = "its executors are placed anew"
+            why = "its executors are placed again"
             held = self._held(spec, assignment, why)
             if held:
                 slots, note = assignment.executors, note or f"{why}: {held}"
@@ -272,9 +272,9 @@ class JobReconciler:
             return self._progress(spec, assignment, note)
         reason = "it ends when drained"
         if adjusted.membership != assignment.membership:
-            reason = "it waits no longer"
+            reason = "it is no longer a standby"
         elif slots != assignment.executors:
-            reason = "its executors are placed anew"
+            reason = "its executors are placed again"
         adjusted = replace(adjusted, epoch=self.epoch)
         return [Assign(adjusted, reason), *self._progress(spec, adjusted, note)]
 
@@ -289,7 +289,7 @@ class JobReconciler:
         if not retry_at(last, request_digest(spec), self.now, self.rules):
             return ""
         self.held[spec.name] = reason
-        return f"that waits, as it was assigned {last.repeats + 1} times in a row"
+        return f"delayed, because it was assigned {last.repeats + 1} times in a row"
 
     def _counted(self, spec: JobSpec, before: Assignment | None) -> dict[str, Any]:
         """Return what an assignment says of how often the same was asked for before it."""
@@ -347,11 +347,9 @@ class JobReconciler:
         if is_elsewhere(assignment, assignment.node, kept):
             return f"its data is on {kept.origin}, of revision {kept.revision}"
         if kept.origin != assignment.node and works_on(kept, self.actual):
-            return f"{kept.origin} is back, and its worker there goes on"
+            return f"{kept.origin} is back, and its worker there continues"
         if is_copy_lost(assignment, kept, self.actual):
-            return (
-                f"{kept.origin} is back with its data, and nobody can reach the copy that was to be restored"
-            )
+            return f"{kept.origin} is back with its data, and the backup to restore cannot be reached"
         return None
 
     def _is_lost(self, assignment: Assignment) -> bool:
@@ -443,7 +441,7 @@ class JobReconciler:
     def placed(self, intent: PlacementIntent, answers: Mapping[str, PlacementResult]) -> list[Action]:
         """Return what to do now that it is known where a job goes."""
         request, spec = intent.request, intent.request.spec
-        placed = answers.get(spec.name, PlacementResult(told="nobody has decided where it goes"))
+        placed = answers.get(spec.name, PlacementResult(told="the placer returned no answer for it"))
         before = request.before
         if not request.driver:
             return self._adjusted(request, placed)
@@ -486,7 +484,10 @@ class JobReconciler:
         if spec.before is not None and self._is_proven(spec, spec.name):
             # From now on a failure is not one of the update.
             spec = replace(spec, before=None)
-            return [UpdateSpec(spec, "its new code runs well"), *self._progress(spec, assignment, note)]
+            return [
+                UpdateSpec(spec, "its new code runs successfully"),
+                *self._progress(spec, assignment, note),
+            ]
         there = [slot for slot in assignment.executors if slot.node not in self.lost]
         missing = spec.resources.executors - len(there)
         lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""

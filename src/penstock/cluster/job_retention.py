@@ -1,4 +1,4 @@
-"""How long what is known of jobs that are over is kept. Pure: the moment is an argument.
+"""How long jobs that have ended or failed are kept. Pure: the time is an argument.
 
 A job that is forgotten leaves a tombstone: it says up to which revision everything of the job may be removed,
 so that supervisors remove files because they were told to, and not because they find no job for them.
@@ -25,7 +25,7 @@ class Retention:
     """What is kept of jobs that are over."""
 
     seconds: float = 7 * _DAY
-    """How long a job that has ended is known. One that has failed stays until somebody has looked at it,"""
+    """Seconds that a job is kept after it has ended. A failed job is kept while its alarm is not cleared,"""
     jobs: int = 1000
     """unless there are more jobs that are over than this: then the oldest go, those that have ended first."""
 
@@ -47,18 +47,18 @@ def retention_actions(
     due: list[Forget] = []
     for number, (failed, since, name) in enumerate(sorted(over)):
         if number < most:
-            due.append(Forget(name, f"more than {rules.jobs} jobs are over"))
+            due.append(Forget(name, f"more than {rules.jobs} jobs have ended or failed"))
         elif not failed and now - since >= rules.seconds:
             due.append(Forget(name, f"it has ended {(now - since) / _DAY:.1f} days ago"))
     # Asked last: of a thousand jobs that are over, few are due in one step.
     actions = [forget for forget in due if is_idle(forget.job, actual)]
-    actions += [Forget(job, "there is no such job any more") for job in _orphans(desired, actual)]
+    actions += [Forget(job, "the job no longer exists") for job in _orphans(desired, actual)]
     # With a job goes what is known of its revisions, unless that can be noted first.
     actions = actions[:_AT_ONCE] if actual.revisions is not None else []
     largest = max((last_known_revision(action.job, actual) for action in actions), default=0)
     kept: list[Action] = []
     if largest > (actual.revisions or 0):
-        kept.append(KeepRevision(largest, "a job that is submitted later begins after it"))
+        kept.append(KeepRevision(largest, "jobs that are submitted later start above it"))
     return [*kept, *actions, *_old_tombstones(actual, now, rules), *_old_nodes(actual, now, rules)]
 
 
@@ -90,7 +90,7 @@ def _old_nodes(actual: ClusterState, now: float, rules: Retention) -> list[Actio
         if alarm.kind != NODE_LOST or node in present:
             continue
         if now - alarm.since >= rules.seconds:
-            reason = f"it has been gone for {(now - alarm.since) / _DAY:.1f} days"
+            reason = f"it has been lost for {(now - alarm.since) / _DAY:.1f} days"
             if node in actual.known:
                 actions.append(DropNode(node, reason))
             actions.append(Clear(id, reason))

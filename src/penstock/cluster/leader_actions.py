@@ -1,4 +1,4 @@
-"""What a leader can do. Each action says why; the shell turns it into fenced writes."""
+"""The actions of a leader. Each has a reason; the shell turns it into fenced writes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from penstock.cluster.documents import Alarm, Assignment, BackupLocation, JobSpe
 
 @dataclass(frozen=True)
 class Assign:
-    """Have a job run like this from now on."""
+    """Assign a job."""
 
     assignment: Assignment
     reason: str
 
     @property
     def job(self) -> str:
-        """Whom it is about."""
+        """Return the job that the action concerns."""
         return self.assignment.job
 
 
 @dataclass(frozen=True)
 class Unassign:
-    """Have a job run nowhere. Its worker stops after its batch."""
+    """Remove the assignment of a job. Its worker stops after its batch."""
 
     job: str
     reason: str
@@ -30,7 +30,7 @@ class Unassign:
 
 @dataclass(frozen=True)
 class SetStatus:
-    """Say how a job stands."""
+    """Write the status of a job."""
 
     job: str
     status: JobStatus
@@ -43,20 +43,20 @@ class SetStatus:
 
 @dataclass(frozen=True)
 class UpdateSpec:
-    """Change what is wanted of a job, because what was wanted cannot be."""
+    """Change the spec of a job, because the requested one cannot run."""
 
     spec: JobSpec
     reason: str
 
     @property
     def job(self) -> str:
-        """Whom it is about."""
+        """Return the job that the action concerns."""
         return self.spec.name
 
 
 @dataclass(frozen=True)
 class Raise:
-    """Tell people of something."""
+    """Raise an alarm."""
 
     alarm: Alarm
 
@@ -68,7 +68,7 @@ class Raise:
 
 @dataclass(frozen=True)
 class Clear:
-    """Take an alarm back."""
+    """Clear an alarm."""
 
     id: str
     reason: str
@@ -76,20 +76,20 @@ class Clear:
 
 @dataclass(frozen=True)
 class SetBackupLocation:
-    """Have a copy of a job's data kept somewhere, and know who runs it when its node is lost."""
+    """Write where a job's backup is stored and which node runs the job if its node is lost."""
 
     location: BackupLocation
     reason: str
 
     @property
     def job(self) -> str:
-        """Whom it is about."""
+        """Return the job that the action concerns."""
         return self.location.job
 
 
 @dataclass(frozen=True)
 class RemoveBackupLocation:
-    """Have no copy of a job's data made any more."""
+    """Stop backups of a job's data."""
 
     job: str
     reason: str
@@ -113,7 +113,7 @@ class KeepRevision:
 
 @dataclass(frozen=True)
 class DropNode:
-    """Expect a node no more that has been gone for long."""
+    """Remove a node that has been lost for long from the expected nodes."""
 
     node: str
     reason: str

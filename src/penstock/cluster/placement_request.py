@@ -1,4 +1,4 @@
-"""What is to be placed, and where it was: the question that a leader asks, and the answer it gets."""
+"""The request of a leader to place parts of a job on nodes, and the result of the placer."""
 
 from __future__ import annotations
 

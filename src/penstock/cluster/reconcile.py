@@ -1,4 +1,4 @@
-"""The leader's decision: what is wanted against what is the case. Pure: the moment is an argument.
+"""The leader's decision: compares the desired with the actual state. Pure: the time is an argument.
 
 For each job, in the order of names, the first of these that applies:
 
@@ -12,9 +12,10 @@ For each job, in the order of names, the first of these that applies:
 8. it is wanted otherwise: a new revision is placed, and the old worker makes way when that is ready;
 9. its executors are as wanted, or those that are not are placed anew.
 
-A job of which some document cannot be read is left as it is (:mod:`unreadable`). Of a job with replicas,
-6 to 9 are about each of them, and the others about all (:mod:`group_deciding`). What needs a node is gathered
-first, of all jobs, and then placed together.
+A job of which some document cannot be read is left as it is (:mod:`penstock.cluster.unreadable_documents`).
+Of a job with replicas, 6 to 9 are about each of them, and the others about all
+(:mod:`penstock.replicas.decisions.replica_set_reconciler`). What needs a node is gathered first, of all jobs,
+and then placed together.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def reconcile(
         if job in actual.unreadable:
             continue
         if name not in desired and not (job in desired and is_replicated(desired[job])):
-            actions.append(Unassign(name, "nobody wants this job any more"))
+            actions.append(Unassign(name, "the job is no longer wanted"))
     actions += node_alarms(actual, alone.lost)
     actions += stale_alarms(desired, actual)
     actions += failing_alarms(desired, actual, now, rules.failures)

@@ -1,4 +1,4 @@
-"""Documents that this version cannot read: nothing is decided about what they describe, and people are told.
+"""Documents that this version cannot read: they raise alarms, and nothing is decided about their subjects.
 
 A process of a later version may have written them. Whoever took them for absent would end a job that runs,
 assign a revision twice, or move the work of a node that is there.
@@ -15,7 +15,7 @@ from penstock.cluster.documents import Alarm
 from penstock.cluster.leader_actions import Action, Clear, Raise
 from penstock.cluster.worker_supervision import DRIVER, slot_role
 
-ADVICE = "a later version of Penstock may have written it: upgrade this process, or mend the document"
+ADVICE = "a later version of Penstock may have written it: upgrade this process, or repair the document"
 
 
 def unreadable_alarms(actual: ClusterState, now: float) -> list[Action]:
@@ -23,13 +23,16 @@ def unreadable_alarms(actual: ClusterState, now: float) -> list[Action]:
     told: dict[str, str] = {}
     for node in sorted(actual.reports):
         for job, reason in sorted(actual.reports[node].unreadable.items()):
-            told[job] = f"the supervisor of {node} leaves the job alone: {reason}"
+            told[job] = f"the supervisor of {node} does not act on the job: {reason}"
     for node, reason in sorted(actual.unreadable_nodes.items()):
         told[node] = f"nothing is placed on the node: {reason}"
     for job, reason in sorted(actual.unreadable.items()):
-        told[job] = f"the job is left alone as it is: {reason}"
+        told[job] = f"no decision is made about the job: {reason}"
     for path, reason in sorted(actual.unreadable_notes.items()):
-        told[path] = f"no job is forgotten, and no new one is taken: {reason}"
+        told[path] = (
+            "jobs can be neither forgotten nor submitted, because the largest revision of forgotten jobs is "
+            f"not known: {reason}"
+        )
     wanted = {
         id: Alarm(id, UNREADABLE, subject, f"{reason}; {ADVICE}", now)
         for subject, reason in sorted(told.items())
@@ -42,7 +45,7 @@ def unreadable_alarms(actual: ClusterState, now: float) -> list[Action]:
             actions.append(Raise(alarm))
     for id, alarm in sorted(actual.alarms.items()):
         if alarm.kind == UNREADABLE and id not in wanted:
-            actions.append(Clear(id, "it can be read again"))
+            actions.append(Clear(id, "the document can be read again"))
     return actions
 
 

@@ -1,8 +1,8 @@
-"""What a worker does next: decided from what the store says, what it is doing, and the time.
+"""Decides the next step of a worker from the store's state, its own state and the time.
 
-A worker follows its job's assignment by itself, so that a cluster without a master loses nothing. Whoever it
-hands over to, or takes over from, it knows from the workers that the store lists. Replicas of a job have an
-assignment and workers each, and neither hand over to each other nor wait for each other.
+A worker follows its job's assignment by itself, so that a cluster without a master loses nothing. It finds
+its predecessors and successors among the workers in the store. Replicas of a job have an assignment and
+workers each, and neither hand over to each other nor wait for each other.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def runs(view: WorkerView) -> bool:
 def decide(me: WorkerSituation, view: WorkerView, now: float) -> WorkerDecision:
     """Return what a worker does next."""
     if me.asked_to_stop:
-        return WorkerDecision(WorkerStep.STOP, "asked to by a signal", "stopped")
+        return WorkerDecision(WorkerStep.STOP, "requested by a signal", "stopped")
     if view.assignment is None:
         return WorkerDecision(WorkerStep.STOP, "the job was ended", "stopped", final=True)
     later = _later(me, view)
@@ -98,16 +98,16 @@ def decide(me: WorkerSituation, view: WorkerView, now: float) -> WorkerDecision:
     if me.stands_by:
         # Whatever revision it is that is told to run: until that one is ready, this one can.
         return (
-            WorkerDecision(WorkerStep.JOIN, "told to run")
+            WorkerDecision(WorkerStep.JOIN, "made active")
             if runs(view)
-            else WorkerDecision(WorkerStep.STAND_BY, "told to wait")
+            else WorkerDecision(WorkerStep.STAND_BY, "made the standby")
         )
     if not me.running:
         return _before(me, view, now)
     if later or view.assignment.revision > me.revision:
         return WorkerDecision(WorkerStep.CONTINUE, "its successor is not ready")
     if ends_when_drained(view) and me.drained:
-        return WorkerDecision(WorkerStep.STOP, "all is processed", "drained", final=True)
+        return WorkerDecision(WorkerStep.STOP, "all input is processed", "drained", final=True)
     return WorkerDecision(WorkerStep.CONTINUE, "assigned")
 
 

@@ -1,4 +1,4 @@
-"""How far workers are: by their own words in the store, and, more often, in the reports of their nodes.
+"""The progress of workers: from their documents in the store and from the more frequent reports of nodes.
 
 A worker writes to the store at once what others act on, and its progress alone only now and then: a thousand
 jobs that did so twice a second would keep the store and every master busy. Its supervisor reads its heartbeat
@@ -71,7 +71,7 @@ class ReportedProgress:
     def added_to(self, worker: WorkerInfo) -> WorkerInfo:
         """Return what a worker says of itself, with the progress that its node has reported if that is newer.
 
-        Of how a replica stands among the others its own word counts, which is told at once.
+        The replica's own document decides whether it is in step; it is written at once.
         """
         figures = self._newer(worker)
         if figures is None or figures.progress is None:

@@ -39,8 +39,8 @@ class Placeholders:
         styles = {style: found for style, pattern in _STYLES.items() if (found := pattern.findall(bare))}
         if not styles:
             raise SettingError(
-                "DatabaseSink: insert has no place for a value: write ?, %s, :name or %(name)s, as the"
-                " database module wants it"
+                "DatabaseSink: insert has no placeholder for a value: write ?, %s, :name or %(name)s, as "
+                "the database module requires"
             )
         style, found = next(iter(styles.items()))
         self.style = style
@@ -167,8 +167,8 @@ class BatchTable:
         fault = self._fault(connect)
         if fault is not None:
             raise SettingError(
-                f"DatabaseSink: the table {self.name} cannot be used: {cause_of(fault)}. See to the database,"
-                f" or make the table yourself: {self.definition}"
+                f"DatabaseSink: the table {self.name} cannot be used: {cause_of(fault)}. Check the database, "
+                f"or create the table yourself: {self.definition}"
             ) from fault
         probe = AppliedBatch("-", "-", -1, uuid4().hex)
         with opened(connect) as connection:
@@ -176,8 +176,8 @@ class BatchTable:
             connection.rollback()
             if self.has(connection, probe):
                 raise SettingError(
-                    "DatabaseSink: a connection commits each statement by itself, so a batch could be in the"
-                    " database in part: connect must return one that does not (autocommit off)"
+                    "DatabaseSink: the connection is in autocommit mode, so a failure could leave a part of "
+                    "a batch in the database: return a connection from connect with autocommit off"
                 )
 
     def _fault(self, connect: Connect) -> Exception | None:

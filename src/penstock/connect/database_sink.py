@@ -1,4 +1,4 @@
-"""Rows in a table of any database that Python has a module for, exactly once.
+"""Writes rows to a table of any database with a DB-API module, exactly once.
 
 Rows wait in sealed files. The driver inserts those of a batch and, in the same transaction, the name of the
 batch. Whoever comes to a batch that the database has, after a crash or because another replica was faster,
@@ -135,7 +135,7 @@ class DatabaseSink(Sink):
                 return None
         except FileNotFoundError as error:
             failure: Exception = FolderError(
-                f"{error.filename} is gone, and with it rows that the database has not got: put it back"
+                f"{error.filename} is missing, and its rows are not in the database: restore the file"
             )
         except Exception as error:
             failure = error
@@ -165,8 +165,8 @@ class DatabaseSink(Sink):
         return ConnectorError(
             applied.job,
             applied.sink,
-            f"batch {applied.batch} was not inserted{after}: {cause_of(failure)}. The rows are kept: see to"
-            " the database and start the job again",
+            f"batch {applied.batch} was not inserted{after}: {cause_of(failure)}. The rows are kept: check "
+            "the database and start the job again",
             trace_of(failure),
         )
 
@@ -205,7 +205,7 @@ class _RowWriter(StagingWriter):
             try:
                 rows.append(Record(None, self._placeholders.values(self._row(record))))
             except Exception as error:
-                reason = f"no row can be made of it: {cause_of(error)}"
+                reason = f"it cannot be converted to a row: {cause_of(error)}"
                 if self._context.reject is None:
                     raise UnstorableValueError(reason) from error
                 self._context.reject(record, reason)

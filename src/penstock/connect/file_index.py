@@ -1,4 +1,4 @@
-"""The files of a folder in the order in which they were found: an order that is fixed for ever.
+"""An index of the files of a folder in the order in which they were found; the order never changes.
 
 Times of change cannot order files: two may have the same, and one that arrives late may be older than all
 that were read. So whoever finds a file first writes its name into an index beside the data, under a lock
@@ -187,8 +187,8 @@ class FileIndex:
                     self._id = int(found["id"]) if found["format"] == _FORMAT else 0
             except (ValueError, TypeError, KeyError):
                 raise FolderError(
-                    f"{self._path} is damaged: it does not say in which order files were found. Put back a"
-                    " copy, or remove it and start the jobs that read the folder with fresh=True (--fresh)"
+                    f"{self._path} is damaged: the order of found files is lost. Restore a copy, or remove "
+                    "it and start the jobs that read the folder with fresh=True (--fresh)"
                 ) from None
         self._names.update(file.name for file in self._files[len(self._names) :])
         self._read += len(whole)

@@ -126,7 +126,7 @@ class TextFormat:
             elif names is None:
                 names = row
                 if wrong := self._wrong_header(names):
-                    yield first, raw, None, f"{wrong}, so nothing of this file is read"
+                    yield first, raw, None, f"{wrong}, so this file is not read"
                     return
             elif len(row) != len(names):
                 yield first, raw, None, f"{len(row)} fields, not {len(names)}"

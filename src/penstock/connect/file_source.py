@@ -88,7 +88,7 @@ class FileSource(Source):
         self.ignore_missing = ignore_missing
         self.replicable = not ignore_missing
         self.not_replicable = (
-            "with ignore_missing=True one replica reads a file and another passes over it: leave that out"
+            "with ignore_missing=True one replica could read a file that another one skips: remove it"
             if ignore_missing
             else ""
         )
@@ -232,9 +232,9 @@ class FileSource(Source):
     def _check_index(self, position: Position, count: int) -> None:
         if position["index"] != self._found.id or position["files"] > count:
             raise FolderError(
-                f"{self.folder} is not the folder that the job has read up to file {position['files']}: the"
-                " record of which files were found is another one. Put the old folder back, or start the job"
-                " from scratch with fresh=True (--fresh)"
+                f"{self.folder} is not the folder that the job has read up to file {position['files']}: its "
+                "index of found files is another one. Put the old folder back, or start the job from "
+                "scratch with fresh=True (--fresh)"
             )
 
     def _check_unchanged(self, found: IndexedFile, now: os.stat_result) -> None:
@@ -248,8 +248,8 @@ class FileSource(Source):
 
     def _gone(self, name: str) -> FolderError:
         return FolderError(
-            f"{self.folder / name} is gone before it was read. Put it back, or go on without it with"
-            " FileSource(…, ignore_missing=True)"
+            f"{self.folder / name} was removed before it was read. Put it back, or skip it with "
+            "FileSource(…, ignore_missing=True)"
         )
 
     def _check_names(self, names: list[str]) -> None:

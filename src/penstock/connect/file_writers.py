@@ -1,4 +1,4 @@
-"""One file that is being written: JSON lines, or Parquet."""
+"""Writers of one output file: JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class ParquetRows(FileWriter):
         try:
             self._write(self._fitted(rows))
         except (UnstorableValueError, pa.ArrowException, TypeError, ValueError, OverflowError):
-            # One row spoils the batch: each is tried alone, so that only the guilty are refused.
+            # Some row does not fit. Convert rows one by one, and reject only those that fail.
             fitting = [row for row, record in zip(rows, kept, strict=True) if self._fits(row, record)]
             if fitting:
                 self._write(self._fitted(fitting))

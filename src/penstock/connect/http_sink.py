@@ -1,4 +1,4 @@
-"""Records posted to a web service, in chunks with keys by which it can tell a repetition."""
+"""Posts records to a web service in chunks, with idempotency keys."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ class HttpSink(Sink):
         raise ConnectorError(
             receipt["job"],
             receipt["vertex"],
-            f"{self.method} {self._shown_url} failed{tries}: {answer.says}. The records are kept: see to the"
-            " service and start the job again",
+            f"{self.method} {self._shown_url} failed{tries}: {answer.says}. The records are kept: check the "
+            "service and start the job again",
         )
 
     def _pause(self, attempt: int, wait: float | None) -> float:
@@ -254,7 +254,7 @@ def _shown_url(url: Any) -> str:
     if not sound:
         raise SettingError("HttpSink: url takes an address that begins with http:// or https://")
     if parts.username is not None or parts.password is not None:
-        raise SettingError("HttpSink: url has a user or a password in it: give them in headers instead")
+        raise SettingError("HttpSink: url contains a user or a password: give them in headers instead")
     return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 

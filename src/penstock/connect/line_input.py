@@ -1,4 +1,4 @@
-"""Lines of text as records, in batches that do not keep a live stream waiting."""
+"""Reads lines of text as records, in batches that do not delay a live stream."""
 
 from __future__ import annotations
 

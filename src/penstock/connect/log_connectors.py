@@ -88,14 +88,14 @@ class LogSource(_NamedLog, Source):
         for p, begin in self._begin(log).items():
             if ends[p] < reached[p]:
                 raise self._another(
-                    f"partition {p} ends at {ends[p]}, and the job has read up to {reached[p]}"
+                    f"partition {p} ends at {ends[p]}, but the job has read up to {reached[p]}"
                 )
             if begin > reached[p]:
                 raise LogError(
-                    f"log {self.name!r}, partition {p}: positions before {begin} are gone, and the job has"
-                    f" read up to {reached[p]}: retention has deleted what it had not read yet. Start the job"
-                    f" from {begin} on with fresh=True (--fresh), and let the log keep more"
-                    f" (`penstock log retain {self.name}`)"
+                    f"log {self.name!r}, partition {p}: positions before {begin} are gone, and the job has "
+                    f"read up to {reached[p]}: retention has deleted records that it had not read. Start the "
+                    f"job from {begin} on with fresh=True (--fresh), and let the log keep more (`penstock "
+                    f"log retain {self.name}`)"
                 )
         if self.max_records_per_batch is not None:
             behind = sum(1 for p in ends if ends[p] > reached[p])
@@ -152,13 +152,13 @@ class LogSource(_NamedLog, Source):
     def _checked(self, position: Position) -> Log:
         log = self._log_as_it_is()
         if _ID in position and position[_ID] != self._mark().get(_ID):
-            raise self._another("it was made anew since the job has read it")
+            raise self._another("it was created again after the job had read it")
         return log
 
     def _another(self, reason: str) -> LogError:
         return LogError(
-            f"log {self.name!r}: {reason}: it is not the log that it was. Put the old one back, or start the"
-            " job from scratch with fresh=True (--fresh)"
+            f"log {self.name!r}: {reason}: it is not the log that the job has read. Restore the old one, or "
+            "start the job from scratch with fresh=True (--fresh)"
         )
 
     def _mark(self) -> Position:

@@ -1,4 +1,4 @@
-"""Records that come at a steady rate, the same ones whenever they are read."""
+"""A source of records at a steady rate, the same ones whenever they are read."""
 
 from __future__ import annotations
 

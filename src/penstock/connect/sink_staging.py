@@ -52,15 +52,15 @@ def folder_of(job: str) -> str:
 
 
 def lost_file_error(path: Path, mark: Path) -> FolderError:
-    """Return what to say of a staged file that is gone, though nobody knows that it is out."""
+    """Return the error for a staged file that is missing and not marked as delivered."""
     return FolderError(
-        f"{path} is gone, and with it records that the sink may not have got: put it back. If the sink has"
-        f" them, make an empty file {mark}, and the job goes on without it"
+        f"{path} is missing, and its records may not have been delivered: restore the file. If the records "
+        f"were delivered, create the empty file {mark} and start the job again"
     )
 
 
 class DeliveryMarks:
-    """Makes the marks of a job's batches, and removes what is of no use to anybody any more."""
+    """Writes the marks of delivered batches, and removes old marks and leftovers."""
 
     def __init__(self) -> None:
         self._recent: dict[Path, deque[Path]] = {}
@@ -68,7 +68,7 @@ class DeliveryMarks:
         self._tidied: set[Path] = set()
 
     def make(self, mark: Path, *, synced: bool = False) -> None:
-        """Say of a batch that it is out, and stop to say it of one long ago."""
+        """Mark a batch as delivered, and remove marks of old batches."""
         recent = self._recent.get(mark.parent)
         if recent is None:
             recent = self._recent[mark.parent] = _marks_in(mark.parent)
@@ -81,7 +81,7 @@ class DeliveryMarks:
             recent.popleft().unlink(missing_ok=True)
 
     def tidy(self, folder: Path, now: float | None = None) -> None:
-        """Remove from a job's folder, once in a process, what crashes have left there long ago.
+        """Remove old leftovers of crashes from a job's folder, once in each process.
 
         Only when all sinks of the job have got what is theirs: a file may be old and wait for another sink,
         since a job can be started again after any time.
@@ -164,10 +164,10 @@ class Staging:
         synced: bool = False,
         patience: float = _PATIENCE,
     ) -> None:
-        """Hand the records of a batch over, unless that has been done; then remove them.
+        """Deliver the records of a batch, unless that has been done; then remove them.
 
         While another process does it, this one waits, and after ``patience`` seconds does it too. Raises
-        FolderError when nobody can tell whether it has been done.
+        FolderError when it is not known whether it has been done.
         """
         batch = _Batch(self.paths(receipts), self.beside(receipts, DONE), receipts[0].get("marked", False))
         with _turn(batch.paths[0], patience):
@@ -182,7 +182,7 @@ class Staging:
                 batch.mark.unlink(missing_ok=True)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
-        """Remove records that nobody will get, or everybody has got."""
+        """Remove records that will not be delivered, or have been."""
         for path in self.paths(receipts):
             path.unlink(missing_ok=True)
 
@@ -222,12 +222,12 @@ class BatchNumber(int):
 
 
 class _TakenError(Exception):
-    """Another process has handed the batch over while this one did."""
+    """Another process has delivered the batch at the same time."""
 
 
 @contextmanager
 def _turn(path: Path, patience: float) -> Iterator[None]:
-    """Be the only one who hands over what is in a file, for so long as others are willing to wait."""
+    """Hold the delivery lock of a file, for as long as others wait for it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -287,8 +287,8 @@ def staged_records(path: Path) -> Iterator[Record]:
         segment = load(path)
     except SegmentDamageError as error:
         raise FolderError(
-            f"{path} is damaged: {error}. Put it back from a copy, or start from scratch with fresh=True"
-            " (--fresh)"
+            f"{path} is damaged: {error}. Restore it from a copy, or start from scratch with fresh=True "
+            "(--fresh)"
         ) from error
     for chunk in segment.records():
         yield from chunk

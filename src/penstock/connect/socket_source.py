@@ -1,4 +1,4 @@
-"""Lines from a TCP server, for experiments: what the server has sent is gone when the job ends.
+"""Lines from a TCP server, for experiments: received lines are lost when the job ends.
 
 Several processes ask a source for its position, and a server sends each line once. So one of them, the one
 that plans batches, holds the connection and appends what comes to a temporary log; all others read there.
@@ -41,15 +41,15 @@ class SocketSource(Source):
     durable = False
     replicable = False
     not_replicable = (
-        "a server sends each line to one process only: let that append to a log, and read it with LogSource"
+        "a server sends each line to one process only: append the lines to a log, and read it with LogSource"
     )
 
     def __init__(self, host: str = "127.0.0.1", port: int = 9999, *, patience: float | None = 60.0) -> None:
         setting_values.check_text("SocketSource", "host", host)
         if "/" in host:
             raise SettingError(
-                f"SocketSource: host takes the name or the number of a machine, not {host!r:.60}: it reads"
-                " lines from a TCP connection, and knows no addresses with a scheme or a path"
+                f"SocketSource: host takes the name or the number of a machine, not {host!r:.60}: it reads "
+                "lines from a TCP connection and takes no URL"
             )
         setting_values.check_whole_number("SocketSource", "port", port)
         if port > 65_535:
@@ -136,9 +136,9 @@ class SocketSource(Source):
             return Log.open(lines)
         except LogNotFoundError:
             raise SettingError(
-                f"SocketSource: the lines of {self.host}:{self.port} are in {self._folder} on the machine"
-                " that plans the batches, and this process does not see them. Let all of the job run on that"
-                " machine, or let a program append the lines to a log, and read it with LogSource"
+                f"SocketSource: the lines of {self.host}:{self.port} are in {self._folder} on the machine "
+                "that plans the batches, and this process does not see them. Run the whole job on that "
+                "machine, or append the lines to a log with a program, and read it with LogSource"
             ) from None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class SocketSource(Source):
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether nobody receives into a folder any longer."""
+    """Return whether no process receives into a folder any longer."""
     try:
         descriptor = os.open(folder / "receiver", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -177,8 +177,8 @@ class _Receiver:
         if patience is not None and since is not None and time.monotonic() - since > patience:
             host, port = self._address
             raise SettingError(
-                f"nobody has answered at {host}:{port} for {patience:g} seconds ({self._says}): start the"
-                f" server there first, for example with `nc -lk {port}`"
+                f"no connection to {host}:{port} for {patience:g} seconds ({self._says}): start the server "
+                f"first, for example with `nc -lk {port}`"
             )
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Documents that workers write unless a later one is there.
+"""Writes of workers that do not overwrite a later document.
 
 How a job has ended, and the status of its backup. Compare-and-set in a loop; what cannot be read counts as
 later.

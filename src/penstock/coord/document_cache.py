@@ -1,4 +1,4 @@
-"""Documents of a mirrored tree by folder, kept up to date: what has not changed is not looked at again."""
+"""Decoded documents of a mirrored tree by folder; only changed ones are decoded again."""
 
 from __future__ import annotations
 

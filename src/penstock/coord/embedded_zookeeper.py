@@ -1,4 +1,4 @@
-"""Real ZooKeeper servers on this machine, from the jars that come with PySpark: nothing else is needed."""
+"""Runs ZooKeeper servers on this machine from the jars that come with PySpark."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class EmbeddedZooKeeper:
             lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
             if lines:
                 return f"{lines[-1]} (see {path})"
-        return f"it said nothing (see {self._home(number)})"
+        return f"it printed nothing (see {self._home(number)})"
 
 
 def _serves(address: ServerAddress) -> bool:

@@ -320,9 +320,9 @@ def forget_operations(documents: Documents, job: str, *, data: bool, now: float)
 
 
 def revision_operations(documents: Documents, largest: int) -> list[Operation]:
-    """Return what notes the largest revision of the jobs that are forgotten, if it is larger than before.
+    """Return the operations that record the largest revision of forgotten jobs, if it has grown.
 
-    A job of the same name begins after it: its worker would else be taken for one that was superseded.
+    A new job of the same name starts above it; otherwise its worker would count as superseded.
     """
     known = documents.revisions()
     if known is None:  # The decision was made before it became unreadable.

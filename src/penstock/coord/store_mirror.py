@@ -142,7 +142,7 @@ class StoreMirror:
                     work.setdefault(new, set()).update(together)
 
     def mark_stale(self, path: str) -> None:
-        """Have a node read again although no watch has told of it: a write has found it otherwise."""
+        """Mark a node as stale although no watch fired, because a write found another version."""
         change = (Kind.DATA, path)
         with self._lock:
             if path in self._followed:

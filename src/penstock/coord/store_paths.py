@@ -1,4 +1,4 @@
-"""The tree: which node holds what. All paths are below the root that the store was opened with."""
+"""The paths of the store's nodes, below the root that the store was opened with."""
 
 from __future__ import annotations
 

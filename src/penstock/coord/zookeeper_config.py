@@ -1,4 +1,4 @@
-"""What a ZooKeeper server of our own is started with: its addresses, its settings, its command line.
+"""The configuration of an embedded ZooKeeper server: addresses, settings, command line.
 
 Servers of an ensemble show each other a secret, by SASL DIGEST-MD5: without that ZooKeeper accepts any
 process that connects to its peer port as an observer, sends it all data and takes writes from it unchecked.
@@ -237,5 +237,5 @@ def _find_jar(jars: Path, name: str) -> Path:
     """Return the jar of a name, whatever its version is."""
     found = sorted(path for path in jars.glob(f"{name}-*.jar") if path.name[len(name) + 1].isdigit())
     if not found:
-        raise SettingError(f"there is no {name} among PySpark's jars in {jars}: install PySpark again")
+        raise SettingError(f"there is no {name} among PySpark's jars in {jars}: reinstall PySpark")
     return found[-1]

@@ -1,4 +1,4 @@
-"""What kazoo raises, in the words of the store."""
+"""Translates exceptions of kazoo into those of the store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WORDS: tuple[tuple[type[Exception], type[StoreError], str], ...] = (
     (
         kazoo_exceptions.NoAuthError,
         StoreError,
-        "{path} belongs to somebody with another key: it was not made by this cluster",
+        "{path} belongs to a client with another key: it was not created by this cluster",
     ),
 )
 

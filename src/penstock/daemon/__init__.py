@@ -1,1 +1,1 @@
-"""What the processes of a cluster share: step loop, a worker's folder, a worker's link to the store."""
+"""Shared by the daemons and workers: the step loop, a worker's folder, a worker's link to the store."""

@@ -1,4 +1,4 @@
-"""The loop of a daemon: a step when something has changed, or after a while; no failure ends it."""
+"""The loop of a daemon: runs a step after each change or timeout, and survives failed steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's line to the store, in a thread of its own: a store that is away must not hold the job up.
+"""A worker's link to the store, in a thread of its own, so that an unreachable store does not delay the job.
 
 The thread keeps the worker's ephemeral node as the worker wants it, and what the store says of the job's
 assignment and its other workers. While the store is away, what it said last stands.
@@ -132,9 +132,9 @@ class StoreLink:
     def _note(self, trouble: str) -> None:
         """Log that the store is away, and that it is back."""
         if trouble and not self._trouble:
-            _log.warning("store away", reason=trouble)
+            _log.warning("store unreachable", reason=trouble)
         elif self._trouble and not trouble:
-            _log.info("store back")
+            _log.info("store reachable again")
         self._trouble = trouble
 
     def _doze(self, seconds: float) -> None:

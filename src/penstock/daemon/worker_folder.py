@@ -1,4 +1,4 @@
-"""The folder of one process that a supervisor has started: its files, who writes each, and their formats.
+"""The folder of a process that a supervisor has started: its files, their writers and formats.
 
 - ``instance.json``: what to start; written by the supervisor before the start.
 - ``process.json``: the process itself; written by the process launcher.
@@ -74,7 +74,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True)
 class WorkerExit:
-    """How a worker has ended, by its own words."""
+    """The outcome that a worker has written."""
 
     outcome: str
     """``drained``, ``stopped``, ``superseded``, ``failed`` or ``refused``."""
@@ -82,7 +82,7 @@ class WorkerExit:
 
 
 def write_worker_config(folder: Path, instance: WorkerConfig) -> None:
-    """Leave word for a worker that is about to be started in a folder."""
+    """Write the configuration of a worker that is about to be started."""
     write_private(folder / INSTANCE_FILE, json.dumps(asdict(instance), indent=1).encode())
 
 
@@ -123,7 +123,7 @@ def read_heartbeat(folder: Path) -> tuple[WorkerInfo, float] | None:
 
 
 def write_exit(folder: Path, outcome: str, reason: str) -> None:
-    """Say how the worker has ended; the first word stands."""
+    """Write how the worker has ended, unless that is written already."""
     if not (folder / EXIT_FILE).exists():
         write_private(folder / EXIT_FILE, json.dumps({"outcome": outcome, "reason": reason}).encode())
 

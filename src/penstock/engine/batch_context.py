@@ -1,4 +1,4 @@
-"""``ps.ctx``: what user code asks instead of the clock and of chance, so that its answers can be repeated.
+"""``ps.ctx``: time and random numbers for user code that are the same when a batch is repeated.
 
 A batch that is run again, after a crash or by another replica, must give the same. So the time is the
 batch's own, which is part of its plan, and random numbers follow from what is computed and not from where.

@@ -1,4 +1,4 @@
-"""What the tasks of a batch report to the driver beside the records, and what a run has done so far.
+"""The reports of tasks to the driver, and the totals of a run.
 
 A ``TaskSummary`` holds counts, receipts, state heads and times; the summaries of a batch are merged into
 one. A ``Report`` counts what was committed, for people and for programs. Neither knows how a batch is run.

@@ -159,9 +159,9 @@ def _chunks(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
 def _check_number(given: int, planned: int | None) -> None:
     if planned is not None and given != planned:
         raise ShortReadError(
-            f"it gave {given} records of a part that has {planned}: this process does not see all that the"
-            " one has seen that planned the batch, as on a network file system whose view is not up to date."
-            " Nothing of the batch counts; start the job again, and it goes on from there"
+            f"it returned {given} of {planned} records: this process sees less than the process that planned "
+            "the batch, for example through a stale network file system. Nothing of the batch was "
+            "committed; start the job again to resume with it"
         )
 
 

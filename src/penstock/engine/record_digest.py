@@ -1,4 +1,4 @@
-"""A number that stands for many records or states: equal ones give the same, wherever they were made.
+"""Order-independent digests of records and states, equal on every machine.
 
 Replicas of a job compare what they have written and what they remember by it. It is a sum over the records,
 so it depends neither on their order nor on how they were divided among tasks. Each record is hashed

@@ -1,4 +1,4 @@
-"""Side streams: records that left the main way, each with the reason.
+"""Side streams: late, discarded and failed records, each with the reason.
 
 Every job has the streams ``discarded`` (loops), ``late`` (windows) and ``errors`` (user code and schemas).
 An entry stands in the stream's log as a dict; in reports and tests it is one of these classes.

@@ -159,7 +159,7 @@ class Aggregation(CombiningTask):
         self._of = field_reader(of)
 
     def read(self, value: Any) -> Any:
-        """Return what is aggregated of a value; a value that is not there is nobody's minimum."""
+        """Return the part of a value that is aggregated. Raises TypeError for None."""
         found = self._of(value)
         if found is None:
             where = f"the field {self.of!r} is" if isinstance(self.of, str) else "the value is"

@@ -1,4 +1,4 @@
-"""Where records come from and where they go: the two protocols that a connector implements.
+"""The protocols of connectors: sources and sinks.
 
 A connector is plain Python and knows nothing of Spark. A source names positions and can read the same
 range twice; a sink writes on the workers what becomes visible only when the driver commits it. Exactly

@@ -1,4 +1,4 @@
-"""What happens to a record that user code cannot work on."""
+"""The error policy: what happens to a record for which user code raises."""
 
 from __future__ import annotations
 

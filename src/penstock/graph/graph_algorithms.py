@@ -121,14 +121,15 @@ def job_cycles(job: Job, limit: int) -> list[list[str]]:
         for cycle in elementary_cycles(job_arcs(job), most_steps):
             if len(found) >= limit:
                 raise CycleLimitError(
-                    f"job {shown(job.name)} has more than {limit} elementary cycles: nobody could read them. "
-                    "Its loops are counted by entry, so it can still run; ask for more with cycles(limit=...)"
+                    f"job {shown(job.name)} has more than {limit} elementary cycles, too many to list. The "
+                    "job can still run, because loops are counted by entry; list more with "
+                    "cycles(limit=...)"
                 )
             found.append([names[vertex] for vertex in cycle])
     except _TooMuchWorkError:
         raise CycleLimitError(
             f"job {shown(job.name)} is too large and dense to list its cycles: {len(found)} were found "
-            "before the search was given up. Its loops are counted by entry, so it can still run"
+            "before the search stopped. The job can still run, because loops are counted by entry"
         ) from None
     return sorted(found)
 

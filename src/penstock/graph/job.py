@@ -24,7 +24,7 @@ SparkValue = str | int | float | bool
 class Job:
     """A stream job.
 
-    Nothing that is wrong with a graph raises while it is built; :meth:`validate` reports all of it.
+    Building a job never raises because of its graph; :meth:`validate` reports all problems.
 
     >>> from penstock.graph.aggregations import Count
     >>> job = Job("wordcount")
@@ -61,16 +61,19 @@ class Job:
         """What a failure may do to the result: "exactly-once" (nothing), "at-least-once" (repeat some of
         it), "at-most-once" (lose some of it)."""
         self.durability = durability
-        """What a power cut may do to it: "none" (the last batches may be lost, or doubled in a sink that is
-        safer than the job's folder), "batch" (nothing: each batch is brought to the disk)."""
+        """What a power cut may do to the result: "none" (lose the last batches, or repeat them in a sink that
+        is safer than the job's folder), "batch" (nothing: each batch is written to the disk).
+        """
         self.k = k
-        """How many machines may die without a gap; k + 1 replicas run."""
+        """How many machines may fail without interrupting the job; k + 1 replicas run."""
         self.recovery = recovery
-        """How a new replica comes to its state: "snapshot" (copied from another), "next-window" (it counts
-        from the next window on)."""
+        """How a new replica gets its state: "snapshot" (copied from another), "next-window" (empty, complete
+        from the next window on).
+        """
         self.replication = replication
-        """Whose output is used: "active" (whoever is first), "standby" (the primary's; the others hold theirs
-        until it fails)."""
+        """Which replica publishes output: "active" (the first to commit a batch), "standby" (the primary; the
+        others hold theirs until it fails).
+        """
         self.standby = standby
         """For a job with k=0: "warm" keeps a Spark session and a copy of the state ready on another node."""
         self.qos: QoS | None = read_qos(qos)
@@ -83,14 +86,14 @@ class Job:
         """Into how many parts the keyed work is divided; None takes ``parallelism``, or else leaves it to
         Spark."""
         self.interval = interval
-        """How long it is at least from the beginning of one batch to that of the next, such as "500ms"."""
+        """The least time from the start of one batch to the start of the next, such as "500ms"."""
         self.on_error = on_error
         """What happens when user code raises: "fail" ends the job, "discard" puts the record into the
         ``errors`` stream and goes on, "retry" tries again first."""
         self.spark = cast("dict[str, SparkValue]", _copied(spark))
         """Spark settings, over Penstock's own."""
         self.foreign: list[tuple[Vertex, Vertex]] = []
-        """Edges that were asked for between vertices that are not both of this job."""
+        """Edges between vertices that are not both in this job."""
         self._vertices: tuple[Vertex, ...] = ()
         self._edges: list[Edge] = []
 

@@ -1,4 +1,4 @@
-"""Whether a job can go on from where another version of it is, by both structures (``job.to_dict()``)."""
+"""Whether a job can continue from the state of another version, by both structures (``job.to_dict()``)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 _PLACES = ("folder", "log", "root", "batches")
-"""Options that say where a sink keeps what is not out, or what is."""
+"""Options that say where a sink keeps its staged records and its record of delivered batches."""
 
 
 def incompatibilities(
     old: Mapping[str, Any], new: Mapping[str, Any], *, has_state: bool, in_flight: bool
 ) -> list[str]:
-    """Return why a job with a new structure cannot go on from where one with an old structure is.
+    """Return why a job with a new structure cannot continue from the state of the old one.
 
     ``has_state`` says whether the old one holds state, ``in_flight`` whether records are on their way in it.
     """
@@ -22,10 +22,10 @@ def incompatibilities(
     for name, vertex in before.items():
         now = after.get(name)
         if vertex["kind"] == "source" and (now is None or now["kind"] != "source"):
-            found.append(f"source {name!r} is gone, and with it how far it had been read")
+            found.append(f"source {name!r} was removed, and its read position would be lost")
         elif vertex["kind"] == "source" and now is not None and vertex["options"] != now["options"]:
             found.append(
-                f"source {name!r} reads {now['options']} now, and its position is one of {vertex['options']}"
+                f"source {name!r} reads {now['options']} now, but its position belongs to {vertex['options']}"
             )
         elif now is not None and has_state and (reason := _waits_otherwise(name, vertex, now)):
             found.append(reason)
@@ -38,15 +38,15 @@ def incompatibilities(
         elif now is not None and has_state:
             found += _other_windows(name, vertex, now)
     if in_flight and not same_graph(old, new):
-        found.append("records are on their way through the old graph: run it until it is drained first")
+        found.append("records are in transit through the old graph: drain the job first")
     return found
 
 
 def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
-    """Return by name why what waits for a sink of the old structure cannot go out by the new one.
+    """Return by name why staged records of a sink of the old structure cannot be delivered by the new one.
 
-    A sink may send it elsewhere now, as when a service has moved. It must be of the same kind, and keep what
-    waits in the same place.
+    A sink may deliver to another address, such as that of a service that has moved. It must have the same
+    class and the same staging folder.
     """
     found = {}
     after = {vertex["name"]: vertex for vertex in new["vertices"] if vertex["kind"] == "sink"}
@@ -56,7 +56,7 @@ def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str
         if then["kind"] != "sink":
             continue
         if now is None:
-            found[name] = f"sink {name!r} is gone"
+            found[name] = f"sink {name!r} was removed"
         elif _class(then) != _class(now):
             found[name] = f"sink {name!r} was a {_class(then)} and is a {_class(now)}"
         else:
@@ -69,29 +69,29 @@ def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str
 
 
 def same_graph(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether records on their way through one structure find their way through another."""
+    """Whether records in transit through one structure can continue in another."""
     vertices = [[vertex["name"] for vertex in structure["vertices"]] for structure in (old, new)]
     return bool(old["edges"] == new["edges"]) and vertices[0] == vertices[1]
 
 
 def _other_windows(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return why what a vertex holds back in windows has no place in the new one."""
+    """Return why the window state of a vertex does not fit its new definition."""
     window, now = _held(old.get("window")), _held(new.get("window"))
     if window == now or (window is None and not old["stateful"]):
         return []
     if window is None:
-        return [f"vertex {name!r} has one state for each key, and windows of {now} now"]
-    return [f"vertex {name!r} keeps what it holds in windows of {window}, and has windows of {now} now"]
+        return [f"vertex {name!r} had one state for each key and has windows of {now} now"]
+    return [f"vertex {name!r} had windows of {window} and has windows of {now} now"]
 
 
 def _waits_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
-    """Return why what waits at a vertex for records of its other ports would never find them."""
+    """Return why records that wait at a vertex for its other ports would never be matched."""
     way, now = old.get("sync"), new.get("sync")
     if not way or way == now:
         return None
     if now:
-        return f"vertex {name!r} aligns its ports by {way}, and by {now} now"
-    return f"vertex {name!r} waits for records on all its ports, and does not wait for them now"
+        return f"vertex {name!r} aligned its ports by {way} and aligns them by {now} now"
+    return f"vertex {name!r} aligned its ports and does not align them now"
 
 
 def _class(vertex: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ def changed_copy(
     on_error: Any = None,
     max_iterations: int | None = None,
 ) -> Job:
-    """Return a copy of a job in which what is given is different. It need not be valid.
+    """Return a copy of a job with the given changes. It need not be valid.
 
     >>> job = Job("orders", parallelism=2)
     >>> double = job.task("double", lambda record: record.value * 2)
@@ -76,8 +76,8 @@ def _give_task(job: Job, vertex: Vertex, given: Any) -> None:
     if vertex.kind != "task":
         tasks = choices(tuple(other.label for other in job.vertices if other.kind == "task"))
         raise SettingError(
-            f"vertex {shown(vertex.name)} is a {vertex.kind}, and other code can be given to tasks only"
-            f" ({tasks}): give a whole job to change it"
+            f"vertex {shown(vertex.name)} is a {vertex.kind}, and only tasks can be given other code "
+            f"({tasks}): give a whole job to change it"
         )
     operator = read_task(given)
     usual = SAME_KEY if vertex.stateful else ROUND_ROBIN
@@ -94,7 +94,7 @@ _OF_VERTICES = ("vertices", "edges")
 
 
 def differences(old: Job, new: Job) -> list[str]:
-    """Return what one job has otherwise than another: settings, vertices, edges, code.
+    """List the differences between two jobs: settings, vertices, edges, code.
 
     >>> from penstock.graph.job_copy import changed_copy
     >>> job = Job("orders", parallelism=2)

@@ -1,4 +1,4 @@
-"""The JSON form of a job's structure, for whoever shows or stores jobs. It is the same from run to run."""
+"""The JSON document of a job's structure, to show or store it. It is the same from run to run."""
 
 from __future__ import annotations
 

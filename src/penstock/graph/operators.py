@@ -33,7 +33,7 @@ _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def columnar_task_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
-    """Return the code and the reason of what is wrong with a vertex of such a kind, if anything is.
+    """Return the code and the reason of a fault of a columnar task; None if it has none.
 
     >>> columnar_task_fault(Sql(" "))
     ('bad-sql', 'the query is empty')
@@ -48,7 +48,7 @@ def columnar_task_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
             return "bad-sql", "the query is empty"
         for port in task.inputs:
             if isinstance(port, str) and not _VIEW.fullmatch(port):
-                return "bad-ports", f"a port is a view of the query, and {shown(port)} is no name for one"
+                return "bad-ports", f"each port is a view, and {shown(port)} is not valid as its name"
     if isinstance(task, DataFrameTask):
         reason = _columnar_function_fault("DataFrameTask", task.function, len(task.inputs))
         if reason:
@@ -82,7 +82,7 @@ TASKS = (FunctionTask, Task, StatefulTask, *COLUMNAR_TASKS)
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong with what a vertex was given; validation adds the vertex and reports it."""
+    """A fault of what a vertex was given; validation reports it with the name of the vertex."""
 
     code: str
     reason: str

@@ -1,4 +1,4 @@
-"""What a user asks of a job's service: how urgent it is, how late and how incomplete it may be."""
+"""Quality of service of a job: its priority, and limits of latency and loss."""
 
 from __future__ import annotations
 

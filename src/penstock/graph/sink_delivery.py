@@ -1,4 +1,4 @@
-"""What a job with replicas gives at each of its sinks."""
+"""The delivery guarantee of each sink of a job with replicas."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from penstock.graph.job import Job
 
 FIRST_WRITER_WINS = "first-writer-wins"
-"""One replica's output of each batch counts, and any of them can bring it out: each record is there once."""
+"""The output of one replica is committed for each batch, and any replica can publish it: each record once."""
 
 BY_THE_WINNER = "by-the-winner"
-"""The replica whose output counts hands each batch over. When it dies before it has said so, another does it
-again, with the same number and the same records: once, if the receiver knows a batch again."""
+"""The replica whose output was committed delivers each batch. If it dies before it confirms the delivery,
+another replica repeats it with the same number and records. A receiver that recognises the number can ignore
+the repetition.
+"""
 
 EVERY_REPLICA = "every-replica"
 """Every replica delivers a copy of its own, with ids by which a reader drops the others."""
@@ -26,14 +28,14 @@ BY_THE_PRIMARY = "by-the-primary"
 
 _SAID = {
     FIRST_WRITER_WINS: "each record once",
-    BY_THE_WINNER: "each batch once, and again when its replica dies before it has said so",
+    BY_THE_WINNER: "each batch once, and again if its replica dies before it confirms",
     EVERY_REPLICA: "each record once for every replica, with an id",
     BY_THE_PRIMARY: "each record at most once",
 }
 
 
 def deliveries(job: Job) -> dict[str, str]:
-    """Return by the name of each sink which of the four it is."""
+    """Return the delivery guarantee of each sink by name."""
     return {
         vertex.label: _delivery(vertex.operator, held=job.replication == "standby")
         for vertex in job.vertices
@@ -48,7 +50,7 @@ def _delivery(sink: Sink, *, held: bool) -> str:
 
 
 def delivery_text(delivery: str) -> str:
-    """Return what a delivery means, in a few words.
+    """Return a delivery guarantee as a phrase.
 
     >>> delivery_text(FIRST_WRITER_WINS)
     'each record once (first-writer-wins)'
@@ -57,7 +59,7 @@ def delivery_text(delivery: str) -> str:
 
 
 def warn_if_not_exactly_once(job: Job, stacklevel: int) -> None:
-    """Warn of the sinks of a job with replicas at which each record need not be there once."""
+    """Warn of the sinks of a job with replicas that do not get each record exactly once."""
     if not job.k:
         return
     for name, delivery in deliveries(job).items():
@@ -67,7 +69,9 @@ def warn_if_not_exactly_once(job: Job, stacklevel: int) -> None:
                 " with penstock.deduplicated"
             )
         elif delivery == BY_THE_PRIMARY:
-            gives = "what the primary has not delivered when it dies is missing. Use replication='active'"
+            gives = (
+                "records that the primary has not delivered when it dies are lost. Use replication='active'"
+            )
         else:
             continue
         warnings.warn(

@@ -207,7 +207,7 @@ def schema_of(vertex: Vertex, side: str) -> Schema | None:
 
 
 def columns_of(vertex: Vertex) -> Schema | None:
-    """Return the schema of what comes out of a vertex: its own, or that of the files that a source reads."""
+    """Return the output schema of a vertex: its own, or that of the files that a source reads."""
     declared = schema_of(vertex, "schema")
     if declared is not None or vertex.kind != "source" or not isinstance(vertex.operator, Source):
         return declared

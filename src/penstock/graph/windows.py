@@ -1,4 +1,4 @@
-"""Windows: how an endless stream is cut into pieces that end (seed 001 II.D).
+"""Windows: finite parts of an endless stream (seed 001 II.D).
 
 Event-time windows are cut by what records say of themselves, so a result does not depend on how records
 were gathered into batches. A record is *late* when, in the order of its own source partition, a record

@@ -43,9 +43,9 @@ class LayoutOptions:
     strategy: str = ""
     """Who decides where jobs run that do not say."""
     retain_days: float = 7.0
-    """How long a job that has ended is known."""
+    """How many days a job is kept after it has ended."""
     retain_jobs: int = 1000
-    """How many jobs that are over are known at the most."""
+    """How many jobs are kept after they have ended or failed."""
 
 
 @dataclass(frozen=True)
@@ -195,4 +195,4 @@ def _check(wishes: LayoutOptions) -> None:
     if not 1024 <= wishes.port <= 65535 - 100:
         raise SettingError(f"ports are counted from 1024 to {65535 - 100}, not from {wishes.port}")
     if wishes.cores < 1:
-        raise SettingError(f"a node has 1 core at least, not {wishes.cores}")
+        raise SettingError(f"a node must have at least 1 core, not {wishes.cores}")

@@ -66,7 +66,7 @@ def end_cluster(
         if folders:
             tell(f"ending {words}: {', '.join(folder.name for folder in folders)}")
             done += _end(folders, processes, _Patience(monotonic() + seconds, monotonic, wait, hurry))
-    # Somebody may have been born while the others went.
+    # A process may have been started during the shutdown.
     for folder in running_folders(layout, cluster, processes):
         processes.kill_all(folder)
         done.append(EndedProcess(folder.name, killed=True))
@@ -105,7 +105,7 @@ def _stages(
 def _end(folders: Sequence[Path], processes: Processes, patience: _Patience) -> list[EndedProcess]:
     for folder in folders:
         processes.signal(folder, signal.SIGTERM)
-        processes.signal(folder, signal.SIGCONT)  # Whoever is paused could not hear it.
+        processes.signal(folder, signal.SIGCONT)  # A stopped process does not receive SIGTERM.
     while patience.lasts() and any(processes.alive(folder) for folder in folders):
         patience.wait(_LOOK_SECONDS)
     return [EndedProcess(folder.name, killed=processes.kill_all(folder) > 0) for folder in folders]

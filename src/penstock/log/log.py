@@ -338,7 +338,7 @@ class Log:
             self._readers.note(name, positions, now)
 
     def forget_reader(self, name: str) -> None:
-        """Remove a reader that will not come back, so that it does not hold retention up."""
+        """Remove a reader that will not return, so that it does not delay retention."""
         if not self._readers.forget(name):
             known = ", ".join(repr(reader.name) for reader in self.readers()) or "none"
             raise LogError(f"log {self.name!r} has no reader {name!r}: it has {known}")

@@ -1,4 +1,4 @@
-"""Who may take segment names away, and how everybody else notices.
+"""The lock of a partition: who may remove segment files, and how other processes notice.
 
 A producer claims the next name of a partition by linking to it, which is safe as long as no name is ever free
 again. Retention and compaction free names. They do so behind an exclusive lock, while every producer links
@@ -66,7 +66,7 @@ class PartitionLock:
 
     @contextmanager
     def exclusive(self, patience: float = _UPKEEP_PATIENCE) -> Iterator[ExclusiveLock]:
-        """Be the only one who uses names; ``LogError`` when others do not let go."""
+        """Hold the lock exclusively. Raises LogError when others hold it longer than ``patience`` seconds."""
         descriptor = self._open()
         try:
             self._lock(descriptor, fcntl.LOCK_EX, patience)

@@ -99,7 +99,7 @@ class ReaderPositions:
         except FileNotFoundError:
             return None  # forgotten since the folder was listed
         except (ValueError, TypeError, KeyError, AttributeError):
-            # Torn by a power cut: a reader of whom nothing is known has consumed nothing.
+            # The file was torn by a power cut. Assume that this reader has consumed nothing.
             return Reader(file.name.removesuffix(_SUFFIX), {}, 0.0)
 
 

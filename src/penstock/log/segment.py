@@ -1,4 +1,4 @@
-"""One sealed segment: a header that vouches for itself and for the payload behind it.
+"""The file format of a sealed segment: a header with checksums of itself and of the payload.
 
     magic 8 | version 2 | 0 6 | segment id 16 | record count 8 | payload length 8 | number of parts 8 |
     CRC-32 of the payload 4 | CRC-32 of the 60 bytes before 4 | payload

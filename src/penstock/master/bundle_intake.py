@@ -15,7 +15,7 @@ from penstock.cluster.document_codec import DocumentError
 from penstock.coord.coordination_store import ConflictError, Operation
 
 _UNUSED_SECONDS = 3600.0
-"""A bundle that no job names is kept for this long: it may have been sent for a job that is to come."""
+"""A bundle that no job uses is kept for this long: it may have been sent for a job that is to come."""
 
 
 class BundleIntake:
@@ -32,7 +32,7 @@ class BundleIntake:
     def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
         if sha256_of(data) != sha256:
             raise InvalidRequestError(
-                f"the bundle does not have the SHA-256 {sha256}: it was damaged on its way"
+                f"the bundle does not have the SHA-256 {sha256}: it was damaged in transit"
             )
         try:
             known = self._store.info(sha256)
@@ -41,7 +41,7 @@ class BundleIntake:
         except BundleError as error:
             raise InvalidRequestError(str(error)) from error
         except ConflictError as error:
-            raise RefusedError("this master leads no more: try again") from error
+            raise RefusedError("this master is no longer the leader: try again") from error
         return asdict(known)
 
     def has(self, sha256: str) -> bool:

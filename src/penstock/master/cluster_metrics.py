@@ -1,4 +1,4 @@
-"""Figures of a cluster in the text format of Prometheus: base units, one name a meaning."""
+"""Metrics of a cluster in the text format of Prometheus."""
 
 from __future__ import annotations
 

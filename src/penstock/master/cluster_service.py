@@ -1,4 +1,4 @@
-"""What users can ask of a master. Reads come from its copy of the tree; changes are written as the leader."""
+"""The service of a master for clients. It reads its mirror of the store and writes changes as the leader."""
 
 from __future__ import annotations
 
@@ -104,13 +104,15 @@ class _OvertakenError(RefusedError):
     """What a command was decided on has changed before it was written."""
 
     def __init__(self) -> None:
-        super().__init__("something else has changed at the same time: look, and try again")
+        super().__init__(
+            "the job or the cluster was changed at the same time: check its status and try again"
+        )
 
 
 def _retry_on_conflict(
     command: Callable[Concatenate[ClusterService, P], T],
 ) -> Callable[Concatenate[ClusterService, P], T]:
-    """Decide a command again, on what is so now, when the master or somebody else wrote between the two."""
+    """Retry a command when another write came between its decision and its own write."""
 
     @wraps(command)
     def decide(service: ClusterService, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -299,9 +301,7 @@ class ClusterService:
         spec = self._active(name)
         if submission.structure.get("name") != name:
             found = submission.structure.get("name")
-            raise RefusedError(
-                f"the new code is a job {found!r}, not {name!r}: submit it as a job of its own"
-            )
+            raise RefusedError(f"the new code defines job {found!r}, not {name!r}: submit it as a new job")
         self._check(submission, bundle)
         self._check_compatible(spec, submission)
         replication = replication_after_update(spec, submission)
@@ -334,7 +334,7 @@ class ClusterService:
         changed_spec = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
         self._check_params(changed_spec.params, changed_spec.env)
         if changed_spec == spec:
-            raise InvalidRequestError(f"job {name!r} has these parameters already")
+            raise InvalidRequestError(f"job {name!r} already has these parameters")
         return self._change(self._next_generation(changed_spec, spec), "its parameters were changed")
 
     def _next_generation(self, spec: JobSpec, before: JobSpec) -> JobSpec:
@@ -354,10 +354,10 @@ class ClusterService:
         wanted = apply_changes(replication_in_spec(spec), changes)
         replicated = with_replication(spec, wanted)
         if replicated == spec:
-            raise InvalidRequestError("nothing to change of the replicas was given")
+            raise InvalidRequestError("nothing to change was given: give k, recovery, replication or standby")
         self._check_room(replicated, spec)
         told = "warm standby" if wanted.standby else f"k={wanted.k}"
-        return self._change(replicated, f"how it is replicated was changed: {told}")
+        return self._change(replicated, f"its replication was changed: {told}")
 
     @_retry_on_conflict
     def migrate(self, name: str, node: str) -> dict[str, Any]:
@@ -366,11 +366,12 @@ class ClusterService:
         self.node(node)
         if spec.keep == "node":
             raise RefusedError(
-                f"job {name!r} keeps its data with its node: it moves when that node is lost, and only then"
+                f"job {name!r} keeps its data with its node: it moves only when that node is lost"
             )
         if spec.nodes and node not in spec.nodes:
             raise RefusedError(
-                f"job {name!r} is for {', '.join(spec.nodes)} only: scale it to other nodes first"
+                f"job {name!r} may run on {', '.join(spec.nodes)} only: allow other nodes with penstock "
+                "scale first"
             )
         there = [replica_number(member) for member in self._members_on(node) if job_of(member) == name]
         if any(there):
@@ -406,8 +407,8 @@ class ClusterService:
         )
         if spec.spark_master and scaled.resources.executors:
             raise InvalidRequestError(
-                f"job {name!r} runs on the Spark master {spec.spark_master}, which decides on its executors:"
-                " say how many with --conf spark.executor.instances=N when you submit it"
+                f"job {name!r} runs on the Spark master {spec.spark_master}, which manages its executors: "
+                "set their number with --conf spark.executor.instances=N when you submit it"
             )
         if spec.keep == "node" and scaled.resources.executors:
             raise InvalidRequestError(f"job {name!r} keeps its data with its node: it can have no executors")
@@ -415,7 +416,7 @@ class ClusterService:
             raise InvalidRequestError("nothing to scale was given")
         assigned = self._documents.assignments().get(name)
         if spec.keep == "node" and scaled.nodes and assigned and assigned.node not in scaled.nodes:
-            raise RefusedError(f"job {name!r} keeps its data on {assigned.node}: leave it that node")
+            raise RefusedError(f"job {name!r} keeps its data on {assigned.node}: include that node")
         self._check_room(scaled, spec)
         self._check_data(scaled)
         return self._change(scaled, "it was scaled")
@@ -449,7 +450,7 @@ class ClusterService:
             raise RefusedError(f"job {name!r} is {phase}: submit it again when it has ended")
         if fresh:
             raise RefusedError(f"job {name!r} is {phase}: kill it before it starts from scratch")
-        return self._change(replace(spec, restarts=spec.restarts + 1), "a new worker was asked for")
+        return self._change(replace(spec, restarts=spec.restarts + 1), "a new worker was requested")
 
     @_retry_on_conflict
     def forget(self, name: str, data: bool) -> dict[str, Any]:
@@ -464,14 +465,14 @@ class ClusterService:
             raise RefusedError(f"job {name!r} is {phase}, and a worker of it has not left yet: try again")
         if spec.keep == "node" and not data:
             raise RefusedError(
-                f"job {name!r} keeps its data with its node, where nobody would find it again: forget it"
-                " with its data (--data)"
+                f"job {name!r} keeps its data with its node, where no other job can use it: forget it with "
+                "its data (--data)"
             )
         self._largest_forgotten_revision()
         kept = revision_operations(self._documents, last_known_revision(name, actual))
         self._write([*kept, *forget_operations(self._documents, name, data=data, now=self._clock())])
         self._forget_bundles()
-        left = "with its data" if data else f"what it has done stays in the storage, in cluster-jobs/{name}"
+        left = "with its data" if data else f"its data is kept in the storage, in cluster-jobs/{name}"
         return {"name": name, "generation": spec.generation, "reason": f"it was forgotten; {left}"}
 
     def rebalance(self, dry_run: bool) -> dict[str, Any]:
@@ -540,14 +541,17 @@ class ClusterService:
         self._documents.actual()
         reason = self._documents.unreadable_jobs().get(name)
         if reason is not None:
-            raise RefusedError(f"job {name!r} is left alone as it is: {reason}; {ADVICE}")
+            raise RefusedError(f"no change of job {name!r} is possible: {reason}; {ADVICE}")
 
     def _largest_forgotten_revision(self) -> int:
         """Return the largest revision of all jobs that were forgotten; refused if that is not known."""
         largest = self._documents.revisions()
         if largest is None:
             reason = self._documents.fault(store_paths.REVISIONS)
-            raise RefusedError(f"no job is forgotten, and no new one is taken: {reason}; {ADVICE}")
+            raise RefusedError(
+                "jobs can be neither forgotten nor submitted, because the largest revision of forgotten "
+                f"jobs is not known: {reason}; {ADVICE}"
+            )
         return largest
 
     def _status(self, name: str) -> JobStatus:
@@ -564,7 +568,7 @@ class ClusterService:
 
     def _check(self, submission: Submission, bundle: str) -> None:
         if not self._bundles.has(bundle):
-            raise InvalidRequestError(f"there is no bundle {bundle!r}: send it first")
+            raise InvalidRequestError(f"there is no bundle {bundle!r}: upload it first")
         self._bundles.check_entry(bundle, submission.entry)
         if submission.until not in (None, "drained"):
             raise InvalidRequestError(f"until is 'drained' or nothing, not {submission.until!r}")
@@ -573,11 +577,13 @@ class ClusterService:
             if value < (0 if field.name == "executors" else 1):
                 raise InvalidRequestError(f"{field.name} cannot be {value!r}")
         if submission.spark_master and submission.resources.executors:
-            raise InvalidRequestError("executors are for jobs without a Spark master of their own")
+            raise InvalidRequestError("a job with its own Spark master cannot have executors")
         if submission.keep not in ("shared", "node"):
-            raise InvalidRequestError(f"data is kept 'shared' or with its 'node', not {submission.keep!r}")
+            raise InvalidRequestError(f"keep takes 'shared' or 'node', not {submission.keep!r}")
         if submission.keep == "node" and (submission.resources.executors or submission.spark_master):
-            raise InvalidRequestError("a job that keeps its data with its node runs on that node alone")
+            raise InvalidRequestError(
+                "a job that keeps its data with its node cannot have executors: it runs on that node only"
+            )
         self._check_params(submission.params, submission.env)
         if submission.strategy:
             try:
@@ -601,7 +607,7 @@ class ClusterService:
                 "the structure of the job is not one that job.to_dict() makes"
             ) from error
         if found:
-            raise RefusedError(f"job {spec.name!r} cannot go on like this: " + "; ".join(found))
+            raise RefusedError(f"job {spec.name!r} cannot continue with this version: " + "; ".join(found))
 
     def _check_room(self, spec: JobSpec, before: JobSpec | None = None) -> None:
         """Refuse replicas that the cluster has no nodes for; who lacks some already may have fewer."""
@@ -620,7 +626,7 @@ class ClusterService:
             return
         if self._documents.one(NodeInfo, f"{store_paths.NODES}/{kept.origin}") is not None:
             told = f"job {spec.name!r} keeps its data on {kept.origin}"
-            raise RefusedError(f"{told}: leave it that node, or submit it from scratch (--fresh)")
+            raise RefusedError(f"{told}: include that node, or submit it from scratch (--fresh)")
 
     def _change(
         self, spec: JobSpec, reason: str, *, again: bool = False, anew: bool = False
@@ -703,5 +709,5 @@ def _named(name: str) -> str:
     """Return a name that can be one; whatever could be a path is not."""
     fault = name_fault(name)
     if fault:
-        raise NotFoundError(f"there can be no such name here: {fault}")
+        raise NotFoundError(f"not a valid name: {fault}")
     return name

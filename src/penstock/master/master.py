@@ -1,4 +1,4 @@
-"""A master: competes to lead; the leader decides and writes what it decided. All it knows is in the store."""
+"""A master: takes part in the leader election; the leader decides and writes its decisions to the store."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class MasterSettings:
     locating: LocationSettings = field(default_factory=LocationSettings)
     retention: Retention = field(default_factory=Retention)
     tick: float = 2.0
-    """Seconds after which it looks up even if nothing has changed: deadlines pass without a sound."""
+    """Seconds after which a step runs although nothing has changed, for deadlines."""
 
 
 class Master:
@@ -205,7 +205,7 @@ class Master:
         """Do what is to be done now. Raises DisconnectedError, after which the next step tries again."""
         if self._store.session is not Session.CONNECTED:
             if self._led:
-                _log.warning("the store is away, and with it the lead", epoch=self._led)
+                _log.warning("connection to the store lost, leadership lost", epoch=self._led)
             self._led = 0
             return
         began = self._monotonic()
@@ -224,7 +224,8 @@ class Master:
         try:
             self._follow_or_lead(epoch, now, began)
         finally:
-            # Not before it has written, and has read that, too: who waits for it would decide on old news.
+            # Only after the writes were read back: otherwise a waiting client would get the state before
+            # them.
             with self._reading:
                 self._read = begun
                 self._reading.notify_all()
@@ -299,7 +300,7 @@ class Master:
                 self._write(operations)
             except ConflictError as error:
                 # Something has changed since it was read, or another leads: decide again on what is so now.
-                _log.warning("decided on old news", reason=str(error), epoch=epoch.number)
+                _log.warning("write conflict, deciding again", reason=str(error), epoch=epoch.number)
                 if error.operation is not None:
                     self._mirror.mark_stale(error.operation.path)
                 self.wake()

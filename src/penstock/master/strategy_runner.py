@@ -47,7 +47,9 @@ _MODULE = "penstock.schedule.custom_strategy_process"
 
 @dataclass(frozen=True)
 class StrategyProcess:
-    """A runner for ``schedule.custom``: call it with the input and the seconds that it may take."""
+    """A runner for :mod:`penstock.schedule.custom_strategy`: call it with the input and the seconds that it
+    may take.
+    """
 
     folder: Path | None = None
     """Where the user's package is; looked at before everything installed."""
@@ -162,7 +164,7 @@ class StrategyAnswers:
             if known is None:
                 self._begin(about, strategy, snapshot, demands)
             if known is None or not known.done:
-                raise StrategyPendingError(f"its strategy {about[0]!r} is asked where it shall go")
+                raise StrategyPendingError(f"waiting for the answer of its strategy {about[0]!r}")
             del self._answers[about]
         if known.error is not None:
             raise known.error
@@ -194,7 +196,7 @@ class StrategyAnswers:
             answer.error = error
         except Exception as error:  # Whatever it is: who asked must hear of it.
             _log.exception("strategy could not be asked")
-            answer.error = PenstockError(f"it could not be asked: {error}")
+            answer.error = PenstockError(f"it could not be run: {error}")
         with self._lock:
             answer.done = True
         self.wake()
@@ -257,6 +259,6 @@ class StrategyChooser:
             try:
                 folder = self._unpacked(spec.bundle) if self._unpacked else None
             except PenstockError as error:
-                return name, _Missing(name, f"its code cannot be had: {error}")
+                return name, _Missing(name, f"its code is not available: {error}")
         strategy = strategy_named(name, folder, self._seconds)
         return name, BackgroundStrategy(name, spec.bundle, strategy, self.asked)

@@ -1,4 +1,4 @@
-"""Which edges stay in memory, which go through the shuffle and which go to Spark as columns.
+"""Classifies edges: in memory, through the shuffle, or to Spark as columns.
 
 Also the sides of the shuffle on which a vertex runs, and the regions that memory edges connect.
 """

@@ -1,4 +1,4 @@
-"""Vertices that Spark runs itself: in which order, and how records get to them from Python and back.
+"""Plans the vertices that Spark runs itself: their order, and the exchange of records with Python.
 
 Python hands records to such a vertex as typed columns of its rows, a struct column for each input port: a
 *slot*. What the vertex gives goes on in Python, before the shuffle, unless its target is Spark's own too.

@@ -1,4 +1,4 @@
-"""The physical plan: hops, loops with their counters, and all other parts that are computed once for a job.
+"""The physical plan: hops, loops with their counters, and other data computed once for a job.
 
 Plain data that can be pickled.
 """

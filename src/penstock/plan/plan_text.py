@@ -1,4 +1,4 @@
-"""A physical plan in words: where Spark shuffles, what runs together, and where records go round."""
+"""A physical plan as text: regions, shuffles and loops."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _dealt(plan: PhysicalPlan, hop: Hop) -> str:
 
 def _shuffle(plan: PhysicalPlan, job: Job) -> Iterator[str]:
     if not plan.needs_exchange:
-        yield "Spark shuffles nowhere: every task runs where its records are"
+        yield "No shuffle: every task runs where its records are"
         return
     count = _count(len(plan.exchanges), "exchange", "exchanges")
     arrows = ", ".join(_arrow(job, exchange) for exchange in plan.exchanges)

@@ -1,4 +1,4 @@
-"""Where event time comes from: which sources and which earlier results a window has to wait for."""
+"""The inputs of event time: the sources and earlier results that a window waits for."""
 
 from __future__ import annotations
 

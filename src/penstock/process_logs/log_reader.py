@@ -187,7 +187,7 @@ def _decode(cursor: str) -> dict[bytes, tuple[int, bool]]:
         if len(steps) % _STEP:
             raise ValueError
     except ValueError:
-        raise CursorError("this is no cursor of these logs: begin anew without one") from None
+        raise CursorError("this is not a cursor of these logs: start again without one") from None
     places = {}
     for at in range(0, len(steps), _STEP):
         place = int.from_bytes(steps[at + _IDENTITY : at + _STEP])

@@ -1,4 +1,4 @@
-"""What the processes of a cluster write down: JSON lines with process, node, job and epoch, without secrets.
+"""The log of a process: JSON lines with process, node, job and epoch, without secrets.
 
     log = get_logger("penstock.master.master")
     configure("master", file=folder / "log.jsonl", node="m1")

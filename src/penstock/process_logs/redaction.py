@@ -1,4 +1,4 @@
-"""Secrets that must not be in any log: they are registered, and replaced wherever a line would show them."""
+"""Redaction of secrets: registered secrets are replaced in every log line."""
 
 from __future__ import annotations
 

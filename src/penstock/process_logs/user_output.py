@@ -89,7 +89,7 @@ class LineFile:
             return True
         lock = os.open(self._path.with_name(f"{self._path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            # Who holds it may be paused. A line is not worth waiting for.
+            # The process that holds the lock may be paused; drop the line instead of blocking user code.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Another process may have put the file aside already.
             self.close()

@@ -1,4 +1,4 @@
-"""What runs between a supervisor and a process that it starts: notes who it is, then becomes that process.
+"""The launcher of a process: records its process id, then executes the program in its place.
 
 It is run as a file by an isolated Python without site packages, about 12 ms: it must import nothing but
 the standard library. Because the process itself writes ``process.json``, a supervisor that dies at any

@@ -1,7 +1,8 @@
-"""Lets a worker that nobody waits for give way to others on its machine, until it is needed itself.
+"""Lowers the priority of a worker that is not needed yet, so that it does not slow down others on its
+machine.
 
-Starting Spark takes all the processor there is for some seconds. A replica that comes in while others run is
-in no hurry, and on a machine with other workers it would take that from those who are.
+Starting Spark uses all processors for some seconds. A replica that joins while others run is not urgent, and
+would take that time from other workers on the machine.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _RANGE = 20
 
 
 class ProcessPriority:
-    """How nice the processes of a worker are to others.
+    """Lowers the priority of a worker's processes, and raises it again.
 
-    Only where that can be taken back: without the right to, they would be nice for ever.
+    It does nothing where the process may not raise the priority again.
     """
 
     def __init__(self) -> None:

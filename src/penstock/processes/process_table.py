@@ -1,4 +1,4 @@
-"""All processes of this machine at one moment, with what it takes to tell families apart."""
+"""The table of all processes of this machine at one moment, with their parents and sessions."""
 
 from __future__ import annotations
 

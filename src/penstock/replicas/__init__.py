@@ -1,1 +1,1 @@
-"""k-safety: several replicas of one job agree on batches, so that a lost node makes no gap."""
+"""k-safety: several replicas of a job agree on batches, so that a lost node does not interrupt it."""

@@ -1,4 +1,4 @@
-"""The names of a job's replicas. The first has the job's own: a job can get replicas while it runs."""
+"""The names of a job's replicas. The first has the job's own name, so that a running job can get replicas."""
 
 from __future__ import annotations
 

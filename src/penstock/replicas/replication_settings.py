@@ -10,7 +10,7 @@ REPLICATION_CHOICES = {
     "replication": ("active", "standby"),
     "standby": ("", "warm"),
 }
-"""The values of each setting of replicas, beside k. The first is what is so unless something is said."""
+"""Allowed values of each replication setting except k. The first is the default."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Where everything runs: pure decisions from a frozen snapshot of the cluster to a placement with reasons."""
+"""Placement: pure decisions from a frozen snapshot of the cluster to a placement with reasons."""

@@ -125,7 +125,7 @@ def parse_cluster_file(text: str) -> Description:
     except RecursionError:
         raise DescriptionError(["it is nested too deeply"]) from None
     except ValueError as error:
-        raise DescriptionError([f"it is no JSON: {error}"]) from None
+        raise DescriptionError([f"it is not valid JSON: {error}"]) from None
     return describe(content)
 
 
@@ -297,5 +297,5 @@ def _shown(value: object) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _LARGEST:
-        return "a number beyond all measure"
+        return "a number larger than 1e18"
     return shorten(value)

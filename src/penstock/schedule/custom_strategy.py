@@ -89,7 +89,7 @@ def run_custom(
     if finished.code is None:
         raise CustomStrategyError(name, "time", f"it did not answer within {seconds:g} s")
     if finished.code != 0:
-        said = finished.said.strip()[-_LAST:] or "it said nothing"
+        said = finished.said.strip()[-_LAST:] or "it wrote nothing to standard error"
         raise CustomStrategyError(name, "died", f"its process ended with {finished.code}: {said}")
     return read_answer(name, finished.answer)
 
@@ -103,7 +103,9 @@ def read_answer(name: str, answer: bytes) -> Matrix:
     try:
         content = json.loads(answer)
     except (ValueError, RecursionError):
-        raise CustomStrategyError(name, "nonsense", f"its answer is no JSON: {shorten(answer)}") from None
+        raise CustomStrategyError(
+            name, "nonsense", f"its answer is not valid JSON: {shorten(answer)}"
+        ) from None
     if not isinstance(content, dict):
         raise CustomStrategyError(name, "nonsense", f"its answer is no object: {shorten(content)}")
     if "error" in content:
@@ -133,7 +135,7 @@ def read_snapshot(given: object) -> ClusterSnapshot:
     snapshot = cast(ClusterSnapshot, of_plain(ClusterSnapshot, given))
     faults = [*_twice(snapshot), *_impossible(snapshot)]
     if faults:
-        raise DocumentError(f"this cluster cannot be: {'; '.join(faults[:_TOLD])}")
+        raise DocumentError(f"invalid cluster snapshot: {'; '.join(faults[:_TOLD])}")
     return snapshot
 
 

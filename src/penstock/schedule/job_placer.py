@@ -134,7 +134,7 @@ def _together(driver: PlacementResult | None, executors: PlacementResult) -> Pla
 def _rejection_reason(request: PlacementRequest, answer: PlacementResult) -> str:
     """Say why a driver is not placed, or not without its executors."""
     if answer.executors and request.before is None:
-        return f"there is no room for its driver beside its executors: {answer.told}"
+        return f"no node has room for the driver once the executors are placed: {answer.told}"
     return answer.told or answer.executors_told
 
 
@@ -259,7 +259,7 @@ def _driver(request: PlacementRequest, snapshot: ClusterSnapshot) -> Task:
     nodes = (wish,) if wish else spec.nodes
     if request.avoid:
         able = nodes or tuple(node.name for node in snapshot.nodes)
-        # Whoever may go nowhere may go to no node of this cluster.
+        # No node is allowed: the empty name matches none.
         nodes = tuple(name for name in able if name not in request.avoid) or ("",)
     return driver_task(spec, nodes, avoid=tuple(sorted(request.apart)))
 

@@ -1,4 +1,4 @@
-"""S4: all nodes are alike, and the hash of a task's name says which one it is on."""
+"""Baseline strategies to compare with: the hash of S4, and Storm's even and resource-aware schedulers."""
 
 from __future__ import annotations
 

@@ -76,7 +76,10 @@ def labels(case: Case) -> str | None:
 def replicas(case: Case) -> str | None:
     """No node that would be lost together with another replica of the job."""
     if case.node.name in case.task.avoid:
-        return "another replica of the job is there or in its rack, or would find no node then"
+        return (
+            "it is reserved for another replica of the job (same node, same rack, or that replica's share "
+            "of the nodes)"
+        )
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a placement costs: five terms, each between 0 and about 1, and how much each of them counts."""
+"""The cost of a placement: five terms, each between 0 and about 1, and their weights."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Cost:
 
 
 def cost(matrix: Matrix, snapshot: ClusterSnapshot, weights: Weights = DEFAULT_WEIGHTS) -> Cost:
-    """Return what a placement costs, evaluated from nothing: what is incremental is compared with this.
+    """Return the cost of a placement, computed from scratch. Tests compare the incremental count with it.
 
     >>> from penstock.schedule.placement_model import Node, Task
     >>> tasks = (Task("s", "job", memory=1), Task("t", "job", memory=1))

@@ -97,7 +97,7 @@ class Rejections(Mapping[str, Mapping[str, str]]):
             return "it could take it now"
         index = self._state.index
         change = self._state.change(index.task_at[task.id], index.node_at[node])
-        return f"it could take it, but all together would cost {change:+.4f}"
+        return f"it could take the task, but the total cost would change by {change:+.4f}"
 
     @cached_property
     def _usages(self) -> dict[str, Usage]:
@@ -191,7 +191,10 @@ def decide(
     evicted = sorted(task.id for task in missing if task.id not in must)
     if evicted:
         whom = ", ".join(evicted[:_FAULTS_SHOWN])
-        reason = f"no node was left for {whom}, running now: nothing that can stay is moved"
+        reason = (
+            f"the optional moves would leave the running tasks {whom} without a node, so only tasks that "
+            "must move are moved"
+        )
         return replace(decide(strategy, snapshot, name=name, weights=weights), refused=reason)
     rejected = Rejections(snapshot, matrix, weights)
     unplaced = {task.id: rejected.summary(task.id) for task in missing}

@@ -1,4 +1,4 @@
-"""Why a job runs where it does: the matrix, what each term costs, and why not elsewhere."""
+"""The explanation of a placement: the matrix, the cost of each term, and the reasons against other nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a placement is decided on, and the decision.
+"""The input and the result of a placement decision.
 
 Nodes, tasks, traffic and links in a frozen snapshot, and the allocation matrix. It knows no documents of a
 cluster.
@@ -25,7 +25,7 @@ class Node:
     memory: int
     """Bytes that tasks may use."""
     bandwidth: float = 0.0
-    """Bytes a second of its network interface; 0 if nobody knows."""
+    """Bytes a second of its network interface; 0 if unknown."""
     rack: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     load: float = 0.0

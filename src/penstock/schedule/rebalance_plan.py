@@ -1,4 +1,4 @@
-"""Which drivers to move so that the whole costs less. Pure; each move says why."""
+"""Plans the moves of drivers that lower the total cost. Pure; each move has a reason."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _reason(snapshot: ClusterSnapshot, before: Matrix, after: Matrix, origin: st
     told = []
     for node in (origin, target):
         then, now = _share(snapshot, before, node), _share(snapshot, after, node)
-        told.append(f"{node} from {then:.0%} to {now:.0%}")
-    return f"how full it is: {', '.join(told)}"
+        told.append(f"{node} {then:.0%} -> {now:.0%}")
+    return f"cores in use: {', '.join(told)}"
 
 
 def _share(snapshot: ClusterSnapshot, matrix: Matrix, node: str) -> float:

@@ -1,4 +1,4 @@
-"""Which nodes a replica must keep off, so that no node, and if possible no rack, is lost with two of them.
+"""Keeps replicas of a job apart: no two on a node and, if possible, no two in a rack.
 
 Replicas are placed one after the other, drivers first: each is kept off the nodes of those before it. The
 executors of a replica have a fair share of the nodes to go to, so that there is room for each replica.

@@ -1,4 +1,4 @@
-"""The types that a field of a schema can have: what fits them, and which of them fit one another."""
+"""The types of schema fields: which values fit them, and which types are compatible."""
 
 from __future__ import annotations
 

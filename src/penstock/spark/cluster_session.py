@@ -53,7 +53,7 @@ class DriverOptions:
             settings = {**WORKER_DAEMON, **settings}
         if self.master == EXTERNAL_EXECUTORS:
             settings |= {
-                # The page of executors that comes with such a driver is for nobody.
+                # Such a driver opens a web page about its executors; nobody gets access to it.
                 "spark.ui.filters": _FILTER,
                 "spark.ui.killEnabled": "false",
                 "spark.master.ui.decommission.allow.mode": "DENY",

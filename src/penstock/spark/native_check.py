@@ -1,4 +1,4 @@
-"""Looks at the vertices that Spark runs itself before a job starts: what they give, and whether they may.
+"""Checks the vertices that Spark runs itself before a job starts, and reads their output schemas.
 
 Each is tried on an empty stream. Spark then says what is wrong with a query, and which columns come out; and
 the plan shows whether the result would depend on where the stream is cut into batches.

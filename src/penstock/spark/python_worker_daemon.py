@@ -1,4 +1,4 @@
-"""What Spark starts in place of its own daemon of Python workers: ``python -m ... MODULE``.
+"""The daemon of Python workers that Spark starts in place of its own: ``python -m ... MODULE``.
 
 It imports what all workers import before it forks the first of them, so that they need not. In a cluster it
 also keeps what functions print that a ``ps.DataFrameTask`` has made Spark functions of (UDFs): these run in

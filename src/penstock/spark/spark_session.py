@@ -62,7 +62,7 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     check_java()
     _choose_python(chosen)
     _choose_driver_python()
-    # What the setting is for other processes, this is for the driver.
+    # The setting applies to other processes; the driver reads this variable.
     timeout = settings.get(_SOCKET_TIMEOUT, "").removesuffix("s")
     if timeout.isdigit():
         os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", timeout)

@@ -99,7 +99,7 @@ def _record(made: Path) -> None:
         process.wait()
         raise
     if process.returncode or not made.is_file():
-        *_, last = ["it said nothing", *said.splitlines()]
+        *_, last = ["it printed nothing", *said.splitlines()]
         raise SettingError(f"Java did not write an archive of Spark's classes: {last.strip()}")
 
 

@@ -1,1 +1,1 @@
-"""The supervisor, one a node: starts, watches and reports the processes of its node. Light at start."""
+"""The supervisor of a node: starts, watches and reports the processes of its node. Light at start."""

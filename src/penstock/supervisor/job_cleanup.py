@@ -28,7 +28,7 @@ CLEANUP_SECONDS = 60.0
 UNUSED_BLOB = 3600.0
 """Seconds that a large bundle is kept without being known: it is sent before the store has it."""
 UNKNOWN_JOB_SECONDS = 7 * 86400.0
-"""Seconds after which the folder of a dead process goes whose job nobody knows any more."""
+"""Seconds after which the folder of a dead process of an unknown job is removed."""
 _AWAY = ".forgotten-"
 _LAST_ATTEMPT = 1 << 30
 

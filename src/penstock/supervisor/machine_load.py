@@ -1,4 +1,4 @@
-"""How busy this machine is: processor, memory, network."""
+"""Measures the load of this machine: processor, memory, network."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class FolderInstances:
             return killed
         code = self._processes.exit_code(folder)
         if code is None:
-            return "it is gone, nobody knows why"
+            return "the process has ended, and its exit code is not known"
         if code < 0:
             return f"it was killed by {_signal_name(-code)}"
         return f"it ended with exit code {code}"

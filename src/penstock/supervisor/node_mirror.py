@@ -1,4 +1,4 @@
-"""What a supervisor copies of the store: all about the jobs of its node, and nothing of others."""
+"""A supervisor's mirror of the store, limited to the jobs of its node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A supervisor: one a node. Registers it, reports how it is doing, has run what is assigned to it."""
+"""The supervisor of a node: registers the node, reports its load, runs what is assigned to it."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Supervisor:
         _log.info("supervisor has stopped")
 
     def leave(self) -> None:
-        """Take the node's registration back, if it is that of this session, and have nobody expect it."""
+        """Remove the registration of this session, and the node from the expected nodes."""
         name = self.info.name
         for path in (f"{store_paths.NODES}/{name}", f"{store_paths.REPORTS}/{name}"):
             with suppress(StoreError):
@@ -277,10 +277,10 @@ class Supervisor:
                 case Start():
                     self._start(step, moment, now)
                 case RequestStop(instance, reason):
-                    _log.info("asks to end", job=instance.job, role=instance.role, reason=reason)
+                    _log.info("requests stop", job=instance.job, role=instance.role, reason=reason)
                     self._instances.ask_to_end(instance, moment)
                 case Kill(instance, reason):
-                    _log.warning("kills", job=instance.job, role=instance.role, reason=reason)
+                    _log.warning("kills process", job=instance.job, role=instance.role, reason=reason)
                     self._instances.kill(instance, reason)
                 case RecordFailure(instance, failures, reason):
                     _log.warning(
@@ -297,7 +297,9 @@ class Supervisor:
         if moment < self._not_before.get(place, moment):
             return
         self._not_before[place] = moment + self.settings.again
-        _log.info("starts", job=assignment.job, role=start.role, attempt=start.attempt, reason=start.reason)
+        _log.info(
+            "starts process", job=assignment.job, role=start.role, attempt=start.attempt, reason=start.reason
+        )
         try:
             self._instances.start(start, moment)
         except RefusedStartError as error:

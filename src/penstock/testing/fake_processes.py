@@ -1,4 +1,4 @@
-"""Processes that are entries in a table: for unit tests and simulations, which end or hang them by hand."""
+"""Fake processes for unit tests and simulations, which can end or hang them."""
 
 from __future__ import annotations
 

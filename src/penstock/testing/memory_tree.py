@@ -74,7 +74,7 @@ class Tree:
         return 0 if entry is None else entry.numbered
 
     def apply(self, operation: Operation, *, owner: int) -> list[Change]:
-        """Do one operation for a session. Raises what stands against it."""
+        """Apply one operation for a session. Raises StoreError if it is refused."""
         changes: list[Change] = []
         self._do(operation, owner, changes)
         return changes

@@ -127,7 +127,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(DisconnectedError)
     def _disconnected(_: Request, error: DisconnectedError) -> AsciiJSONResponse:
-        message = f"the store does not answer; a change may have been made or not: {error}"
+        message = f"the store does not answer; the change may have been made: {error}"
         return error_answer(503, message, "disconnected", Retry_After=RETRY_AFTER)
 
     @app.exception_handler(HTTPException)
@@ -194,5 +194,7 @@ class FinalResponseMiddleware:
             )
             if started:
                 raise  # Half an answer must not look whole: the server cuts the connection.
-            answer = error_answer(500, f"something went wrong: look for {number} in the log", "internal")
+            answer = error_answer(
+                500, f"internal error: its cause is in the master's log under id {number}", "internal"
+            )
             await answer(scope, receive, sealed)

@@ -54,7 +54,7 @@ def find_masters(given: str | None, folder: Path, environment: Mapping[str, str]
             "no cluster is known: start one with penstock up, or name a master with --master-url"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise SettingError(f"{file} does not say where masters are: {error}") from error
+        raise SettingError(f"{file} does not contain the URLs of masters: {error}") from error
     if not urls:
         raise NoClusterError(f"{file} names no master: name one with --master-url")
     return urls

@@ -1,4 +1,4 @@
-"""Lines about a job from all nodes and from the masters of this machine, in the order of time."""
+"""Collects log lines of a job from all nodes and the masters of this machine, in the order of time."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def _decode(cursor: str) -> dict[str, str]:
         if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
             raise ValueError
     except (ValueError, RecursionError):
-        raise InvalidRequestError("this is no cursor of these logs: begin anew without one") from None
+        raise InvalidRequestError("this is not a cursor of these logs: start again without one") from None
     return found

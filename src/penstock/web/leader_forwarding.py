@@ -78,7 +78,9 @@ class LeaderForwarding:
             await answer(scope, body.receive, send)
         except httpx.HTTPError as error:
             _log.warning("leader lost", url=url, error=repr(error))
-            message = f"the leader {url} did not answer: a change may have been made or not"
+            message = (
+                f"leader {url} did not answer: the change may have been made; check before you repeat it"
+            )
             await error_answer(502, message, "leader_lost")(scope, body.receive, send)
         else:
             await _pass_back(response, send)

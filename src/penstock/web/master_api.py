@@ -234,7 +234,7 @@ def job_routes(service: MasterService) -> APIRouter:
 
     @router.post("/jobs/{job}/scale", responses=_CHANGED)
     def scale(job: JobName, request: ScaleRequest) -> Response:
-        """Change what a job may use, while it runs."""
+        """Change the resources of a job while it runs."""
         nodes = None if request.nodes is None else tuple(request.nodes)
         return AsciiJSONResponse(redacted(service.scale(job, request.changes(), nodes)))
 

@@ -191,7 +191,7 @@ class MasterClient:
 
 
 def _uncertain(reason: str) -> UnreachableError:
-    return UnreachableError(f"{reason}: the change was made or not, look before you try again")
+    return UnreachableError(f"{reason}: the change may have been made; check before you repeat it")
 
 
 def _read(response: httpx.Response) -> Any:
@@ -223,7 +223,7 @@ def _part(name: str) -> str:
     if not name or not all(
         character.isascii() and (character.isalnum() or character in "._-") for character in name
     ):
-        raise ClientError(f"{name!r} is not a name: there is nothing called so", "unknown", 404)
+        raise ClientError(f"{name!r} is not a valid name, so nothing has it", "unknown", 404)
     return name
 
 

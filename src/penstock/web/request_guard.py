@@ -1,4 +1,4 @@
-"""What stands before every request: who asks, from where, for what, and how much is sent.
+"""Checks every request before it is served: token, Host, Origin, method, path and size.
 
 Nothing that a refused request has in its body is read, and every refusal is in the log.
 """
@@ -100,7 +100,7 @@ class MasterGuard:
         )
 
     def _of_host(self, headers: Headers) -> Refusal | None:
-        """A page whose name was made to lead here is told by the name: that is not one of ours."""
+        """Refuse DNS rebinding: a page whose name was pointed at this address sends that name as Host."""
         given = headers.getlist("host")
         if len(given) != 1:
             return Refusal(400, "there must be one Host header")
@@ -110,7 +110,7 @@ class MasterGuard:
         return Refusal(421, "this Host is not served here")
 
     def _of_origin(self, headers: Headers) -> Refusal | None:
-        """Browsers say which page makes a request; no page but ours has anything to ask, not even to read."""
+        """Refuse requests of web pages, reading included, unless their Origin is allowed."""
         if all(origin in self._origins for origin in headers.getlist("origin")):
             return None
         return Refusal(403, "requests from this Origin are not allowed")

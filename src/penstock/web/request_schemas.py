@@ -1,4 +1,4 @@
-"""What requests hold, checked before a master sees it. Nothing is converted: ``"1"`` is no number."""
+"""Bodies of requests, validated before a master sees them. Nothing is converted: ``"1"`` is not a number."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ AlarmId = Annotated[Name, Path(description="The alarm's id, as the list of alarm
 
 
 class _Request(BaseModel):
-    """Fields that nobody knows are refused: most are typing errors."""
+    """Unknown fields are refused: most are typing errors."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -113,18 +113,22 @@ class SubmissionRequest(_Request):
         default={}, description="Variables of its environment; null for the value that the node has."
     )
     until: Literal["drained"] | None = None
-    fresh: bool = Field(default=False, description="Forget what a job of this name has done before.")
+    fresh: bool = Field(
+        default=False, description="Start from scratch: delete the state and positions of this name."
+    )
     keep: Literal["shared", "node"] = Field(default="shared", description="Where its data is.")
     strategy: Annotated[str, StringConstraints(pattern=_STRATEGY, max_length=300)] = Field(
-        default="", description="Who decides where it runs: a strategy's name or MODULE:CLASS."
+        default="", description="The placement strategy: a name or MODULE:CLASS."
     )
     k: Lost | None = Field(
         default=None,
         description="How many nodes may be lost without a gap; null, also below: as its code says.",
     )
-    recovery: Recovery | None = Field(default=None, description="How a new replica comes to its state.")
-    replication: Output | None = Field(default=None, description="Whose output is used.")
-    standby: Standby | None = Field(default=None, description="With k=0: a replica that is ready and waits.")
+    recovery: Recovery | None = Field(default=None, description="How a new replica gets its state.")
+    replication: Output | None = Field(default=None, description="Which replica publishes output.")
+    standby: Standby | None = Field(
+        default=None, description="warm: with k=0, a second replica is ready and waits."
+    )
 
     def submission(self) -> Submission:
         """Return it as a master takes it. Raises InvalidRequestError when the structure has no usable

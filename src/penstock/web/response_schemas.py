@@ -1,4 +1,4 @@
-"""What answers hold, as the OpenAPI document has it. Tests hold the answers to it, nothing else does."""
+"""Bodies of responses for the OpenAPI document. Only tests compare them with what is sent."""
 
 from __future__ import annotations
 
@@ -196,12 +196,12 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     told = {
         400: "The path, the query or the body cannot be read.",
         401: "The token is missing or wrong.",
-        403: "The request comes from a page of somebody else.",
+        403: "The Origin of the request is not allowed.",
         404: "There is no such job, node, alarm or page.",
-        409: "It cannot be done now; the message says why.",
+        409: "The request is refused in the current state; the message says why.",
         413: "The body is too large.",
         421: "The Host is not served here.",
-        422: "What was given makes no sense.",
+        422: "The request is not valid.",
         502: "The leader cannot be reached.",
         503: "There is no leader, or the store does not answer.",
     }

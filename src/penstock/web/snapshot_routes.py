@@ -1,4 +1,4 @@
-"""What a supervisor answers of the snapshots that it keeps for other nodes.
+"""HTTP routes of a supervisor for the snapshots that it keeps for other nodes.
 
 Whatever touches the disk, or computes digests, does so in a thread: a supervisor has more to do than this.
 """

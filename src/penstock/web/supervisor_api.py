@@ -75,7 +75,7 @@ class SupervisorGuard:
         if host_of(headers.get("host", "")) not in self._hosts:
             return 421, "the Host of this request is not served here"
         if "origin" in headers:
-            return 403, "this is no place for browsers"
+            return 403, "requests with an Origin, as browsers send them, are not served"
         if path in self._public:
             return 200, ""
         scheme, _, token = headers.get("authorization", "").partition(" ")

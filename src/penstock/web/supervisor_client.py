@@ -1,4 +1,4 @@
-"""The way to the supervisors: fetches and brings blobs, and asks for logs."""
+"""The client of supervisors: fetches and uploads blobs, and reads logs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class SupervisorError(PenstockError):
 class SupervisorClient:
     """Talks to the agents of all nodes; ``token`` is the node token. It may be used from any thread.
 
-    It is a :class:`penstock.bundles.bundle_store.Blobs`. Most supervisors never use it, so it loads the
-    HTTP library when it is used first.
+    It is a :class:`penstock.bundles.bundle_store.BlobTransport`. Most supervisors never use it, so it loads
+    the HTTP library when it is used first.
     """
 
     def __init__(self, token: str, *, connect: float = 3.0, wait: float = 20.0) -> None:
@@ -61,7 +61,7 @@ class SupervisorClient:
         """Fetch a blob; one that is too large or is another is refused. Raises SupervisorError."""
         data = self._ask("GET", url, f"/blobs/{sha256}", most=MOST_PACKED)
         if sha256_of(data) != sha256:
-            raise SupervisorError(f"{url} sent something else as blob {sha256}")
+            raise SupervisorError(f"{url} sent other content for blob {sha256}")
         return data
 
     def logs(
@@ -77,7 +77,7 @@ class SupervisorClient:
         except (ValueError, RecursionError, TypeError, KeyError):
             lines, behind = None, None
         if not isinstance(lines, list) or not isinstance(behind, str):
-            raise SupervisorError(f"{url} answered something that is no log")
+            raise SupervisorError(f"{url} did not answer with log lines")
         return [line for line in lines if isinstance(line, dict)], behind
 
     def _ask(self, method: str, url: str, path: str, *, most: int, **more: Any) -> bytes:
@@ -120,4 +120,4 @@ def _error_in(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"])[:_MOST_WORDS]
     except (ValueError, RecursionError, TypeError, KeyError):
-        return "it did not say why"
+        return "no reason was given"

@@ -1,4 +1,4 @@
-"""What a worker runs its job on: Spark, and what it asks of it."""
+"""The engine of a worker: Spark, and the protocol that a worker needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does: starts its engine, waits for its predecessors to stop, takes the job over, runs it."""
+"""The lifecycle of a worker: starts its engine, waits for its predecessors, takes the job over, runs it."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ class Worker:
             except (ReplicaDivergedError, ReplicaOutdatedError) as error:
                 if self._replica is None or self._handle is None:
                     raise
-                _log.warning("begins again", reason=str(error))
+                _log.warning("replica is rebuilt", reason=str(error))
                 self._replica.record_rebuild(error, time.monotonic())
                 self._done = self._progress()
                 handle, self._handle = self._handle, None

@@ -201,7 +201,7 @@ def _connect(instance: WorkerConfig, ring: Keyring) -> Store:
 
 
 def exit_worker(code: int) -> NoReturn:
-    """End the process, whatever user code has left running in it, and Java before it if it listens."""
+    """Exit the process even if user threads still run; stop Java first if it responds within 20 seconds."""
     threading.Timer(_GOODBYE_SECONDS, os._exit, (code,)).start()
     if "penstock.spark.spark_session" in sys.modules:
         from penstock.spark.spark_session import close_session

@@ -225,7 +225,7 @@ class Witness:
 
     def _moved(self, before: Assignment, assignment: Assignment) -> None:
         since = self.gone_since.get(before.node, 0.0)
-        if assignment.reason.endswith("is gone") and since and self.world.now - since < GRACE:
+        if assignment.reason.endswith("is lost") and since and self.world.now - since < GRACE:
             raise InvariantError(f"node {before.node} is given up after {self.world.now - since:.1f} s")
 
 

@@ -23,14 +23,14 @@ COLUMNS = [
             task_options='input_schema="user string, n long"',
             flow='source >> job.task("typed", lambda r: r, schema="user string") >> task >> sink',
         ),
-        ("edge 'typed' -> 'work': what comes out of 'typed' does not fit input_schema of 'work': ",),
+        ("edge 'typed' -> 'work': the schema of 'typed' does not fit input_schema of 'work': ",),
         "schema-mismatch",
     ),
     Row(
         "columns-of-nobody-knows-what",
         line(task="ps.ArrowTask(lambda batch: batch)"),
         (
-            "edge 'in' -> 'work': ArrowTask works on columns, and nothing says what they are: ",
+            "edge 'in' -> 'work': ArrowTask works on columns, and their schema is not declared: ",
             "declare schema= on 'in' or input_schema= on 'work'",
         ),
         "no-schema",

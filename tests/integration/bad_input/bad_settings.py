@@ -70,7 +70,7 @@ SETTINGS = [
     Row(
         "replicas-at-least-once",
         line(options='k=1, guarantee="at-least-once"'),
-        ("replicas are exactly-once: leave out guarantee='at-least-once'",),
+        ("replicas are exactly-once: remove guarantee='at-least-once'",),
         "bad-k",
     ),
     Row(
@@ -248,7 +248,7 @@ OPERATORS = [
     Row(
         "two-outputs-of-a-stateful-task",
         line(before=CLASSES, task="TwoStates()", after='task["a"] >> sink; task["b"] >> sink'),
-        ("task 'work': its items name no port, so it can have one output port only",),
+        ("task 'work': its items do not name a port, so it can have only one output port",),
         "unsupported",
     ),
 ]

@@ -21,13 +21,13 @@ SHAPES = [
     Row(
         "edge-into-a-source",
         line(options="max_iterations=1", after="task >> source"),
-        ("source 'in' has an edge from 'work': nothing can go into a source",),
+        ("source 'in' has an edge from 'work': a source has no input",),
         "source-with-input",
     ),
     Row(
         "edge-out-of-a-sink",
         line(after='sink >> job.sink("more", ps.ConsoleSink())'),
-        ("sink 'out' has an edge to 'more': nothing comes out of a sink",),
+        ("sink 'out' has an edge to 'more': a sink has no output",),
         "sink-with-output",
     ),
     Row(

@@ -66,7 +66,7 @@ FILES = [
         b"a,a\n1,2\n",
         '"csv"',
         (),
-        "a.csv, line 1: two columns have the same name, so nothing of this file is read",
+        "a.csv, line 1: two columns have the same name, so this file is not read",
     ),
     BadFile(
         "not-utf-8", "a.txt", b"one\n\xff\nthree\n", '"lines"', ("one", "three"), "a.txt, line 2: not UTF-8"
@@ -148,7 +148,7 @@ def test_a_file_that_vanishes(jobs: Shell) -> None:
     file = jobs.write("vanishes.py", line("vanishes", source=source, task=task))
     said = jobs.drain(file)
     assert said.code == 1
-    assert f"{folder / 'b.txt'} is gone before it was read. Put it back, or go on without it" in said.err
+    assert f"{folder / 'b.txt'} was removed before it was read. Put it back, or skip it" in said.err
     assert "in job 'vanishes', vertex 'in'" in said.err
     (folder / "b.txt").write_text("other\n")
     said = jobs.drain(file)
@@ -226,7 +226,7 @@ def test_a_service_that_is_not_there(jobs: Shell) -> None:
         "error: job 'posts', vertex 'out': POST http://127.0.0.1:1/x failed: ConnectionRefusedError"
         in said.err
     )
-    assert "The records are kept: see to the service and start the job again" in said.err
+    assert "The records are kept: check the service and start the job again" in said.err
     assert "secret" not in said.err
 
 

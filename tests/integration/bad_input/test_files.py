@@ -203,7 +203,7 @@ CONNECTORS = [
     Row(
         "http-sink-password",
         'ps.HttpSink("http://a:secret@b/")',
-        ("HttpSink: url has a user or a password in it",),
+        ("HttpSink: url contains a user or a password",),
     ),
     Row("foreach-batch", "ps.ForeachBatchSink(3)", ("ForeachBatchSink: function takes a function, not 3",)),
     Row(

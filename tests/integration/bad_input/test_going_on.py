@@ -95,10 +95,10 @@ def test_a_log_that_was_made_anew(ran: Shell) -> None:
     said = ran.drain(str(ran.home / "counting.py"))
     assert said.code == 1
     assert (
-        "error: log 'in': it was made anew since the job has read it: it is not the log that it was."
+        "error: log 'in': it was created again after the job had read it: it is not the log that the job has"
         in said.err
     )
-    assert "Put the old one back, or start the job from scratch with fresh=True (--fresh)" in said.err
+    assert "Restore the old one, or start the job from scratch with fresh=True (--fresh)" in said.err
     assert "in job 'counting', vertex 'in'" in said.err
     shutil.rmtree(old)
     kept.rename(old)
@@ -133,19 +133,19 @@ CHANGES = {
     "window": (
         "ps.Count()",
         "ps.Count(), window=ps.CountWindow(2)",
-        "vertex 'count' has one state for each key, and windows of {'type': 'CountWindow'",
+        "vertex 'count' had one state for each key and has windows of {'type': 'CountWindow'",
     ),
     "class": ("ps.Count()", "ps.Sum()", "vertex 'count' has the state of Count, which Sum cannot read"),
     "lost-state": (COUNT, "source >> task >> sink", "the state of vertex 'count' would be lost"),
     "other-log": (
         'ps.LogSource("in")',
         'ps.LogSource("other")',
-        "source 'in' reads {'log': 'other'} now, and its position is one of {'log': 'in'}",
+        "source 'in' reads {'log': 'other'} now, but its position belongs to {'log': 'in'}",
     ),
     "renamed-source": (
         'job.source("in"',
         'job.source("new"',
-        "source 'in' is gone, and with it how far it had been read",
+        "source 'in' was removed, and its read position would be lost",
     ),
 }
 

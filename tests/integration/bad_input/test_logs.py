@@ -80,7 +80,7 @@ TABLE = [
     Command(
         "separator-of-json",
         "append orders --json --key-separator =",
-        "it takes text lines and at least one character",
+        "it is for text lines and takes at least one character",
         2,
     ),
     Command("batch-of-0", "append orders --batch 0", "Invalid value for '--batch': ", 2),

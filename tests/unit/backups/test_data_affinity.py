@@ -75,7 +75,7 @@ def test_it_goes_elsewhere_when_that_node_cannot_take_it() -> None:
 
 def test_it_waits_rather_than_begin_without_its_data() -> None:
     for kept, nodes, why in (
-        (replace(KEPT, store="", store_url=""), ("n2", "n3"), "nobody has a whole copy"),
+        (replace(KEPT, store="", store_url=""), ("n2", "n3"), "no node has a complete backup"),
         (KEPT, ("n2",), "both are gone"),
     ):
         actual = _actual(*nodes, kept={"job": kept})
@@ -153,7 +153,7 @@ def test_a_job_whose_copy_is_lost_waits_for_room_where_its_data_is_back() -> Non
     actions = reconcile({"job": SPEC}, actual, NOW, epoch=1, placer=JobPlacer())
     assert [action.job for action in actions if isinstance(action, Unassign)] == ["job", "full"]
     [status] = [action.status for action in actions if isinstance(action, SetStatus)]
-    assert (status.phase, "nobody can reach the copy" in status.reason) == ("PENDING", True)
+    assert (status.phase, "the backup to restore cannot be reached" in status.reason) == ("PENDING", True)
 
 
 def test_a_job_that_is_restored_elsewhere_does_not_go_back_when_its_node_does() -> None:

@@ -168,5 +168,5 @@ def test_a_copy_that_lacks_it_is_not_taken_for_one_from_which_all_is_out(
     shutil.rmtree(copy / "staged")
     monkeypatch.setenv("PENSTOCK_HOME", str(copy))
     place.refuses = False
-    with pytest.raises(PenstockError, match=r"is gone(.|\n)*in job 'staging', vertex 'out'"):
+    with pytest.raises(PenstockError, match=r"is missing(.|\n)*in job 'staging', vertex 'out'"):
         run(copy, place, "function", 2)

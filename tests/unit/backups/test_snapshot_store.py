@@ -99,7 +99,7 @@ def test_who_begins_later_has_the_object_to_itself(tmp_path: Path) -> None:
     with store.receive(JOB, NAME, 0, len(DATA)) as hanging:
         hanging.write(DATA[:100])
         with store.receive(JOB, NAME, 100, len(DATA)) as newer:
-            with pytest.raises(SnapshotOffsetError, match="somebody else"):
+            with pytest.raises(SnapshotOffsetError, match="a later upload"):
                 hanging.write(b"late")
             newer.write(DATA[100:])
             assert newer.finish()

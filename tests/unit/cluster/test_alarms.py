@@ -80,7 +80,7 @@ def test_executors_without_a_node_are_told_of() -> None:
 
 def test_the_alarm_goes_when_all_have_a_node_or_the_job_is_over() -> None:
     known = {"no-room.job": Alarm("no-room.job", "no-room", "job", "", 1.0, {"lacking": ["driver"]})}
-    cleared = [Clear("no-room.job", "it has all the nodes that it needs")]
+    cleared = [Clear("no-room.job", "all parts of the job have a node")]
     runs = _actual("RUNNING", assignments={"job": _assigned()}, alarms=known)
     assert _alarms(JOB, runs, 0.0) == cleared
     assert _alarms(JOB, _actual("ENDED", alarms=known), 0.0) == cleared

@@ -73,7 +73,7 @@ def test_a_decision_that_contradicts_itself_is_slowed_down_and_told() -> None:
     [alarm] = [one for one in cluster.actual.alarms.values() if one.kind == ASSIGNED_TOO_OFTEN]
     assert (alarm.subject, alarm.evidence["repeats"]) == ("job", 3)
     assert "it was moved to n2" in alarm.reason
-    assert "that waits, as it was assigned" in cluster.actual.statuses["job"].reason
+    assert "delayed, because it was assigned" in cluster.actual.statuses["job"].reason
 
 
 def test_a_change_by_the_user_is_not_held_up() -> None:

@@ -89,7 +89,7 @@ def test_only_some_are_forgotten_at_once() -> None:
 
 def test_the_largest_revision_is_noted_before_jobs_are_forgotten() -> None:
     jobs = {"old": ("ENDED", 8.0)}
-    noted = KeepRevision(3, "a job that is submitted later begins after it")
+    noted = KeepRevision(3, "jobs that are submitted later start above it")
     assert _decide(jobs)[0] == noted
     assert noted not in _decide(jobs, revisions=3)
 
@@ -97,7 +97,7 @@ def test_the_largest_revision_is_noted_before_jobs_are_forgotten() -> None:
 def test_a_node_that_is_gone_for_good_is_expected_no_more_after_a_while() -> None:
     lost = {"node-lost.n1": Alarm("node-lost.n1", "node-lost", "n1", "it is gone", NOW - 7 * DAY)}
     known = {"n1": KnownNode("n1", 1.0)}
-    reason = "it has been gone for 7.0 days"
+    reason = "it has been lost for 7.0 days"
     assert _decide({}, alarms=lost, known=known) == [DropNode("n1", reason), Clear("node-lost.n1", reason)]
     assert _decide({}, Retention(seconds=8 * DAY), alarms=lost, known=known) == []
     assert _decide({}, alarms=lost, known=known, nodes={"n1": NodeInfo("n1", "", 1, 1)}) == []

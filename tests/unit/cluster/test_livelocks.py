@@ -83,7 +83,7 @@ def test_a_job_that_can_have_no_executors_runs_on_without() -> None:
     cluster = _cluster({"n1": (4, 2)}, _spec("job", memory=2))
     _change(cluster, "job", resources=Resources(1, 2 * GIB, executors=2, executor_memory=GIB))
     assert (_assigned(cluster, "job").revision, _assigned(cluster, "job").executors) == (1, ())
-    assert "it has executors now, and none of its executors has a node" in _reason(cluster, "job")
+    assert "it now has executors, and none of its executors has a node" in _reason(cluster, "job")
 
 
 def test_an_executor_that_has_lost_its_place_makes_no_new_worker() -> None:

@@ -132,7 +132,7 @@ def test_a_lost_node_is_given_its_time_and_then_its_work_moves() -> None:
     actions = _decide(_spec(), replace(gone, absent_since={"n1": NOW - 4}))
     assigned = _only(Assign, actions)
     assert (assigned.assignment.node, assigned.assignment.revision) == ("n2", 2)
-    assert assigned.reason == "node n1 is gone: on n2"
+    assert assigned.reason == "node n1 is lost: on n2"
     assert _only(Raise, actions).alarm.kind == "node-lost"
 
 
@@ -258,7 +258,7 @@ def test_a_worker_that_dies_too_often_is_excluded_until_somebody_clears_it() -> 
     assert _only(SetStatus, actions).status.phase == "FAILED"
     alarm = _only(Raise, actions).alarm
     assert alarm.evidence["count"] == 8
-    assert alarm.reason.endswith("it was killed by SIGSEGV; it is tried again after 10 minutes")
+    assert alarm.reason.endswith("it was killed by SIGSEGV; it is restarted after 10 minutes")
     failed = replace(dying, assignments={}, alarms={alarm.id: alarm})
     assert not [action for action in _decide(_spec(), failed) if isinstance(action, Assign)]
     cleared = _decide(_spec(after=1), failed)

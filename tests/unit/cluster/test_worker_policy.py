@@ -157,7 +157,7 @@ def test_a_replica_stands_by_until_it_is_told_to_run() -> None:
     waiting = replace(ME, running=False, stands_by=True)
     assert decide(waiting, WorkerView(_member(runs=False)), 1e6).step is WorkerStep.STAND_BY
     assert decide(waiting, WorkerView(_member(runs=True)), 100.0) == WorkerDecision(
-        WorkerStep.JOIN, "told to run"
+        WorkerStep.JOIN, "made active"
     )
     # Its successor is told to run, and is not up yet: then this one runs until it is.
     later = replace(_member(runs=True), revision=6)

@@ -181,7 +181,7 @@ def test_a_start_whose_process_lives_is_given_more_time_but_not_for_ever() -> No
     assert _decide(_assignment(), slow) == []
     [kill] = _decide(_assignment(), replace(slow, heartbeat=NOW - 181))
     assert isinstance(kill, Kill)
-    assert kill.reason == "hung: its process lives, and nothing happens for 181 s in its start"
+    assert kill.reason == "hung: its process is alive, but made no progress for 181 s in its start"
     [kill] = _decide(_assignment(), replace(slow, heartbeat=NOW - 150, pulse=NOW - 121))
     assert isinstance(kill, Kill)
     assert kill.reason == "hung: no sign of life for 121 s in its start"

@@ -114,7 +114,7 @@ def test_what_fails_for_good_is_kept_and_repeated(path: Path) -> None:
     assert (caught.value.job, caught.value.vertex) == ("job", "out")
     assert str(caught.value) == (
         "job 'job', vertex 'out': batch 7 was not inserted after 3 tries: OperationalError: no route to the"
-        " database. The rows are kept: see to the database and start the job again"
+        " database. The rows are kept: check the database and start the job again"
     )
     assert pauses == [0.5, 1.0]
     assert rows(path) == []
@@ -151,7 +151,7 @@ def test_rows_that_are_lost_are_told(path: Path) -> None:
     sink, _ = sink_of(path)
     receipts = [stage(sink, [Record("ada", 1)]), stage(sink, [Record("bob", 2)])]
     sink.discard(receipts[1:])
-    with pytest.raises(FolderError, match="rows that the database has not got: put it back"):
+    with pytest.raises(FolderError, match="its rows are not in the database: restore the file"):
         sink.commit(0, receipts)
     assert rows(path) == []
 
@@ -169,7 +169,7 @@ def test_a_record_without_a_row_is_rejected(path: Path, record: Record, reason: 
     receipt = stage(sink, [record, Record("bob", 2)], reject=lambda *what: refused.append(what))
     sink.commit(0, [receipt])
     assert rows(path) == [("bob", 2)]
-    assert refused == [(record, f"no row can be made of it: ValueError: {reason}")]
+    assert refused == [(record, f"it cannot be converted to a row: ValueError: {reason}")]
     with pytest.raises(UnstorableValueError, match=reason):
         stage(sink, [record])
 
@@ -217,7 +217,7 @@ def test_a_database_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     ("make", "says"),
     [
         (lambda: DatabaseSink("x.db", INSERT), "connect takes a function"),  # type: ignore[arg-type]
-        (lambda: DatabaseSink(print, "INSERT INTO t VALUES (1)"), "no place for a value"),
+        (lambda: DatabaseSink(print, "INSERT INTO t VALUES (1)"), "no placeholder for a value"),
         (lambda: DatabaseSink(print, INSERT, batches="a; DROP TABLE b"), "the name of a table"),
         (lambda: DatabaseSink(print, INSERT, row=3), "row takes a function"),  # type: ignore[arg-type]
     ],

@@ -180,7 +180,7 @@ def test_a_file_that_is_gone_matters_only_when_it_has_to_be_read(tmp_path: Path)
     assert source.latest(end) == end
     assert FileSource(tmp_path).begin()["files"] == 1, "a new reader starts with what is still there"
     (tmp_path / "b").unlink()
-    with pytest.raises(FolderError, match=r"gone before it was read.*ignore_missing=True"):
+    with pytest.raises(FolderError, match=r"removed before it was read.*ignore_missing=True"):
         take(source, start, end)
     assert values(FileSource(tmp_path, partitions=1, ignore_missing=True), start, end) == ["c"]
 
@@ -302,9 +302,7 @@ def test_csv_whose_header_has_not_what_is_asked_for(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "user,n\nada,1\n")
     records, rejected = everything(FileSource(tmp_path, "csv", key="name"))
     assert records == []
-    assert rejected == [
-        ("user,n", "a.csv, line 1: there is no column 'name', so nothing of this file is read")
-    ]
+    assert rejected == [("user,n", "a.csv, line 1: there is no column 'name', so this file is not read")]
 
 
 def test_parquet_comes_as_columns(tmp_path: Path) -> None:
@@ -367,7 +365,7 @@ def test_what_spark_needs_to_read_the_files_itself(tmp_path: Path) -> None:
     write(tmp_path, "b*.csv", "n;m\n")
     assert source.native(start, source.latest(end)) is None, "Spark would take the name for a pattern"
     (tmp_path / "a.csv").unlink()
-    with pytest.raises(FolderError, match="gone"):
+    with pytest.raises(FolderError, match="removed before"):
         source.native(start, end)
 
 

@@ -105,7 +105,7 @@ def test_files_that_are_lost_or_damaged_are_told(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="is damaged: torn"):
         sink.commit(0, receipts)
     path.unlink()
-    with pytest.raises(FolderError, match="put it back"):
+    with pytest.raises(FolderError, match="restore the file"):
         sink.commit(0, receipts)
 
 

@@ -52,14 +52,12 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
 
 @pytest.mark.usefixtures("log")
 def test_a_view_of_a_log_that_is_not_up_to_date_ends_the_job(tmp_path: Path) -> None:
-    with pytest.raises(
-        ShortReadError, match=r"(?s)it gave 5 records .* that has 8.*in job 'copied', vertex 'in'"
-    ):
+    with pytest.raises(ShortReadError, match=r"(?s)it returned 5 of 8 records.*in job 'copied', vertex 'in'"):
         Engine(LOCAL).run(_copied(Stale("in")), folder=tmp_path / "job")
 
 
 def test_so_does_any_source_that_knows_how_much_it_has(tmp_path: Path) -> None:
-    with pytest.raises(ShortReadError, match="it gave 2 records of a part that has 3"):
+    with pytest.raises(ShortReadError, match="it returned 2 of 3 records"):
         Engine(LOCAL).run(_copied(Forgetful([1, 2, 3])), folder=tmp_path / "job")
 
 

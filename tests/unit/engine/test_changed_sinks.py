@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 CHANGES: dict[str, tuple[Any, str]] = {
-    "gone": (lambda home: job_with("elsewhere", ps.LogSink("out")), "sink 'out' is gone"),
+    "gone": (lambda home: job_with("elsewhere", ps.LogSink("out")), "sink 'out' was removed"),
     "kind": (lambda home: job_with("out", ps.MemorySink()), "was a LogSink and is a MemorySink"),
     "place": (lambda home: job_with("out", ps.LogSink("other")), "had log='out' and has log='other'"),
 }

@@ -69,7 +69,7 @@ def test_validation_warns_of_copies_and_says_what_to_do() -> None:
         " LogSink, FileSink or DatabaseSink"
     )
     assert warning.filename == __file__
-    with pytest.warns(ps.DeliveryWarning, match="has not delivered when it dies is missing"):
+    with pytest.warns(ps.DeliveryWarning, match="has not delivered when it dies are lost"):
         job_of(k=1, replication="standby").validate()
 
 
@@ -89,7 +89,7 @@ def test_the_plan_says_it() -> None:
         "  log     Shared, from lines\n"
         "          each record once (first-writer-wins)\n"
         "  web     Committed, from lines\n"
-        "          each batch once, and again when its replica dies before it has said so (by-the-winner)\n"
+        "          each batch once, and again if its replica dies before it confirms (by-the-winner)\n"
         "  screen  NoSink, from lines\n"
         "          each record once for every replica, with an id (every-replica)\n"
     )
@@ -111,7 +111,7 @@ def test_rows_without_an_order_can_have_no_ids() -> None:
         native_job(NoSink(), by_key=False, k=1).validate()
     (problem,) = caught.value.problems
     assert (problem.code, problem.vertex) == ("bad-k", "out")
-    assert "what 'chosen' gives has none" in problem.message
+    assert "records of 'chosen' have none" in problem.message
     native_job(NoSink(), by_key=True, k=1).validate()
     native_job(Shared(), by_key=False, k=1).validate()
     native_job(NoSink(), by_key=False).validate()

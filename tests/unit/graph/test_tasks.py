@@ -57,7 +57,7 @@ def test_all_kinds_are_tasks(task: Any) -> None:
     [
         (Sql(3), "bad-sql", "the query must be text, not 3"),  # type: ignore[arg-type]
         (Sql("  "), "bad-sql", "the query is empty"),
-        (Sql("SELECT 1", inputs=("a-b",)), "bad-ports", "'a-b' is no name for one"),
+        (Sql("SELECT 1", inputs=("a-b",)), "bad-ports", "'a-b' is not valid as its name"),
         (Sql("SELECT 1", key="strin"), "bad-task", "key must be a type such as 'string' or 'long'"),
         (Sql("SELECT 1", inputs="ab"), "bad-ports", "inputs must be a tuple of port names"),
         (DataFrameTask(None), "bad-task", "DataFrameTask takes a function, not None"),  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def test_an_ensemble_that_runs_already_is_used() -> None:
         (LayoutOptions(zookeepers=2), "1 or 3 ZooKeeper"),
         (LayoutOptions(port=80), "ports are counted"),
         (LayoutOptions(port=65500), "ports are counted"),
-        (LayoutOptions(cores=0), "1 core at least"),
+        (LayoutOptions(cores=0), "at least 1 core"),
     ],
 )
 def test_what_cannot_be_is_refused(wishes: LayoutOptions, words: str) -> None:

@@ -99,7 +99,7 @@ def test_readers_and_their_lag() -> None:
     ]
     assert (found["id"], found["fsync"]) == (log.id, "none")
     assert found["retention"] == {"bytes": None, "seconds": None, "consumed": True}
-    assert "forgotten billing.orders" in run("forget", "shop.orders", "billing.orders").stderr
+    assert "removed reader billing.orders" in run("forget", "shop.orders", "billing.orders").stderr
     assert "no reader 'billing.orders'" in run("forget", "shop.orders", "billing.orders", code=1).stderr
 
 
@@ -128,7 +128,10 @@ def test_a_log_that_there_is_not(command: list[str]) -> None:
 def test_a_log_is_deleted_with_yes_and_nothing_else_is(tmp_path: Path) -> None:
     filled("orders")
     filled("orders-2")
-    assert "has 6 records, which would be gone for good: say --yes" in run("delete", "orders", code=1).stderr
+    assert (
+        "has 6 records, which would be deleted permanently: confirm with --yes"
+        in run("delete", "orders", code=1).stderr
+    )
     assert run("read", "orders").stdout
     assert run("delete", "orders", "--yes").stderr == "deleted log orders with 6 records\n"
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["orders-2"]

@@ -82,9 +82,9 @@ def test_a_log_that_was_made_anew_is_another(log: Log, tmp_path: Path, records: 
         mine.latest(position)
     make(tmp_path, records)
     after = mine if running else source(tmp_path)
-    with pytest.raises(LogError, match=r"not the log that it was.*--fresh"):
+    with pytest.raises(LogError, match=r"not the log that the job has read.*--fresh"):
         after.latest(position)
-    with pytest.raises(LogError, match="not the log that it was"):
+    with pytest.raises(LogError, match="not the log that the job has read"):
         after.splits({"0": 0, "1": 0}, position)
     assert after.begin()["id"] != position["id"]
     assert after.lag(after.begin()) == records

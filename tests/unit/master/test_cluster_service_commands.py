@@ -246,7 +246,7 @@ def test_other_parameters_of_the_same_code_are_a_new_generation_with_a_way_back(
         {},
         generation,
     )
-    with pytest.raises(InvalidRequestError, match="has these parameters already"):
+    with pytest.raises(InvalidRequestError, match="already has these parameters"):
         leader.service.set_params("job", {"since": "2026"}, {})
     same = Submission("job.py", {"name": "job", "vertices": []}, params={"since": "2027"})
     assert leader.service.update("job", same, "b" * 64)["generation"] == generation + 2

@@ -149,7 +149,7 @@ def test_k_changes_while_the_job_runs() -> None:
     cluster = Cluster()
     cluster.job()
     done = cluster.service.replicate("job", {"k": 2})
-    assert done == {"name": "job", "generation": 1, "reason": "how it is replicated was changed: k=2"}
+    assert done == {"name": "job", "generation": 1, "reason": "its replication was changed: k=2"}
     assert _replication(cluster) == (2, "snapshot", "active", "", True)
     cluster.service.replicate("job", {"replication": "standby", "recovery": "next-window"})
     assert _replication(cluster) == (2, "next-window", "standby", "", True)

@@ -130,13 +130,13 @@ def test_a_job_whose_node_is_lost_runs_where_that_was_decided_and_from_its_copy(
 
 def test_what_cannot_be_with_a_node_is_refused() -> None:
     leader = Leader("n1", "n2")
-    with pytest.raises(InvalidRequestError, match="'shared' or with its 'node'"):
+    with pytest.raises(InvalidRequestError, match="'shared' or 'node'"):
         leader.submit("job", keep="everywhere")
     with pytest.raises(InvalidRequestError, match="there is no strategy 'fastest'"):
         leader.submit("job", strategy="fastest")
     leader.submit("job", keep="node")
     leader.look(2.0)
-    with pytest.raises(RefusedError, match="it moves when that node is lost"):
+    with pytest.raises(RefusedError, match="it moves only when that node is lost"):
         leader.service.migrate("job", "n2")
     with pytest.raises(InvalidRequestError, match="it can have no executors"):
         leader.service.scale("job", {"executors": 1}, None)
@@ -177,7 +177,7 @@ def test_a_job_is_not_submitted_again_without_the_node_that_has_its_data() -> No
     leader.service.kill("job", drain=False)
     leader.look(3.0)
     [other] = {"n1", "n2"} - {assigned.node}
-    with pytest.raises(RefusedError, match=f"keeps its data on {assigned.node}: leave it that node"):
+    with pytest.raises(RefusedError, match=f"keeps its data on {assigned.node}: include that node"):
         leader.submit("job", keep="node", nodes=(other,))
     leader.submit("job", keep="node", nodes=(other,), fresh=True)
 

@@ -174,7 +174,7 @@ def test_too_few_nodes_leave_a_replica_out_and_say_why() -> None:
     assert [action.job for action in _all(Assign, actions)] == ["job"]
     reason = _only(SetStatus, actions).status.reason
     assert (
-        "replica 1: a replica is wanted, and no node can take it: another replica of the job is there"
+        "replica 1: a replica is wanted, and no node can take it: it is reserved for another replica"
         in reason
     )
 
@@ -189,7 +189,7 @@ def test_a_job_that_gets_replicas_has_a_new_worker_first_and_one_with_replicas_h
     )
     actions = _decide(_spec(), actual)
     assigned = {one.job: one.assignment for one in _all(Assign, actions)}
-    assert assigned["job"].reason == "it has replicas now"
+    assert assigned["job"].reason == "it now has replicas"
     assert (assigned["job"].node, assigned["job"].revision) == ("n1", 2)
     assert (assigned["job~1"].node != "n1", assigned["job~1"].revision) == (True, 3)
     more = _decide(_spec(k=2), _actual())
@@ -235,7 +235,7 @@ def test_a_lost_node_takes_one_replica_and_the_job_runs_on() -> None:
     assert (assigned.job, assigned.node, assigned.revision) == ("job", "n3", 3)
     status = _only(SetStatus, actions).status
     assert (status.phase, status.safety, status.unsafe_since) == ("RUNNING", "degraded (k=0)", NOW)
-    assert status.reason == "replica 0: node n1 is gone: on n3; replica 1: running on n2"
+    assert status.reason == "replica 0: node n1 is lost: on n3; replica 1: running on n2"
 
 
 def test_a_lost_node_in_a_cluster_that_is_too_small_leaves_the_job_degraded() -> None:
@@ -244,7 +244,7 @@ def test_a_lost_node_in_a_cluster_that_is_too_small_leaves_the_job_degraded() ->
     )
     actions = _decide(_spec(), gone)
     assert _all(Assign, actions) == []
-    assert "replica 0: node n1 is gone, and no node can take it" in _only(SetStatus, actions).status.reason
+    assert "replica 0: node n1 is lost, and no node can take it" in _only(SetStatus, actions).status.reason
     back = _after(replace(gone, nodes=_nodes("n2", "n4")), actions)
     assert _only(Assign, _decide(_spec(), back)).assignment.node == "n4"
 

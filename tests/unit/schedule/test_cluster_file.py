@@ -89,7 +89,7 @@ def _changed(path: str, value: object) -> dict[str, Any]:
         (
             "nodes[1].memory",
             10**400,
-            "nodes[1].memory: expected a whole number from 0 on, found a number bey",
+            "nodes[1].memory: expected a whole number from 0 on, found a number larger than 1e18",
         ),
         ("nodes[1].load", 2, "nodes[1].load: expected a number from 0 on to 1, found 2"),
         ("nodes[1].name", "", "nodes[1].name: it is empty"),
@@ -126,7 +126,7 @@ def test_places_behind_a_wrong_item_keep_their_numbers() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[1", "[" * 100_000, '{"nodes": [}'])
 def test_what_is_no_json_is_told(text: str) -> None:
-    with pytest.raises(DescriptionError, match=r"it is no JSON|it is nested too deeply"):
+    with pytest.raises(DescriptionError, match=r"it is not valid JSON|it is nested too deeply"):
         parse_cluster_file(text)
 
 

@@ -259,7 +259,7 @@ def test_a_driver_is_not_placed_if_none_of_its_executors_is() -> None:
         "job"
     ]
     assert (found.node, dict(found.executors)) == (None, {})
-    assert "there is no room for its driver beside its executors" in found.told
+    assert "no node has room for the driver once the executors are placed" in found.told
     both = _place(
         ClusterState(nodes=_nodes(n1=2)),
         PlacementRequest(_spec(resources=asked), missing=(1,)),

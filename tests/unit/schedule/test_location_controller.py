@@ -91,7 +91,7 @@ def test_without_another_node_there_is_no_copy() -> None:
     before = BackupLocation("a", "n2", "http://n2", "n2")
     [told] = locate(desired, replace(actual, locations={"a": before}), 5.0)
     assert isinstance(told, RemoveBackupLocation)
-    assert "nobody can keep a copy" in told.reason
+    assert "no node can store its backup" in told.reason
 
 
 def test_the_location_of_a_job_that_is_over_goes_when_its_worker_has() -> None:
@@ -99,7 +99,7 @@ def test_the_location_of_a_job_that_is_over_goes_when_its_worker_has() -> None:
     settled = replace(_told(actual, locate(desired, actual, 5.0)), assignments={})
     worker = WorkerInfo("a", 1, 1, "n1", 1, "stopping", 0.0)
     assert locate(desired, replace(settled, workers={"a": (worker,)}), 9.0) == []
-    assert locate(desired, settled, 9.0) == [RemoveBackupLocation("a", "it runs no more")]
+    assert locate(desired, settled, 9.0) == [RemoveBackupLocation("a", "the job has ended")]
 
 
 def test_what_other_jobs_leave_decides_who_runs_it_next() -> None:
@@ -210,8 +210,8 @@ def test_what_nobody_has_said_or_measured_is_told() -> None:
     [told] = locate(desired, actual, 5.0)
     assert isinstance(told, SetBackupLocation)
     assert told.location.assumed == (
-        "64 MB of data, before it has been copied once; that it grows by 1 MB/s, before it has been seen to"
-        f" grow; 125 MB/s of the link of n1, {told.location.store} (--bandwidth); room for it on"
+        "64 MB of data (not backed up yet); growth of 1 MB/s (not measured yet);"
+        f" 125 MB/s of the link of n1, {told.location.store} (--bandwidth); room for it on"
         f" {told.location.store}"
     )
     settled = _told(actual, [told])

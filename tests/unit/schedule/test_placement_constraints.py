@@ -33,7 +33,7 @@ def _used(cpu: float = 0.0, memory: int = 0, apart: str = "") -> Usage:
     [
         ("pins", replace(TASK, nodes=("m", "o")), NODE, Usage(), "the task is for m, o only"),
         ("labels", replace(TASK, labels={"disk": "slow"}), NODE, Usage(), "it lacks the label disk=slow"),
-        ("replicas", replace(TASK, avoid=("n",)), NODE, Usage(), "another replica of the job is there"),
+        ("replicas", replace(TASK, avoid=("n",)), NODE, Usage(), "reserved for another replica of the job"),
         ("status", TASK, replace(NODE, load=0.95), Usage(), "its load is 0.95, above 0.90"),
         ("anti-affinity", replace(TASK, apart="g"), NODE, _used(apart="g"), "a task of the group 'g'"),
         ("cpu", TASK, NODE, _used(cpu=3.5), "1 cores asked for, 0.5 of 4 free"),

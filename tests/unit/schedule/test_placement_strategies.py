@@ -189,7 +189,10 @@ def test_what_runs_is_not_lost_by_rebalancing() -> None:
     placement = decide(_Careless(), snapshot, name="careless", demands=tasks)
     assert placement.matrix.places == {"t1": "a", "t2": "b", "t3": "b"}
     assert placement.unplaced == {}
-    assert placement.refused == "no node was left for t1, running now: nothing that can stay is moved"
+    assert placement.refused == (
+        "the optional moves would leave the running tasks t1 without a node,"
+        " so only tasks that must move are moved"
+    )
 
 
 def test_what_balancing_leaves_out_is_placed_all_the_same() -> None:
@@ -222,7 +225,7 @@ def test_each_rejected_node_has_a_reason() -> None:
     placement = decide(Balanced(), ClusterSnapshot(_three(), tasks), name="balanced")
     assert placement.matrix.places == {"t": "a"}
     assert placement.rejected["t"] == {
-        "b": "it could take it, but all together would cost +0.0000",
+        "b": "it could take the task, but the total cost would change by +0.0000",
         "c": "the task is for a, b only",
     }
     plain = placement.to_plain(["t"])

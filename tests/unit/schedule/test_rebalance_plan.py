@@ -33,7 +33,7 @@ def _cluster(
 def test_jobs_move_from_full_nodes_to_empty_ones() -> None:
     desired, actual = _cluster({"n1": 4, "n2": 4}, {"a": ("n1", 2), "b": ("n1", 2)})
     assert rebalance(desired, actual) == [
-        DriverMove("b", "n1", "n2", "how full it is: n1 from 100% to 50%, n2 from 0% to 50%")
+        DriverMove("b", "n1", "n2", "cores in use: n1 100% -> 50%, n2 0% -> 50%")
     ]
 
 

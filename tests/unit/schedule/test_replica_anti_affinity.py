@@ -56,7 +56,7 @@ def test_replicas_that_are_placed_together_go_to_different_nodes() -> None:
 def test_one_that_finds_no_node_of_its_own_is_told_why() -> None:
     found = JobPlacer().place(_all(_spec(k=2)), ClusterState(nodes=_nodes("aa")))
     assert [placed.node is not None for placed in found.values()] == [True, True, False]
-    assert "another replica of the job is there" in found["job~2"].told
+    assert "reserved for another replica of the job" in found["job~2"].told
 
 
 def test_one_keeps_off_those_that_stand() -> None:
@@ -199,5 +199,5 @@ def test_where_replicas_run_is_explained_for_each_of_them() -> None:
     actual = _running(spec, _assignment("job", "n1"), _assignment("job~1", "n2"))
     told = explain_placement({"job": spec}, actual, "job", default="balanced")
     assert told["matrix"] == {"job/driver": "n1", "job~1/driver": "n2"}
-    assert "another replica of the job is there" in told["rejected"]["job/driver"]["n2"]
+    assert "reserved for another replica of the job" in told["rejected"]["job/driver"]["n2"]
     assert "another replica" not in told["rejected"]["job/driver"]["n3"]

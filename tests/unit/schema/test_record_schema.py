@@ -189,7 +189,7 @@ def test_an_edge_between_schemas_that_do_not_fit_is_a_problem() -> None:
     (problem,) = find_problems(_job("n string, m int", "n long, m int"))
     assert problem.code == "schema-mismatch"
     assert problem.message == (
-        "edge 'lines' -> 'parse': what comes out of 'lines' does not fit input_schema of 'parse':"
+        "edge 'lines' -> 'parse': the schema of 'lines' does not fit input_schema of 'parse':"
         " field 'n' is string, not long"
     )
     assert find_problems(_job("n int, m int", "n long, m int")) == []

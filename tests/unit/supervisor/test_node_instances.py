@@ -116,7 +116,7 @@ def test_another_supervisor_finds_what_the_one_before_has_started(lab: Lab) -> N
     lab.instances = lab.supervisor()
     assert lab.one().alive
     lab.processes.end(lab.place(), code=1)
-    assert lab.one().reason == "it is gone, nobody knows why"
+    assert lab.one().reason == "the process has ended, and its exit code is not known"
 
 
 def _beat(lab: Lab, phase: str, at: float | None, **more: Any) -> None:

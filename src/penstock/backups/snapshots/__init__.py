@@ -1,4 +1,4 @@
-"""Copies of what a job keeps on its node: cut there, sent to another node's supervisor, restored from it.
+"""Snapshots of node-kept data: cut on the job's node, stored by another node's supervisor, restored.
 
 - `manifest`: the files that a snapshot consists of, each with its digest.
 - `cutting`: takes a snapshot of a job that runs, without stopping it (in the worker).

@@ -1,4 +1,4 @@
-"""What has to be on the disk before something else may be, and the word for a disk that is full."""
+"""Writes files durably, and reports a full disk as SnapshotFullError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The objects of one job's snapshots: files named by the SHA-256 of what is in them, and those still coming.
+"""The objects of one job's snapshots: files named by the SHA-256 of their content, and unfinished uploads.
 
 An object that comes is written to ``parts/SHA256.part``; whoever was interrupted goes on where that ends.
 When it is whole and its digest is right, it is renamed into ``objects``. Whether the disk has it too is seen
@@ -176,11 +176,11 @@ class Objects:
 
     @contextmanager
     def writing(self, receiving: ObjectUpload) -> Iterator[None]:
-        """For who writes: nobody else does meanwhile, and nobody has begun later."""
+        """Hold the lock for one upload. Raises SnapshotOffsetError if a later upload has begun."""
         with self._lock:
             if self._coming.get(receiving.sha256) is not receiving:
                 raise SnapshotOffsetError(
-                    f"the object {receiving.sha256} is sent by somebody else now", receiving.held
+                    f"a later upload of the object {receiving.sha256} has begun", receiving.held
                 )
             yield
 

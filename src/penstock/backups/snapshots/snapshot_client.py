@@ -338,7 +338,7 @@ def _base(job: str) -> str:
 def go_on(stop: Event | None) -> None:
     """Raise TransferStoppedError if no more is wanted."""
     if stop is not None and stop.is_set():
-        raise TransferStoppedError("no more is wanted of this snapshot for now")
+        raise TransferStoppedError("the transfer of this snapshot was cancelled")
 
 
 def _offset(given: object, size: int) -> int:

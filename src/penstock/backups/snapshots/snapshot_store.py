@@ -228,7 +228,9 @@ class SnapshotStore:
             own = self._jobs.get(job)
             if own is None:
                 if len(self._jobs) >= MOST_JOBS:
-                    raise SnapshotFullError(f"snapshots of {MOST_JOBS} jobs are kept here, and no more")
+                    raise SnapshotFullError(
+                        f"this node already keeps snapshots of {MOST_JOBS} jobs, the maximum"
+                    )
                 own = self._jobs[job] = self._seen(job)
             return own
 
@@ -240,7 +242,7 @@ class SnapshotStore:
 
 
 def _check_worker(job: str, newest: StoredManifest | None, revision: int, attempt: int) -> None:
-    """Refuse a worker that has a successor: what it knows of the job is of yesterday."""
+    """Refuse a worker whose successor has already sent a snapshot."""
     if newest is None:
         return
     last = newest.manifest

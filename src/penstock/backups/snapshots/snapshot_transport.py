@@ -190,7 +190,7 @@ class Connection:
         try:
             told = str(json.loads(answer.whole(1 << 20))["error"])[:_MOST_WORDS]
         except (ValueError, RecursionError, TypeError, KeyError, TransferError):
-            told = "it did not say why"
+            told = "no reason was given"
         return TransferError(
             f"{self.url} answered {answer.status}: {told}",
             again=answer.status in _AGAIN,

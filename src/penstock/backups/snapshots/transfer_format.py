@@ -1,4 +1,4 @@
-"""What goes over the network.
+"""The transfer format of snapshots over the network.
 
 Compressed JSON, and packs of small objects in one body, because one request for each of thousands of small
 files would be slow. Both sides use it; it opens no connection.

@@ -1,1 +1,1 @@
-"""What a worker does about data that is kept with its node: restores it, then uploads snapshots."""
+"""The worker's part in backups: restores node-kept data, then uploads snapshots."""

@@ -133,7 +133,7 @@ class HomeRestore:
         until = time.monotonic() + (self._patience if given is not None else float("inf"))
         while not self._link.view.known and time.monotonic() < until:
             if self._stop.wait(_LOOK):
-                raise TransferStoppedError("nobody wants the job's data any more")
+                raise TransferStoppedError("the job's data is no longer wanted")
 
     def _until_done(self, wanted: RestoreSource) -> None:
         pause = _FIRST_RETRY
@@ -146,7 +146,7 @@ class HomeRestore:
                     raise
                 _log.warning("not restored yet", store=wanted.store, reason=str(error), again_in=pause)
                 if self._stop.wait(pause):
-                    raise TransferStoppedError("nobody wants the job's data any more") from error
+                    raise TransferStoppedError("the job's data is no longer wanted") from error
                 pause = min(_LONGEST_RETRY, 2 * pause)
                 continue
             for reason in restored.skipped:
@@ -225,10 +225,10 @@ class JobHome:
         while not self._keeping.wait_origin_written(_LOOK_SECONDS):
             waited += _LOOK_SECONDS
             if self._link.outdated:
-                not_restored(self._home)  # What was restored is of yesterday: the next attempt looks again.
+                not_restored(self._home)  # The restored data is outdated: the next attempt restores again.
                 raise JobFailedError(f"the data of job {self._instance.job!r} is newer on another node")
             if not go_on():
-                raise SupersededError(f"job {self._instance.job!r} is not wanted here any more")
+                raise SupersededError(f"job {self._instance.job!r} is no longer wanted on this node")
             if waited >= _TOLD_SECONDS and known is not None and known.origin == self._instance.node:
                 _log.warning("not told yet where the data is", seconds=waited)
                 return

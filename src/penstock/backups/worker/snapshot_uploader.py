@@ -1,7 +1,7 @@
-"""Copies of a job's data, for a job whose data is with its node: taken and sent by its worker while it runs.
+"""Takes snapshots of a job's node-kept data and uploads them while the job runs.
 
 A thread takes a snapshot about every two seconds if anything has changed, and sends what is new to the node
-that the job's location names. Whatever goes wrong with it is told and tried again; the job does not notice.
+that the job's location names. Errors are logged and retried; the job is not affected.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class SnapshotSender(Protocol):
 def initial_backup_status(
     assignment: Assignment, node: str, attempt: int, known: BackupStatus | None
 ) -> BackupStatus:
-    """Return what a worker says of its job's data when it begins.
+    """Return the backup status that a worker writes first.
 
-    A copy that there is counts if the data here are those it was made of, or were made of it. Who starts from
-    scratch has none.
+    A known backup is kept if this node's data is its source or was restored from it. A job that starts from
+    scratch has no backup.
 
     >>> here = Assignment("count", 1, 4, 1, "", "", "n1", 1, 1, keep="node")
     >>> there = BackupStatus("count", "n1", 3, 1, store="n2", number=7, batch=41)
@@ -152,7 +152,7 @@ class SnapshotUploader:
             if not self._abort.is_set():
                 self._step()
         except Exception as error:  # A mistake of ours must not end the job; its copy stays as it is.
-            _log.error("keeping failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
+            _log.error("snapshot uploader failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
         finally:
             if self._sender is not None:
                 self._sender[1].close()
@@ -305,9 +305,9 @@ class SnapshotUploader:
         if trouble == self._said:
             return
         if trouble:
-            _log.warning("no snapshot", reason=trouble, **facts)
+            _log.warning("snapshot not sent", reason=trouble, **facts)
         else:
-            _log.info("snapshots again")
+            _log.info("snapshots resumed")
         self._said = trouble
 
 

@@ -109,11 +109,14 @@ class BatchCommitter:
     def end(self) -> None:
         """Note how far the output is out: a job that goes on from there may have other sinks.
 
-        Of replicas, what one has left to another is not out before that has said so.
+        With replicas, a batch that another replica publishes counts as published only when that replica has
+        recorded it.
         """
         if self.last is None:
             return
-        with suppress(PenstockError, OSError):  # Who cannot say it leaves it open, as after a crash.
+        with suppress(
+            PenstockError, OSError
+        ):  # Without the note the next start publishes again, as after a crash.
             if self._agreed is None or self._agreed.is_published(self.last.batch):
                 self._ledger.note_published(self.last.batch)
 
@@ -146,8 +149,8 @@ class BatchCommitter:
         transactional = {name: made for name, made in summary.receipts.items() if sinks[name].transactional}
         entry = self._entry(batch, summary, transactional)
         if summary.empty or not self._ledger.commit(entry):
-            # The batch happened before a crash: what it did then stands, and is made visible now, unless it
-            # is known to be: then its sinks may be others by now.
+            # The batch was committed before a crash, and its entry stands. Publish it now, unless it is
+            # recorded as published: its sinks may have changed since.
             entry = self._committed_before(entry)
             summary.receipts = {} if self._ledger.is_published(batch) else dict(entry.receipts)
         publish(self.blueprint, batch, summary.receipts)
@@ -194,9 +197,9 @@ class BatchCommitter:
         return found
 
     def _see_whether_whole(self, entry: LedgerEntry, state: Mapping[str, int]) -> None:
-        """Let a replica that came in without state take part in full once it has all that is needed.
+        """Let a replica that joined without state take part in decisions once its windows are complete.
 
-        What its state came from is not what that of the others came from: it counts on from their digests.
+        Its state has another history, so it continues from the digests of the others.
         """
         folders = self.blueprint.folders
         if folders.unwhole.exists():

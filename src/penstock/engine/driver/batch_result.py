@@ -1,4 +1,4 @@
-"""Whether the result of a batch is complete: nothing is committed that is not.
+"""Checks that the result of a batch is complete before it is committed.
 
 A stream that breaks off can look like one that has ended, so the result of a batch is never taken at its
 word. Each summary names the part or the buckets that it speaks for, and counts the rows that went through the

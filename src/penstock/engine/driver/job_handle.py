@@ -1,4 +1,4 @@
-"""A job that runs: waiting for it, asking it, changing it in place, stopping it."""
+"""The handle of a running job: wait for it, inspect it, change it in place, stop it."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class Handle:
             raise SettingError("reconfigure takes either a whole job, or what is to change: tasks=..., ...")
         with self._lock:
             if self._stopped:
-                raise SettingError(f"job {self._job.name!r} does not run any more: start it as it shall be")
+                raise SettingError(f"job {self._job.name!r} is not running: start it with the new definition")
             self.check()
             new = job if job is not None else changed_copy(self._job, **given)
             replaced = replace_query(self._runtime, self._query, self._job, new, self._drawing)

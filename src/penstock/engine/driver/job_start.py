@@ -1,4 +1,4 @@
-"""Starts a job in a folder of its own, on whatever runs its batches."""
+"""Starts a job in a folder of its own, on a given runtime."""
 
 from __future__ import annotations
 

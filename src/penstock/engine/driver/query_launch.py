@@ -67,7 +67,7 @@ class Restarts:
 def resume_job(job: Job, blueprint: Blueprint) -> LedgerEntry | None:
     """See whether a job can go on in its folder, end what the last run began, and make the sinks ready.
 
-    Returns the last batch that has happened. A job that is refused is harmed in nothing.
+    Returns the entry of the last committed batch. Refusing a job changes nothing in its folder.
     """
     folders = blueprint.folders
     folders.create()
@@ -108,7 +108,8 @@ def _bring_out(blueprint: Blueprint, last: LedgerEntry | None, ledger: Ledger) -
         if agreed.is_published(last.batch):
             ledger.note_published(last.batch)
         return
-    # A note of later batches is of entries that are lost, and says nothing of those with their numbers now.
+    # If the note names a later batch, its entries were lost; it says nothing about the batches that have
+    # these numbers now.
     if not ledger.is_published(last.batch) or ledger.is_published(last.batch + 1):
         publish(blueprint, last.batch, last.receipts)
     ledger.note_published(last.batch)
@@ -315,8 +316,8 @@ def _check_same_run(runtime: Runtime, before: Job, after: Job) -> None:
     if reasons:
         lines = "".join(f"\n  - {reason}" for reason in reasons)
         raise IncompatibleJobError(
-            f"job {before.name!r} cannot be reconfigured while it runs:{lines}\n"
-            "Stop it and start it as it shall be"
+            f"job {before.name!r} cannot be reconfigured while it runs:{lines}\nStop it and start it with "
+            "the new definition"
         )
 
 

@@ -1,4 +1,4 @@
-"""Where the batches of a job run: what the rest of the engine asks of it.
+"""The runtime protocol: what the engine needs from the system that runs its batches.
 
 Spark is where jobs run. Tests may run them in their own process instead (:mod:`penstock.testing`); how
 batches are planned, computed, committed and stopped is the same for both.
@@ -136,7 +136,9 @@ class Query(ABC):
 
     def _lost(self) -> JobFailedError:
         """Return what to say when what runs the batches has died."""
-        return JobFailedError(f"job {self.blueprint.job!r} failed: what runs its batches has died")
+        return JobFailedError(
+            f"job {self.blueprint.job!r} failed: the process that runs its batches has died"
+        )
 
     def _named(self, error: Exception) -> Exception:
         """Return an error as one of Penstock's own, with the name of the job."""

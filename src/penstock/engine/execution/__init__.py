@@ -1,1 +1,1 @@
-"""What runs inside a task of a batch: the flow of records, steps, parcels, keyed buckets."""
+"""Execution inside the Spark tasks of a batch: record flow, vertex steps, parcels, keyed buckets."""

@@ -1,4 +1,4 @@
-"""A job's blueprint on its way to the worker processes, which then keep it."""
+"""Transfers a job's blueprint to the worker processes, which cache it."""
 
 from __future__ import annotations
 

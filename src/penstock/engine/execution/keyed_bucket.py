@@ -1,4 +1,4 @@
-"""Vertices behind the shuffle: what a bucket does with the parcels that have come for it."""
+"""Runs the vertices behind the shuffle for one bucket and its parcels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python hands to vertices that Spark runs itself, and what it takes back from them."""
+"""Passes records from Python to vertices that Spark runs itself, and takes their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parcels: what goes through the shuffle.
+"""Parcels: the units of data that go through the shuffle.
 
 A task's outbox groups or merges records by key and packs them; a bucket's inbox unpacks them. A parcel
 holds, as columns, all that one task has for one bucket of one vertex. It can also be split by key for

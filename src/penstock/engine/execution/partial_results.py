@@ -1,4 +1,4 @@
-"""Partial results of keyed vertices: how they are made, merged and copied, on both sides of the shuffle.
+"""Partial results of keyed vertices: created, merged and copied on both sides of the shuffle.
 
 User code may change what it is given, so values that are needed again are copied unless their type is
 immutable.
@@ -135,7 +135,7 @@ def merge_one(merge: Merge, into: dict[Any, Any], key: Any, partial: Any) -> Non
 def merge_records(
     spec: VertexSpec, records: Iterable[Record], into: dict[Any, Any], recover: ErrorHandler
 ) -> None:
-    """Merge records into partial results by key; the way of every count, so there is no call to spare."""
+    """Merge records into partial results by key. It avoids function calls: every record comes here."""
     task: CombiningTask = spec.operator
     merge, lift = merge_function(spec), lift_function(spec)
     rest = iter(records)

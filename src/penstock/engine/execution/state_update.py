@@ -1,4 +1,4 @@
-"""Calls of ``update``: the state of a key before and after, what it emits, and what if it raises."""
+"""Calls ``update`` of stateful tasks with the state of a key, and handles what it emits and raises."""
 
 from __future__ import annotations
 

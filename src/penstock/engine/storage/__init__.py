@@ -1,1 +1,1 @@
-"""What a batch leaves on disk: the job's folder, the ledger and keyed state."""
+"""Storage of a job: its folder, the ledger and keyed state."""

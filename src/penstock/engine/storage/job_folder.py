@@ -28,7 +28,8 @@ class JobFolders:
 
     root: str
     taken: bool = False
-    """Whether the folder was taken over. It is then never made anew: if it is gone, somebody else has it."""
+    """Whether this process took the folder over. If the folder is then missing, a newer worker owns it.
+    """
     synced: bool = False
     """Whether all that a batch writes is brought to the disk before the batch counts."""
 
@@ -79,12 +80,12 @@ class JobFolders:
 
     @property
     def unwhole(self) -> Path:
-        """Exists while a replica lacks state from before it came in: it must not decide about anything."""
+        """Exists while a replica lacks state from before it joined: it neither plans nor commits a batch."""
         return Path(self.root) / "unwhole"
 
     @property
     def uncounted(self) -> Path:
-        """Exists while a replica that came in without state does not know the others' digests of theirs."""
+        """Exists while a replica that joined without state does not know the state digests of the others."""
         return Path(self.root) / "uncounted"
 
     @property
@@ -223,7 +224,9 @@ def _has_begun(base: Path) -> bool:
 
 
 def _begin(base: Path) -> None:
-    """Make the place of a job with its first folder in it, at once: there is never a second first one."""
+    """Create the place of a job together with its first folder, by one rename, so that two workers never both
+    create it.
+    """
     base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     staged = _beside(base)
     for folder in (staged, staged / _FIRST, staged / _FIRST / _LEDGER):

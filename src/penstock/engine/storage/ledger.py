@@ -82,7 +82,7 @@ class Ledger:
         return True
 
     def replace(self, entry: LedgerEntry) -> None:
-        """Say the same batch in other words. Only for a job that does not run."""
+        """Replace the entry of a batch. Only for a job that is not running."""
         self._stage(entry).replace(self._path(entry.batch))
         self._sync()
 
@@ -154,7 +154,9 @@ class Ledger:
         self._published.unlink(missing_ok=True)
 
     def is_published(self, batch: int) -> bool:
-        """Whether all output of a batch is known to be out. Who dies leaves no note: then nobody knows."""
+        """Whether the output of a batch is recorded as published. A process that dies records nothing; then
+        the answer is no.
+        """
         try:
             return int(self._published.read_text()) >= batch
         except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""Python objects as bytes, and bytes in sealed files, for the job's own folder and its own workers.
+"""Serialization of Python objects and sealed files, for the job's own folder and workers.
 
 A sealed file has a header with length and checksum, so a torn or altered file is detected. Nothing here is
 read by another job.
@@ -87,8 +87,8 @@ def write_sealed(path: Path, data: bytes, *, synced: bool = False) -> None:
     except OSError as error:
         unsealed.unlink(missing_ok=True)
         raise JobFailedError(
-            f"{path} cannot be written: {error.strerror}. The batch has not happened: see to the disk and"
-            " start the job again"
+            f"{path} cannot be written: {error.strerror}. The batch was not committed. Free or repair the "
+            "disk, then start the job again"
         ) from error
 
 

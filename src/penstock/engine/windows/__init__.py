@@ -1,1 +1,1 @@
-"""Windows of time and of numbers of records, and the watermarks that close them."""
+"""Time windows, count windows, and the watermarks that close time windows."""

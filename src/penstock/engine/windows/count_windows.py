@@ -1,4 +1,4 @@
-"""Windows of a number of records in a bucket: key by key, or lane by lane for a source."""
+"""Count windows in a bucket: by key, or by lane for a source."""
 
 from __future__ import annotations
 

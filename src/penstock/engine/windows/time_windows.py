@@ -1,4 +1,4 @@
-"""Windows of time in a bucket: what waits for their end, and what they give when they are closed."""
+"""Time windows in a bucket: open windows, and their results when they are closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far time has come: watermarks, batch by batch, as a pure function of what has arrived.
+"""Watermarks batch by batch, as a pure function of the arrived records.
 
 The mark of a vertex says that windows ending at or before it are closed. It follows the slowest lane
 (source partition) that still sends, so a window is closed only when no lane can bring a record that is in

@@ -1,1 +1,1 @@
-"""The rules of a sound graph, a subject a file. Each takes a job and yields what is wrong with it."""
+"""Validation rules of a graph, one subject in each module. Each takes a job and yields its problems."""

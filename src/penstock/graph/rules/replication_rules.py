@@ -26,7 +26,7 @@ _UNSAID = "another process that asks for the same positions gets other records"
 
 
 def replicas(job: Job) -> Iterator[Problem]:
-    """Replicas run the same batches: all must be able to read them, and to tell what came of them."""
+    """Sources of a job with replicas must return the same records to every process."""
     said = replication_of(job)
     if not said.has_replicas:
         return
@@ -46,7 +46,7 @@ def _unreadable(job: Job) -> Iterator[Problem]:
 
 
 def _without_ids(job: Job) -> Iterator[Problem]:
-    """The rows that Spark's own vertices give have no order, so that their records can have no ids."""
+    """Sinks that need record ids cannot follow Spark's own vertices, whose rows have no order."""
     for start in job.vertices:
         if not isinstance(start.operator, NativeTask):
             continue
@@ -54,14 +54,15 @@ def _without_ids(job: Job) -> Iterator[Problem]:
             if isinstance(sink.operator, Sink) and not sink.operator.transactional:
                 kind = type(sink.operator).__name__
                 reason = (
-                    f"{kind} needs ids of records to tell those of several replicas, and what {start.label!r}"
-                    " gives has none: use a sink that takes each record once, such as LogSink or FileSink"
+                    f"{kind} needs record ids to recognise copies from other replicas, and records of "
+                    f"{start.label!r} have none: use a sink that takes each record once, such as LogSink or "
+                    "FileSink"
                 )
                 yield Problem("bad-k", f"sink {sink.label!r}: {reason}", sink.label)
 
 
 def _reached_in_memory(job: Job, start: Vertex) -> list[Vertex]:
-    """Return the sinks that records get to without a shuffle that puts them in order.
+    """Return the sinks that records reach without a shuffle that puts them in order.
 
     One that gives instances their turns does not: whose turn it is depends on the order.
     """
@@ -80,14 +81,14 @@ def _reached_in_memory(job: Job, start: Vertex) -> list[Vertex]:
 
 
 def recovery(job: Job) -> Iterator[Problem]:
-    """A replica that counts from the next window on must come to have what the others have."""
+    """With recovery='next-window', all state of a job must be in windows of event time."""
     if replication_of(job).next_window:
         for vertex, reason in _faults(job):
             yield Problem("bad-recovery", f"{vertex.kind} {vertex.label!r}: {reason}", vertex.label)
 
 
 def next_window_faults(job: Job) -> list[str]:
-    """Return why a replica of a job that begins without state would never be like the others, by vertex.
+    """Return by vertex why a replica that starts without state would never get the state of the others.
 
     All that a job remembers must be in windows of time: those that began before the replica did are
     closed some day, and from then on it has everything.
@@ -106,17 +107,17 @@ def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
             reason = lasting_state(vertex.operator, vertex.window, sync=vertex.sync)
         late = vertex.index in behind and (vertex in keyed or isinstance(vertex.operator, NativeTask))
         if reason is None and late and getattr(vertex.window, "time", None) != EVENT_TIME:
-            reason = "results come to it a batch late, and it has no window of event time to keep them in"
+            reason = "it gets results one batch later, and has no window of event time to assign them to"
         if reason is not None:
             yield vertex, f"recovery='next-window' is not possible: {reason}. Use recovery='snapshot'"
 
 
 def lasting_state(operator: Any, window: Any, *, sync: bool) -> str | None:
-    """Return what a vertex remembers for longer than a window of time; None where it does not."""
+    """Return why the state of a vertex outlives its windows of time; None if it does not."""
     if sync:
-        return "records wait for their counterparts"
+        return "records wait for records of its other ports"
     if isinstance(window, CountWindow):
-        return "a window of a number of records does not end with time"
+        return "a count window does not end with time"
     if isinstance(operator, StatefulTask):
         if not isinstance(window, TimeWindow):
             return "its state is not in windows of time"

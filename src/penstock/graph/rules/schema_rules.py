@@ -25,7 +25,7 @@ _SIDES = ("schema", "input_schema")
 
 
 def schemas(job: Job) -> Iterator[Problem]:
-    """A schema must be readable, and what goes over an edge must fit what its target asks for."""
+    """A schema must be readable, and the schema of an edge must fit the input schema of its target."""
     for vertex in job.vertices:
         for side in _SIDES:
             yield from _unreadable(vertex, side)
@@ -35,7 +35,7 @@ def schemas(job: Job) -> Iterator[Problem]:
         reasons = given.mismatches(wanted) if given is not None and wanted is not None else []
         if reasons:
             arrow = f"edge {source.label!r} -> {target.label!r}"
-            what = f"what comes out of {source.label!r} does not fit input_schema of {target.label!r}"
+            what = f"the schema of {source.label!r} does not fit input_schema of {target.label!r}"
             reason = f"{arrow}: {what}: {'; '.join(reasons)}"
             yield Problem("schema-mismatch", reason, target.label, edge.target_port)
 
@@ -53,7 +53,7 @@ def _unreadable(vertex: Vertex, side: str) -> Iterator[Problem]:
 
 
 def columnar_vertices(job: Job) -> Iterator[Problem]:
-    """What works on columns must know their types, and Spark's own vertices cannot be in a loop."""
+    """Vertices that work on columns must know their types, and Spark's own vertices cannot be in a loop."""
     for edge in job.edges:
         target = job.vertices[edge.target]
         if isinstance(target.operator, COLUMNAR_TASKS):
@@ -65,7 +65,7 @@ def columnar_vertices(job: Job) -> Iterator[Problem]:
             reason = "Spark runs it for a whole batch at a time, so it cannot be part of a loop"
             yield Problem("unsupported", f"{where}: {reason}: use a function or a ps.ArrowTask", vertex.label)
         if isinstance(vertex.operator, COLUMNAR_TASKS) and vertex.window is not None:
-            reason = "it works on batches of columns and not on windows: leave window out"
+            reason = "it works on batches of columns, not on windows: remove window"
             yield Problem("unsupported", f"{where}: {reason}", vertex.label)
 
 
@@ -73,7 +73,7 @@ def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
     source = job.vertices[edge.source]
     arrow = f"edge {source.label!r} -> {target.label!r}"
     if source.is_side_port(edge.source_port):
-        reason = f"what stands in {edge.source_port!r} is of no schema: put a function between"
+        reason = f"records of {edge.source_port!r} have no schema: put a function between"
         yield Problem("no-schema", f"{arrow}: {reason}", target.label, edge.target_port)
         return
     name = type(target.operator).__name__
@@ -87,11 +87,11 @@ def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
         given, port = columns_of(source), _port_schema(job, target, edge.target_port)
         if given is not None and port is not None and target.input_schema is None:
             for reason in given.mismatches(port):
-                others = f"what comes from {source.label!r} differs from the port's other edges"
+                others = f"the schema of {source.label!r} differs from those of the port's other edges"
                 message = f"{arrow}: {others}: {reason}"
                 yield Problem("schema-mismatch", message, target.label, edge.target_port)
         return
-    reason = f"{name} works on columns, and nothing says what they are"
+    reason = f"{name} works on columns, and their schema is not declared"
     advice = f"declare schema= on {source.label!r} or input_schema= on {target.label!r}"
     yield Problem("no-schema", f"{arrow}: {reason}: {advice}", target.label, edge.target_port)
 

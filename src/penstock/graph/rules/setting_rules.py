@@ -46,11 +46,11 @@ def settings(job: Job) -> Iterator[Problem]:
 
 
 def _replicas(job: Job) -> Iterator[Problem]:
-    """Replicas agree on what each batch has given, once: that is more than the weaker guarantees promise."""
+    """Replicas are always exactly-once: they agree on one result of each batch."""
     said = replication_of(job)
     weaker = isinstance(job.guarantee, str) and job.guarantee in ("at-least-once", "at-most-once")
     if said.has_replicas and weaker:
-        yield Problem("bad-k", f"replicas are exactly-once: leave out guarantee={shown(job.guarantee)}")
+        yield Problem("bad-k", f"replicas are exactly-once: remove guarantee={shown(job.guarantee)}")
     contradiction = said.contradiction()
     if contradiction is not None:
         setting, reason = contradiction
@@ -98,7 +98,7 @@ MOST_INSTANCES = 4096
 
 
 def limits(job: Job) -> Iterator[Problem]:
-    """Limits must be numbers that make sense."""
+    """Limits and parallelism must be numbers in their ranges."""
     yield from _limits_of(job, "job", None)
     yield from _instances("buckets", job.buckets, "job", None)
     for vertex in job.vertices:
@@ -114,12 +114,12 @@ def _wrong_number(job: Job, vertex: Vertex) -> str | None:
     """Return why a task cannot have its number of instances; None where it can."""
     if vertex.stateful and vertex.parallelism != buckets_of(job):
         return (
-            f"its instances are the parts of its keys, of which the job has {shown(buckets_of(job))}: say "
-            "one number for all tasks with state, by buckets= of the job or by their parallelism"
+            f"its instances are the buckets of its keys, of which the job has {shown(buckets_of(job))}: give "
+            "one number for all tasks with state, as buckets= of the job or as their parallelism"
         )
     if isinstance(vertex.operator, COLUMNAR_TASKS):
         kind = type(vertex.operator).__name__
-        return f"{kind} runs where its columns are and has no instances of its own: leave parallelism out"
+        return f"{kind} runs where its columns are and has no instances of its own: remove parallelism"
     return None
 
 

@@ -51,10 +51,10 @@ def sources_and_sinks(job: Job) -> Iterator[Problem]:
             outgoing.setdefault(edge.source, job.vertices[edge.target].label)
     for vertex in job.vertices:
         if vertex.kind == "source" and vertex.index in incoming:
-            reason = f"has an edge from {incoming[vertex.index]!r}: nothing can go into a source"
+            reason = f"has an edge from {incoming[vertex.index]!r}: a source has no input"
             yield Problem("source-with-input", f"source {vertex.label!r} {reason}", vertex.label)
         if vertex.kind == "sink" and vertex.index in outgoing:
-            reason = f"has an edge to {outgoing[vertex.index]!r}: nothing comes out of a sink"
+            reason = f"has an edge to {outgoing[vertex.index]!r}: a sink has no output"
             yield Problem("sink-with-output", f"sink {vertex.label!r} {reason}", vertex.label)
 
 
@@ -120,7 +120,7 @@ def unknown_ports(job: Job) -> Iterator[Problem]:
 
 
 def _useless_side(job: Job, arrow: str, vertex: Vertex, port: str) -> Iterator[Problem]:
-    """A side stream that can never get a record is a mistake in the graph."""
+    """A side port that can never get a record must not have an edge."""
     reason = None
     if port == LATE and not isinstance(vertex.window, TimeWindow):
         reason = f"{vertex.label!r} has no window of time, so no record is ever late for it"
@@ -145,7 +145,7 @@ def _unknown_port(
 
 
 def unconnected_ports(job: Job) -> Iterator[Problem]:
-    """Each declared port must have an edge; a record sent to nowhere is a mistake in the graph."""
+    """Each declared port must have an edge; otherwise its records would be lost."""
     taken = {(edge.target, "input", edge.target_port) for edge in job.edges}
     taken |= {(edge.source, "output", edge.source_port) for edge in job.edges}
     aside = {e.source for e in job.edges if job.vertices[e.source].is_side_port(e.source_port)}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def operators(job: Job) -> Iterator[Problem]:
-    """What a vertex runs must be what its kind asks for."""
+    """The operator of a vertex must fit its kind."""
     for vertex in job.vertices:
         where = f"{vertex.kind} {vertex.label!r}"
         for fault in vertex.faults:
@@ -35,7 +35,7 @@ def operators(job: Job) -> Iterator[Problem]:
 def _unsupported(vertex: Vertex) -> str:
     task = vertex.operator
     if isinstance(task, StatefulTask | FunctionTask) and len(vertex.outputs) > 1:
-        return "its items name no port, so it can have one output port only: use a Task for several"
+        return "its items do not name a port, so it can have only one output port: use a Task for several"
     return ""
 
 
@@ -49,7 +49,7 @@ _CALLS: tuple[tuple[type, dict[str, tuple[str, ...]]], ...] = (
 
 
 def signatures(job: Job) -> Iterator[Problem]:
-    """What a job calls must take what it is called with."""
+    """Methods that a job calls must accept its arguments."""
     for vertex in job.vertices:
         for kind, calls in _CALLS:
             if isinstance(vertex.operator, kind):
@@ -91,7 +91,7 @@ def _as_written(task: Any, name: str, bound: inspect.Signature) -> str:
 
 
 def windows(job: Job) -> Iterator[Problem]:
-    """A window must make sense, and stand where records can be gathered into it."""
+    """A window must be valid, and belong to a source or a stateful task."""
     arcs = job_arcs(job)
     for vertex in job.vertices:
         if vertex.window is not None:
@@ -114,13 +114,13 @@ def _faults(vertex: Vertex, arcs: list[list[int]]) -> Iterator[str]:
         and window.with_bounds
         and not isinstance(vertex.operator, CombiningTask)
     ):
-        yield "with_bounds is for aggregations: code of your own is given start and end with the window"
+        yield "with_bounds is for aggregations: other code gets start and end with the window"
     if vertex.index in reachable(arcs, arcs[vertex.index]):
-        yield "a window cannot be part of a loop: a record that comes back would belong to the past"
+        yield "a window cannot be part of a loop: a record that returns would be too late for it"
 
 
 def _mixed(job: Job, vertex: Vertex) -> Iterator[Problem]:
-    """A function takes windows or records, so its inputs must all be of one kind."""
+    """All inputs of a function must be windows, or all records."""
     if not isinstance(vertex.operator, FunctionTask):
         return
     senders = {

@@ -1,4 +1,4 @@
-"""The agreement as a folder: what is agreed on is a file that can be created only once.
+"""The agreement as a shared folder: each decision is a file that can be created only once.
 
 ``agreed-N`` holds what is agreed on from batch N on. To forget old batches the folder is renamed first and
 its old files are removed afterwards. A process that uses the old name finds nothing, looks again, and
@@ -183,7 +183,7 @@ class AgreementFolder:
         return {name: ReplicaProgress(**fields) for name, fields in read.items() if fields is not None}
 
     def leave(self, name: str) -> None:
-        """Take a replica off the list of those that stand somewhere."""
+        """Remove the progress report of a replica."""
         (self._place / _MEMBERS / name).unlink(missing_ok=True)
 
     def forget(self, floor: int) -> None:

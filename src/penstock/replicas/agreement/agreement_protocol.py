@@ -1,4 +1,4 @@
-"""What the replicas of a job agree on, and what a replica does next.
+"""The agreement protocol of replicas: their decisions, and the next action of a replica.
 
 Pure, and small enough for a model checker. The shared folder holds for each batch at most one plan (what
 the batch reads) and at most one commit (whose output counts). Both are made once and never changed; batches
@@ -34,7 +34,7 @@ class ReplicaSpec:
     scratch: str = ""
     """A folder of this node alone, for output that is held."""
     may_differ_until: int = -1
-    """The last batch in which it may differ from what counts: nobody has the state that goes with that."""
+    """The last batch in which it may differ: no replica has the state of the committed result."""
 
     @property
     def folder(self) -> Path:
@@ -44,7 +44,7 @@ class ReplicaSpec:
 
 @dataclass(frozen=True)
 class Charter:
-    """What was so when the replicas began to agree."""
+    """Where the job was when its replicas began to agree."""
 
     begin: int
     """The first batch that is agreed on."""

@@ -306,9 +306,9 @@ class AgreedOutput:
         return len(self._shared(receipts)) == len(receipts)
 
     def _deliver_what_was_left(self, batch: int) -> None:
-        """Bring out, in order, all before a batch of which nobody has said that it is out.
+        """Publish, in order, all earlier batches that no replica has marked as published.
 
-        Who gave the batch before may have died before it came to what was left to it.
+        The replica whose output counted may have died before it published it.
         """
         first = batch
         while first > 0 and not self._agreement.is_published(first - 1):

@@ -1,4 +1,4 @@
-"""Output that a backup holds on its own node until it is told whether it is needed."""
+"""Output that a standby replica holds on its node until it is published or dropped."""
 
 from __future__ import annotations
 

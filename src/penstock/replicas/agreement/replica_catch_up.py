@@ -1,4 +1,4 @@
-"""Brings a replica to where another one is.
+"""Brings a replica to the batch of another one.
 
 By copying what its newest batch consists of, or without state from the next window on. What a ledger entry
 names is written once and only removed some batches later, so a copy is complete when every file that the
@@ -97,7 +97,7 @@ def copy_snapshot(source: Path, into: JobFolders, look: Callable[[], None] = lam
 def join_without_state(source: Path, into: JobFolders, look: Callable[[], None] = lambda: None) -> int:
     """Begin after the newest batch of another replica, without its state; return that batch.
 
-    What is kept are the times of that batch: who has no window that was open then has lost nothing.
+    Only the times of that batch are kept. Windows that begin after them will be complete.
     """
     clear_replica_folder(into)
 

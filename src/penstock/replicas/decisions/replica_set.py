@@ -1,4 +1,4 @@
-"""The replicas of a job, each of them wanted like a job of its own; and whether a cluster can have them."""
+"""The desired replicas of a job, each as a job spec, and whether a cluster has nodes for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WARM = "warm"
 
 
 def is_replicated(spec: JobSpec) -> bool:
-    """Whether what runs are members of a group, be it one alone.
+    """Return whether the job runs as a replica set, even if that has one replica.
 
     >>> [is_replicated(JobSpec("count", "", "", **given)) for given in ({}, {"k": 1}, {"agreed": True})]
     [False, True, True]

@@ -1,4 +1,4 @@
-"""What a leader does about a job with replicas: about each as about a job, and then about all together.
+"""Reconciles a job with replicas: each replica like a job, then all together.
 
 - It is over when one of them has drained its sources, or when it was killed and none of them is left.
 - Its code is given up only when none of them runs it, and none may still come to run it.
@@ -246,11 +246,11 @@ class ReplicaSetReconciler(JobReconciler):
         change = super()._changed(spec, assignment)
         told_to_run = assignment.membership is None or assignment.membership.runs
         if change is None and has_warm_standby(spec) and told_to_run and spec.name != self._runner:
-            return f"{replica_title(self._runner)} runs, and it waits"
+            return f"{replica_title(self._runner)} is active, and this one is the standby"
         return change
 
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
-        """A node with another replica is none that it can be moved to."""
+        """Return why the replica moves. It never moves to a node that runs another replica."""
         if spec.driver and spec.driver in nodes_of_other_replicas(spec.name, self._assigned):
             return None
         return super()._moved(spec, assignment)
@@ -276,7 +276,7 @@ class ReplicaSetReconciler(JobReconciler):
         spec, reasons = self._spec, []
         if spec.before is not None and self._is_proven_anywhere():
             spec = replace(spec, before=None)  # From now on a failure is not one of the update.
-            reasons.append("its new code runs well")
+            reasons.append("its new code runs successfully")
         for action in actions:
             if isinstance(action, UpdateSpec):
                 spec = replace(spec, driver=action.spec.driver)

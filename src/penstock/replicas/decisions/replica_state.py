@@ -1,4 +1,4 @@
-"""How the replicas of a job stand, each by itself and all together."""
+"""The state of a job's replicas, of each one and of all together."""
 
 from __future__ import annotations
 

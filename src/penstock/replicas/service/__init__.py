@@ -1,1 +1,1 @@
-"""What a master says about replicas: their status, and changes of how a job is replicated."""
+"""The master's service for replicas: their status, and changes of a job's replication."""

@@ -1,4 +1,4 @@
-"""What the store tells of a job with replicas, as one: who leads, how each stands, how it has ended."""
+"""The status of a job with replicas: its leading worker, the state of each replica, its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DRAINED = "drained"
 
 
 def leading_worker(documents: Documents, job: str) -> WorkerInfo | None:
-    """Return the worker whose word counts for a job: of the first replica that is in step and runs.
+    """Return the worker whose figures stand for the job: that of the first running replica that is in step.
 
     The first and not the fastest: figures that jump from one to another and back look like restarts.
     """

@@ -1,4 +1,4 @@
-"""How a job is replicated: what its code says, what its user says over that, and what cannot be. Pure."""
+"""The requested replication of a job: the code's settings, the user's overrides, and their checks. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a worker does as a replica: joins the others, follows them, starts again from a copy."""
+"""The worker's part in replication: joins the other replicas, follows them, restarts from a copy."""

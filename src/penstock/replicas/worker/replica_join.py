@@ -1,4 +1,4 @@
-"""How a worker comes in among the other replicas of its job, or comes in again.
+"""Joins a worker to the other replicas of its job, for the first time or again.
 
 Replicas share a folder with what they have agreed on, and can read each other's folders. Nothing here asks
 the store or the master: replicas that see the same storage get along without either.
@@ -120,10 +120,10 @@ def read_divergence(folder: Path) -> Divergence | None:
 
 
 def copy_candidates(stray: Divergence, others: Mapping[str, int], waited: float) -> Mapping[str, int] | None:
-    """Return which replicas one that has strayed may copy: those that have the state behind what counts.
+    """Return the replicas that a diverged replica may copy: those whose state includes the committed result.
 
-    An empty answer says that it has to wait for them; None that nobody has that state, because who made the
-    output died before it noted it. The own result is then as good as any.
+    Empty means wait; None means that no replica has that state, because the one that committed died before it
+    saved it. The replica may then keep its own.
 
     >>> copy_candidates(Divergence(5, "count"), {"count": 6, "count~2": 7}, 0.0)
     {'count': 6}
@@ -162,7 +162,8 @@ class ReplicaJoin:
         self._failed: dict[str, CopyError] = {}
         self._noted: JoinAction | None = None
         self.may_differ_until = -1
-        """Up to which batch nobody has what this replica lacks: its own results are as good as any."""
+        """Up to this batch the replica may differ: no other replica has the state of the committed results.
+        """
 
     def create_agreement_if_first(self) -> None:
         """Make the shared place, if this is the first replica and nobody has."""
@@ -200,7 +201,7 @@ class ReplicaJoin:
         )
         if entrance is not self._noted:
             self._noted = entrance
-            _log.info("comes in", how=entrance.value, whom=whom, own=own, others=dict(others))
+            _log.info("replica joins", how=entrance.value, whom=whom, own=own, others=dict(others))
         if entrance is JoinAction.COPY:
             return self._copy(whom, others[whom], look)
         if entrance is JoinAction.SKIP:
@@ -217,7 +218,11 @@ class ReplicaJoin:
 
     def _accept_divergence(self, stray: Divergence) -> None:
         """Go on from what there is, though it is not what the output of a batch came from."""
-        _log.warning("nobody has the state behind what counts", batch=stray.batch, by=stray.by)
+        _log.warning(
+            "no replica has the state of the committed result; continuing from own state",
+            batch=stray.batch,
+            by=stray.by,
+        )
         self.may_differ_until = stray.batch
         (self._folder / STRAYED).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""A worker as one of the replicas of its job: it comes in, stands by, begins again, and says where it is."""
+"""A worker as a replica of its job: it joins, stands by, restarts, and reports its progress."""
 
 from __future__ import annotations
 
@@ -151,8 +151,7 @@ class ReplicaWorker:
         self._gaps.clear()
 
     def check_pace(self, now: float) -> None:
-        """Raise ReplicaOutdatedError when it is better to copy another replica than to run after it any
-        longer.
+        """Raise ReplicaOutdatedError when copying another replica is faster than catching up.
 
         ``now`` counts seconds, from whenever.
         """
@@ -189,7 +188,7 @@ class ReplicaWorker:
             ) from error
 
     def leave(self) -> None:
-        """Have nobody wait for this replica any more."""
+        """Leave the agreement, so that other replicas do not wait for this one."""
         with suppress(OSError):
             self._agreement.leave(self._instance.job)
 

@@ -1,4 +1,4 @@
-"""Where each task's backup is stored and where the task is redeployed, so that recovery moves few data.
+"""Backup location: where a task's backup is stored and the task is redeployed, to move little data.
 
 The location controller of Iijima et al., "Deciding Backup Location Methods for Distributed Stream Processing
 System" (here *the paper*), whose equation numbers the docstrings name.

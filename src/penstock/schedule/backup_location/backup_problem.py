@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 RUNGS = 8
 UNPROTECTED_FACTOR = 10.0
 UNKNOWN_BANDWIDTH = 125e6
-"""Bytes a second that a link is taken to have if nobody says: 1 Gbit/s."""
+"""Default bandwidth of a link in bytes a second: 1 Gbit/s."""
 
 
 class ProblemError(PenstockError):

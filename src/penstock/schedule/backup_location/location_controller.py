@@ -1,4 +1,4 @@
-"""The location controller: for each job whose data is with its node, who keeps a copy and who runs it next.
+"""The location controller: decides where jobs with node-kept data have their backups and restart.
 
 Pure. What is decided now is compared with what was decided before, and only differences are told.
 """
@@ -48,7 +48,7 @@ class LocationSettings:
 
 
 def location_inputs(desired: Mapping[str, JobSpec], actual: ClusterState) -> tuple[object, ...]:
-    """Return what locations depend on that changes suddenly: when it does, decide again at once."""
+    """Return the inputs whose change triggers a new decision at once: nodes and assignments."""
     jobs = sorted(
         (name, assignment.node, assignment.cores)
         for name, assignment in actual.assignments.items()
@@ -65,7 +65,7 @@ def location_inputs(desired: Mapping[str, JobSpec], actual: ClusterState) -> tup
 def locate(
     desired: Mapping[str, JobSpec], actual: ClusterState, now: float, rules: LocationSettings | None = None
 ) -> list[SetBackupLocation | RemoveBackupLocation]:
-    """Return what has to be told. A job whose node is gone is left as it is: its location is needed now."""
+    """Return the location changes to write. Jobs whose node is lost keep theirs: recovery uses it."""
     rules = rules or LocationSettings()
     decided = previous_decision(actual)
     decision = resolve(cluster_problem(desired, actual, rules), decided)
@@ -81,12 +81,12 @@ def locate(
         if choice.task in differing or not same:
             told.append(SetBackupLocation(location, choice.reason))
     told += [
-        RemoveBackupLocation(lacking.task, f"nobody can keep a copy of it: {lacking.reason}")
+        RemoveBackupLocation(lacking.task, f"no node can store its backup: {lacking.reason}")
         for lacking in decision.unprotected
         if lacking.task in actual.locations
     ]
     over = sorted(set(actual.locations) - set(actual.assignments))
-    told += [RemoveBackupLocation(job, "it runs no more") for job in over if not actual.workers.get(job)]
+    told += [RemoveBackupLocation(job, "the job has ended") for job in over if not actual.workers.get(job)]
     return told
 
 
@@ -173,9 +173,9 @@ def _assumed(choice: LocationChoice, actual: ClusterState) -> str:
     found = []
     kept = actual.kept.get(choice.task)
     if kept is None or not kept.bytes:
-        found.append(f"{_UNKNOWN_BYTES / 1e6:.0f} MB of data, before it has been copied once")
+        found.append(f"{_UNKNOWN_BYTES / 1e6:.0f} MB of data (not backed up yet)")
     if kept is None or kept.rate <= 0:
-        found.append(f"that it grows by {_UNKNOWN_RATE / 1e6:.0f} MB/s, before it has been seen to grow")
+        found.append(f"growth of {_UNKNOWN_RATE / 1e6:.0f} MB/s (not measured yet)")
     origin = actual.assignments[choice.task].node
     concerned = sorted({origin, choice.store, choice.redeploy})
     links = [name for name in concerned if name in actual.nodes and not actual.nodes[name].bandwidth]

@@ -1,4 +1,4 @@
-"""From a described cluster and a placement to the problem where backups go."""
+"""Builds the backup location problem from a described cluster and a placement."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def fullness(state: PlacementState, node: int) -> float:
 
 
 def added_cost(state: PlacementState, task: int, node: int) -> float:
-    """Return what placing a task adds: squares of loads instead of S, which needs the means of the end."""
+    """Return the cost that placing a task adds, with squared loads for S: the final means are unknown."""
     index, weights = state.index, state.weights
     cpu, memory = state.cpu[node] * index.per_core[node], state.memory[node] * index.per_byte[node]
     more_cpu, more_memory = index.cpu[task] * index.per_core[node], index.bytes[task] * index.per_byte[node]

@@ -1,4 +1,4 @@
-"""Making a placement better by small steps, until none helps or the budget is used up; never worse."""
+"""Local search for a better placement: moves and swaps, until none helps or the budget is used up."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def descend(state: PlacementState, movable: Sequence[int], budget: Budget, *, de
 
 
 def perturb(state: PlacementState, movable: Sequence[int], budget: Budget) -> None:
-    """Leave the nearest valley: move a few tasks at will, descend again, and keep the best that was found."""
+    """Leave a local optimum: move a few tasks at random, descend again, and keep the best placement found."""
     best, least = list(state.place), state.total()
     draws = _draws()
     # From the same places the descent leads to the same end. With few tasks most shakes repeat one another.
@@ -233,7 +233,7 @@ def _towards_neighbours(state: PlacementState, movable: Sequence[int], budget: B
 
 
 def _ends(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
-    """Move and swap between the nodes that are farthest from the means and those opposite to them."""
+    """Move and swap tasks between the most unbalanced nodes and the nodes with the opposite imbalance."""
     count = len(state.index.nodes)
     tasks: list[list[int]] = [[] for _ in range(count)]
     for task in movable:

@@ -102,7 +102,7 @@ class SnapshotIndex:
         self.per_rate = 1.0 / total if total > 0 else 0.0
 
     def shape(self, task: int) -> tuple[object, ...]:
-        """Return what decides where a task fits: where one of a shape finds no room, no other does."""
+        """Return all that decides where a task fits: of tasks with the same key, all fit or none."""
         current = self.current[task]
         kept = current if current != NOWHERE and not self.normal[current] else NOWHERE
         return (id(self.eligible[task]), self.cpu[task], self.bytes[task], self.apart[task], kept)
@@ -175,7 +175,7 @@ class PlacementState:
         )
 
     def move(self, task: int, node: int) -> None:
-        """Move a placed task to another node and count on. Whether it fits is the caller's business."""
+        """Move a placed task and update the cost. The caller has checked that it fits."""
         index, before = self.index, self.place[task]
         if index.neighbours[task]:
             nodes, racks = self._crossing_change(task, node)

@@ -1,4 +1,4 @@
-"""Figures of several runs: their means, how sure they are, and how they go over time."""
+"""Statistics of several runs: means, confidence intervals, and series over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is simulated: a cluster, the jobs that come to it, how their load changes, and what fails."""
+"""A scenario: a cluster, its jobs, their load over time, and failures."""
 
 from __future__ import annotations
 

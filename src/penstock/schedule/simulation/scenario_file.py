@@ -1,4 +1,4 @@
-"""Scenarios as JSON: what a file says, read strictly: a word that is misspelt would do nothing."""
+"""Reads scenarios from JSON and rejects unknown fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parse_scenario(text: str) -> Scenario:
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise ScenarioError(f"this is no scenario: it is no JSON: {error}") from None
+        raise ScenarioError(f"this is no scenario: it is not valid JSON: {error}") from None
     if isinstance(given, dict) and "topologies" not in given:
         given["topologies"] = json.loads(json.dumps([asdict(topology) for topology in TOPOLOGIES]))
     try:
@@ -45,7 +45,7 @@ def parse_scenario(text: str) -> Scenario:
     faults = [*_unknown(Scenario, given, "the scenario"), *_faults(scenario)]
     if faults:
         more = f"; and {len(faults) - _TOLD} more" if len(faults) > _TOLD else ""
-        raise ScenarioError(f"this scenario cannot be: {'; '.join(faults[:_TOLD])}{more}")
+        raise ScenarioError(f"invalid scenario: {'; '.join(faults[:_TOLD])}{more}")
     return scenario
 
 
@@ -122,7 +122,7 @@ def _times(scenario: Scenario) -> Iterator[str]:
         positive |= {"backup.interval": scenario.backup.interval, "backup.failures": scenario.backup.failures}
     yield from _positive(positive)
     if scenario.fill > 1:
-        yield f"fill is {scenario.fill}: more than all of the cluster cannot be asked for"
+        yield f"fill is {scenario.fill}: it must be at most 1 (the whole cluster)"
     yield from _not_negative(
         {"job_seconds": scenario.job_seconds, "rebalance_every": scenario.rebalance_every}
     )

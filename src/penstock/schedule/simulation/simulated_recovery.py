@@ -1,4 +1,4 @@
-"""Where the data of each task are kept while all goes well, and how long a task takes to be back by that."""
+"""Where backups of the simulated tasks are, and how long recovery takes from there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.schedule.placement_model import ClusterSnapshot
 from penstock.schedule.simulation.scenario import GIB, Backup
 
 BANDWIDTH = 125e6
-"""Bytes a second of a node's network if nobody knows: 1 Gbit/s."""
+"""Default bandwidth of a node in bytes a second: 1 Gbit/s."""
 
 
 @dataclass(frozen=True)

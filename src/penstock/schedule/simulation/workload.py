@@ -1,4 +1,4 @@
-"""What happens to a cluster from outside: jobs come and end, load changes, nodes fail and return.
+"""The events of a simulated cluster: jobs start and end, load changes, nodes fail and return.
 
 All of it is drawn before anything is placed, so that every strategy meets the same events.
 """

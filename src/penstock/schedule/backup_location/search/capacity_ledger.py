@@ -1,4 +1,4 @@
-"""What is left of CPU, storage and bandwidth while a decision is being made.
+"""The remaining CPU, storage and bandwidth while a decision is made.
 
 Two constraints have one shape: *what is always used, and on top the worst that k failing servers can bring*.
 

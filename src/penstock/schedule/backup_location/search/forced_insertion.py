@@ -1,4 +1,4 @@
-"""Gives a costly task by force what it asks for, lets others make room, and keeps what is cheaper for all.
+"""Forced insertion: gives a costly task its preferred servers and displaces others, if that is cheaper.
 
 `repair` takes only steps that gain at once. A transfer at the rate of a whole link gains much, but first all
 that others store through its links has to go elsewhere: on the two servers, and, where these are in different
@@ -39,7 +39,7 @@ class ForcedInsertion:
 
     def run(self) -> None:
         """Insist for each task that costs too much, those first that may gain most, until nothing gains."""
-        # Chains are cheap, so all tasks get their way with these before exchanges are tried, too.
+        # Chains are cheap: try them for every task before exchanges.
         while self.effort > 0 and not self.repair.done():
             self._near.clear()
             if not (sum(self._for(task) for task in self._dear()) or self._exchanged()):

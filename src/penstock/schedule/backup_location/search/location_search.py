@@ -124,7 +124,7 @@ def _starts(
 
 def _insist(repair: LocationRepair, effort: int) -> None:
     tasks = len(repair.placement.places)
-    # Where choices are to be kept, a task that costs something is no reason to move others about.
+    # With choices to keep, do not displace other tasks for a costly one.
     if repair.bounds and tasks <= INSISTING and not repair.kept:
         # Each try takes the longer the more tasks there are.
         ForcedInsertion(repair, repair.bounds, effort * 5 // 4 * MANY_TASKS // max(MANY_TASKS, tasks)).run()

@@ -1,4 +1,4 @@
-"""A decision in the making: tasks are put somewhere and taken away again, and the ledger follows."""
+"""A decision in progress: tasks are placed and removed, and the capacity ledger follows."""
 
 from __future__ import annotations
 

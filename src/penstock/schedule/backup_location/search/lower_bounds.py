@@ -1,4 +1,4 @@
-"""What no decision can be below: a search that has come there stops.
+"""Lower bounds of the cost: the search stops when it reaches one.
 
 Each task alone has servers that could store it, redeploy it, or do both, whatever the others do. One that no
 server can take for both costs at least the transfer between the best two. Of tasks that could be on one
