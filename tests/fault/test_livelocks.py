@@ -78,7 +78,7 @@ def test_a_move_to_a_full_node_and_a_size_that_fits_nowhere(cluster: Cluster) ->
     _told(cluster, "left", f"it was moved to {other}, and no node can take it")
     cluster.cli("rebalance")
     cluster.cli("scale", "left", "--cores", "3")
-    _told(cluster, "left", "it asks for 3 cores")
+    _told(cluster, "left", "it now requests 3 cores")
     _decide_for_a_while(cluster)
     assert _revision(cluster, "left") == before
     assert _runs(cluster, "left", before, node), "it runs on where it is"
@@ -100,7 +100,7 @@ def test_two_jobs_on_full_nodes_change_places(cluster: Cluster) -> None:
 def test_a_drain_ends_though_another_change_cannot_be_placed(cluster: Cluster) -> None:
     before = _revision(cluster, "left")
     cluster.cli("scale", "left", "--cores", "3")
-    _told(cluster, "left", "it asks for 3 cores")
+    _told(cluster, "left", "it now requests 3 cores")
     cluster.cli("kill", "left", "--drain")
     eventually("left has ended", lambda: cluster.job("left")["status"]["phase"] == "ENDED")
     assert _revision(cluster, "left") == before

@@ -327,7 +327,9 @@ def test_changes_of_replicas_that_make_no_sense_are_wrong_usage(
     shell.submit()
     changes = shell.master.changes
     shell.run("update", "counting", *options, code=2)
-    assert "say which file" in shell.run("update", "counting", "--k", "1", "--entry", "job.py", code=2).stderr
+    assert (
+        "are for new code" in shell.run("update", "counting", "--k", "1", "--entry", "job.py", code=2).stderr
+    )
     assert shell.master.changes == changes
 
 
