@@ -210,7 +210,7 @@ def patched(offset: int, layout: str, value: int, archive: bytes = GOOD) -> byte
 @pytest.mark.parametrize(
     ("bundle", "reason"),
     [
-        (patched(CENTRAL + 8, "<H", 1), "is encrypted"),
+        (patched(CENTRAL + 8, "<H", 1), "^the file 'shop/data.bin' is encrypted$"),
         (patched(CENTRAL + 38, "<I", (stat.S_IFLNK | 0o777) << 16), "not marked as a regular file"),
         (patched(CENTRAL + 38, "<I", (stat.S_IFIFO | 0o600) << 16), "not marked as a regular file"),
         (patched(CENTRAL + 38, "<I", (stat.S_IFDIR | 0o700) << 16), "not marked as a regular file"),
