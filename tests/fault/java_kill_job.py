@@ -76,9 +76,8 @@ def make(name: str) -> ps.Job:
     return job
 
 
-def begin_all(names: list[str]) -> list[Handle]:
-    """Start jobs, the replicated ones twice."""
-    handles = []
+def begin_all(names: list[str], handles: list[Handle]) -> None:
+    """Start jobs, the replicated ones twice. If one does not start, those before it are among the handles."""
     for name in names:
         for number, folder in enumerate(folders_of(name)):
             place, replica_spec = HOME / "jobs" / folder, None
@@ -87,14 +86,13 @@ def begin_all(names: list[str]) -> list[Handle]:
                 agreement = str(HOME / "agreements" / name)
                 replica_spec = ReplicaSpec(title, number, agreement, scratch=str(place / "scratch"))
             handles.append(start(make(name), master=MASTER, folder=place, replica_spec=replica_spec))
-    return handles
 
 
 def run_until_java_dies(names: list[str]) -> bool:
     """Run jobs; say whether they have come to their end."""
     handles: list[Handle] = []
     try:
-        handles += begin_all(names)
+        begin_all(names, handles)
         while True:
             for handle in handles:
                 handle.check()
