@@ -1,7 +1,7 @@
-"""Where a key belongs: a hash that is the same in every process, on every machine, for ever.
+"""A stable hash of keys, which decides their bucket or partition: equal in all processes on all machines.
 
-Python's own ``hash`` of a string differs from process to process, and the pickle of an object depends on
-more than on what makes it equal to another, so keyed state and log partitions cannot be placed by either.
+Python's ``hash`` of a string differs between processes, and equal objects can have different pickles, so
+neither can assign keyed state to buckets or records to partitions of a log.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from uuid import UUID
 from zlib import crc32
 
 _MASK = 0xFFFFFFFF
-_SPREAD = 0x9E3779B1  # 2**32 / golden ratio: neighbouring integers land far apart
+_SPREAD = 0x9E3779B1  # 2**32 / golden ratio: spreads neighbouring integers
 
 VERSION = 3
-"""Of the hash. State that was dealt out by another version is dealt out again before the job goes on.
+"""The version of the hash. State that another version assigned to buckets is repartitioned at the next start.
 
-Version 1 gave some keys that are equal different hashes: paths, times with an offset, dates of a subclass,
-numpy's dates of different units. Version 2 did so with times in the hour that comes twice, and with dates and
-durations of numpy's and of Python's; and it let in keys of which nobody can tell what they are equal to.
+Version 1 gave different hashes to some equal keys: paths, times with an offset, subclasses of dates, NumPy
+dates of different units. Version 2 did so for times in the repeated hour of a clock change, and for equal
+dates and durations of NumPy and Python; it also accepted keys with a custom equality that it could not hash.
 """
 
 Hash = Callable[[Any], int]
@@ -49,15 +49,15 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 class UnequalKeyError(TypeError):
-    """A key that is not equal to itself, such as NaN: what is kept under it would never be found again."""
+    """A key that is not equal to itself, such as NaN: its state would never be found again."""
 
 
 def key_hash(key: Any) -> int:
-    """Hash a key to 32 bits; keys that are equal in Python have equal hashes.
+    """Return the 32-bit hash of a key; keys that are equal in Python have equal hashes.
 
-    A class of one's own is a key if it is an enum or a frozen dataclass, or if it has an ``__eq__`` and a
-    method ``__penstock_key__`` that returns something that is, the same for all that are equal. Anything else
-    raises TypeError, and so does NaN, which is not equal to itself.
+    An object of a user-defined class can be a key if the class is an enum or a frozen dataclass, or defines
+    ``__eq__`` and a method ``__penstock_key__`` that returns a key, the same one for equal objects. Raises
+    TypeError for anything else, and for NaN, which is not equal to itself.
 
     >>> key_hash("a") == key_hash("a"), key_hash(1) == key_hash(1.0) == key_hash(True)
     (True, True)
@@ -80,10 +80,10 @@ def _spread(number: int) -> int:
 
 
 def _of_number(key: Any) -> int:
-    # CPython defines the hash of a number by its value alone; only a NaN is hashed by identity.
+    # CPython hashes a number by its value alone; only NaN is hashed by identity.
     try:
         equal = key == key  # noqa: PLR0124
-    except ArithmeticError:  # Decimal has a NaN that may not even be compared.
+    except ArithmeticError:  # Comparing a signaling NaN of Decimal raises.
         equal = False
     if not equal:
         raise _unequal(key)
@@ -92,13 +92,13 @@ def _of_number(key: Any) -> int:
 
 def _unequal(key: Any) -> UnequalKeyError:
     return UnequalKeyError(
-        f"{key!r} cannot be a key or a part of one: it is not equal to itself, so what is kept under it"
-        " would never be found again"
+        f"{key!r} cannot be a key or a part of one: it is not equal to itself, so its state would never be"
+        " found again"
     )
 
 
 def _of_numpy_moment(key: Any) -> int:
-    """Hash a moment of numpy's, which is equal to one in another unit and to a datetime without an offset."""
+    """Hash a NumPy datetime, which can equal one in another unit and a datetime without an offset."""
     return _of_microseconds(_microseconds(key), "")
 
 
@@ -113,18 +113,18 @@ def _of_pandas_moment(key: Any) -> int:
 def _of_microseconds(number: int, zone: str) -> int:
     try:
         return _of_moment(_EPOCH + timedelta(microseconds=number), zone)
-    except OverflowError:  # numpy and pandas know years that Python does not.
+    except OverflowError:  # NumPy and pandas support years that Python does not.
         return _spread(hash(number))
 
 
 def _of_numpy_duration(key: Any) -> int:
-    """Hash a length of time of numpy's, which is equal to one in another unit and to a timedelta."""
+    """Hash a NumPy duration, which can equal one in another unit and a timedelta."""
     import numpy as np
 
     unit, count = np.datetime_data(key.dtype)
     if unit == "generic" and not np.isnat(key):
-        raise TypeError(f"{key!r} cannot be a key: it has no unit, so that it is equal to any of its number")
-    if unit in ("Y", "M"):  # They have no length in days.
+        raise TypeError(f"{key!r} cannot be a key: it has no unit, so it equals durations of every unit")
+    if unit in ("Y", "M"):  # Years and months have no fixed length in days.
         return _of_sequence(("M", int(key.astype(np.int64)) * count * (12 if unit == "Y" else 1)))
     number = _microseconds(key)
     try:
@@ -134,7 +134,7 @@ def _of_numpy_duration(key: Any) -> int:
 
 
 def _microseconds(key: Any) -> int:
-    """Return the whole microseconds of a moment or a duration of numpy's: no other is finer in Python."""
+    """Return the whole microseconds of a NumPy datetime or duration: Python's own are no finer."""
     import numpy as np
 
     if np.isnat(key):
@@ -151,7 +151,7 @@ def _of_string(key: str) -> int:
 
 
 def _of_datetime(key: datetime) -> int:
-    # Times of one zone are compared, and hashed, as if the clock had not been turned back between them.
+    # Python compares and hashes times of one zone without regard to fold, the repeated hour.
     moment = key.replace(fold=0) if key.fold else key
     offset = moment.utcoffset()
     shown = datetime(
@@ -162,7 +162,7 @@ def _of_datetime(key: datetime) -> int:
         return _of_moment(shown, "")
     try:
         return _of_moment(shown - offset, "+00:00")
-    except OverflowError:  # Within a day of the first or the last moment that there is.
+    except OverflowError:  # Within a day of the earliest or latest datetime.
         return _of_shown(shown - _EPOCH - offset)
 
 
@@ -185,7 +185,7 @@ def _of_path(key: PurePath) -> int:
 
 
 def _of_shown(key: Any) -> int:
-    """Hash what is shown of a value that is of no subclass."""
+    """Hash the repr of a value whose type is not a subclass."""
     return crc32(repr(key).encode())
 
 
@@ -205,13 +205,13 @@ def _of_mapping(key: Mapping[Any, Any]) -> int:
 
 
 _hashes: dict[type, Hash] = {bytes: crc32, tuple: _of_sequence}
-"""By type, how to hash a key of it."""
+"""Hash functions by type of key."""
 _MOST_HASHES = 1000
-"""Of classes that are made while a job runs there may be any number."""
+"""Bounds the cache, because a job can create any number of classes while it runs."""
 
 
 def _learn(kind: type) -> Hash:
-    """Find out how to hash keys of a type, once for all of them; raises TypeError when it cannot be a key."""
+    """Find and cache the hash function of a type; raises TypeError if its instances cannot be keys."""
     hash_of = _hash_for(kind)
     if len(_hashes) >= _MOST_HASHES:
         _hashes.clear()
@@ -234,7 +234,7 @@ def _hash_for(kind: type) -> Hash:
             if _redefines_equality(kind, base):
                 raise _with_own_equality(kind)
             return hash_of
-    if by_identity:  # There is one object of each member of an enum, in every process.
+    if by_identity:  # Each process has exactly one object for each member of an enum.
         name = kind.__qualname__
         return lambda key: key_hash((name, key.name))
     compared = _compared_fields(kind)
@@ -256,28 +256,28 @@ def _hash_for(kind: type) -> Hash:
 
 def _without_equality(kind: type) -> TypeError:
     return TypeError(
-        f"a {kind.__name__} cannot be a key: two of them are equal only if they are one object, and a key"
-        " that is sent or stored comes back as another one. Make it a frozen dataclass (not with eq=False),"
-        " or give it __eq__, __hash__ and a method __penstock_key__ that returns a string, a number or a"
-        " tuple of such"
+        f"a {kind.__name__} cannot be a key: two of them are equal only if they are the same object, and a"
+        " key that is sent or stored comes back as a new object. Make it a frozen dataclass (without"
+        " eq=False), or give it __eq__, __hash__ and a method __penstock_key__ that returns a string, a"
+        " number or a tuple of such"
     )
 
 
 def _with_own_equality(kind: type) -> TypeError:
     return TypeError(
-        f"a {kind.__name__} cannot be a key: it has an __eq__ or a __hash__ of its own, so nobody can tell"
-        " which other keys it is equal to. Give it a method __penstock_key__ that returns a string, a number"
-        " or a tuple of such, the same for all that are equal"
+        f"a {kind.__name__} cannot be a key: it defines __eq__ or __hash__, so Penstock cannot know which"
+        " keys are equal to it. Give it a method __penstock_key__ that returns a string, a number"
+        " or a tuple of such, the same for all equal keys"
     )
 
 
 def _of_libraries(kind: type) -> Hash | None:
-    """Return how to hash what is numpy's or pandas's; None for all else. A key of theirs has loaded them."""
+    """Return the hash function for a type of NumPy or pandas; None for other types. Imports neither."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
     if numpy is not None and issubclass(kind, numpy.generic):
         if issubclass(kind, numpy.datetime64):
             return _of_numpy_moment
-        if issubclass(kind, numpy.timedelta64):  # It is registered as a number as well.
+        if issubclass(kind, numpy.timedelta64):  # NumPy registers it as a number as well.
             return _of_numpy_duration
         if not issubclass(kind, str | bytes | numpy.number):
             return lambda key: key_hash(key.item())
@@ -302,8 +302,8 @@ _KINDS: tuple[tuple[type, Hash], ...] = (
     (PurePath, _of_path),
     (frozenset, _of_set),
 )
-"""Classes whose equality is known, and that of subclasses that do not change it. In this order: a datetime is
-a date; and an enum of strings or dates has strings or dates, so that enums come after all of these."""
+"""Hash functions of classes with known equality, also for subclasses that do not redefine it. The order
+matters: datetime is a subclass of date."""
 
 _PROTOCOLS: tuple[tuple[Any, Hash], ...] = (
     (Complex, _of_number),
@@ -311,15 +311,15 @@ _PROTOCOLS: tuple[tuple[Any, Hash], ...] = (
     (Set, _of_set),
     (Mapping, _of_mapping),
 )
-"""Kinds that anybody may make one of, which is equal to others of its kind with the same content. Python asks
-of numbers of any class that those that are equal have the same ``hash``."""
+"""Hash functions of abstract types, whose instances are equal if their content is. Python requires equal
+numbers of any class to have the same ``hash``."""
 
 _KNOWN = frozenset({*sys.stdlib_module_names, "numpy", "pandas", "pendulum"})
-"""Packages whose classes are equal to what the classes that they are made of are equal to."""
+"""Packages whose subclasses keep the equality of their base classes."""
 
 
 def _redefines_equality(kind: type, base: type, by: Set[str] = frozenset({"__eq__", "__hash__"})) -> bool:
-    """Whether a subclass of a class may be equal to something else than that is."""
+    """Return whether a subclass defines an equality other than that of its base."""
     if base not in kind.__mro__:
         return False
     between = kind.__mro__[: kind.__mro__.index(base)]
@@ -327,11 +327,11 @@ def _redefines_equality(kind: type, base: type, by: Set[str] = frozenset({"__eq_
 
 
 def _compared_fields(kind: type) -> tuple[str, ...] | None:
-    """Return the fields that make two of a dataclass equal; None where an ``__eq__`` of its own decides."""
+    """Return the fields that the generated ``__eq__`` of a dataclass compares; None if it has its own."""
     [definer] = [one for one in kind.__mro__ if "__eq__" in vars(one)][:1]
     if "__dataclass_fields__" not in vars(definer):
         return None
-    # dataclass() never replaces an __eq__ that is there, and leaves no mark on one that it has made.
+    # dataclass() keeps an existing __eq__ and does not mark a generated one, so compare the byte code.
     alike: Any = make_dataclass(
         "Alike", [(one.name, object, field(compare=one.compare)) for one in fields(definer)]
     )
