@@ -1,4 +1,4 @@
-"""A physical plan as text: regions, shuffles and loops."""
+"""Formats a physical plan as text: regions, shuffles and loops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def explain_job(job: Job) -> str:
 
 
 def explain(plan: PhysicalPlan, job: Job) -> str:
-    """Return a text that says how Spark will run a job."""
+    """Return a description of how Spark will run a job."""
     before = [region for region in plan.regions if _side(plan, region.vertices) != _AFTER]
     after = [region for region in plan.regions if _side(plan, region.vertices) == _AFTER]
     sections = [
@@ -61,7 +61,7 @@ def _region(region: Region, plan: PhysicalPlan, job: Job) -> Iterator[str]:
 
 
 def _gathering(vertex: Vertex) -> str:
-    """Say what a vertex waits for before it runs."""
+    """Return a note on the windows or synchronised ports of a vertex; empty if it has none."""
     window = vertex.window
     if isinstance(window, TimeWindow):
         late = f", watermark {window.watermark:g} s" if window.time == EVENT_TIME else ""
@@ -93,7 +93,7 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
 
 
 def _dealt(plan: PhysicalPlan, hop: Hop) -> str:
-    """Say to which instances the records of an edge go that leads through the shuffle."""
+    """Return a note on which instances receive the records of an edge through the shuffle."""
     if hop.distribution is Distribution.BY_KEY:
         return "by key"
     number = plan.instances[hop.target]
