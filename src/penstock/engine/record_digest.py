@@ -1,9 +1,9 @@
 """Order-independent digests of records and states, equal on every machine.
 
-Replicas of a job compare what they have written and what they remember by it. It is a sum over the records,
-so it depends neither on their order nor on how they were divided among tasks. Each record is hashed
-by value: ``marshal`` writes plain values quickly and without regard to which of them are the same object;
-all else gets a plain form first.
+Replicas of a job use them to compare their output and their state. A digest is a sum over the records, so it
+depends neither on their order nor on how they were divided among tasks. Each record is hashed by value:
+``marshal`` serializes plain values quickly and independently of object identity; other values are first
+converted to plain ones.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 from zlib import crc32
 
 _MODULUS = 1 << 64
-_STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, and odd: no digest of a batch is ever lost in the chain
+_STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio; odd, so that the chain keeps the digest of every batch
 _VERSION = 2
-"""Of marshal's format: the last that writes each object in full, however often it has come before."""
+"""The last version of marshal's format that writes repeated objects in full instead of as references."""
 
 _ATOMS = frozenset({str, int, float, bool, bytes, complex, type(None)})
 _CONTAINERS = frozenset({tuple, list, dict, set, frozenset})
 _PLAIN = _ATOMS | _CONTAINERS
 _DEEPEST = 32
-"""What is nested deeper, or within itself, is not taken for plain."""
+"""Values nested deeper than this, or recursively, are not treated as plain."""
 _MOST_FORMS = 1000
 
 
 def digest(items: Iterable[tuple[Any, ...]]) -> int:
-    """Return the digest of records, or of any tuples, in whatever order.
+    """Return the digest of records, or of any tuples, independent of their order.
 
     >>> digest([("a", 1, None), ("b", 2, None)]) == digest([("b", 2, None), ("a", 1, None)])
     True
@@ -45,18 +45,18 @@ def digest(items: Iterable[tuple[Any, ...]]) -> int:
         checksums = list(map(crc32, map(dumps, map(tuple, rows), repeat(_VERSION))))
     else:
         checksums = [crc32(_written(row)) for row in rows]
-    # A sum of checksums would not change when two records exchange some of their bits; one of squares does.
+    # A plain sum of checksums would miss some exchanges between two records; a sum of squares does not.
     return int(sum(map(mul, checksums, checksums)) % _MODULUS)
 
 
 def add_digests(mine: dict[str, int], theirs: Mapping[str, int]) -> None:
-    """Add the digests of other records to those by the same name."""
+    """Add digests to those of the same names."""
     for name, number in theirs.items():
         mine[name] = (mine.get(name, 0) + number) % _MODULUS
 
 
 def chained(before: Mapping[str, int], batch: Mapping[str, int]) -> dict[str, int]:
-    """Return the digests of all batches so far: what they were before, and what the newest batch adds.
+    """Return the digests of all batches so far: those before the newest batch, combined with those of it.
 
     >>> chained({"count": 1}, {"count": 2}) == chained({"count": 2}, {"count": 1})
     False
@@ -68,10 +68,10 @@ def chained(before: Mapping[str, int], batch: Mapping[str, int]) -> dict[str, in
 
 
 def _are_plain(level: list[Any]) -> bool:
-    """Whether values are of Python's own plain types all the way down.
+    """Return whether values, including nested ones, are of Python's plain types.
 
-    Only these may be given to marshal: it writes whatever has a buffer as bytes, and those of an array of
-    objects are addresses.
+    Only these may be passed to marshal: it writes any object with a buffer as bytes, and the bytes of an
+    array of objects are addresses.
     """
     for _ in range(_DEEPEST):
         kinds = set(map(type, level))
@@ -92,12 +92,12 @@ def _are_plain(level: list[Any]) -> bool:
 def _written(row: tuple[Any, ...]) -> bytes:
     try:
         return dumps(tuple(map(_form, row)), _VERSION)
-    except (RecursionError, ValueError):  # It contains itself: there is no end to writing it down.
+    except (RecursionError, ValueError):  # It contains itself, so it cannot be serialized.
         return dumps(tuple(type(value).__qualname__ for value in row), _VERSION)
 
 
 def _form(value: Any) -> Any:
-    """Return what stands for a value: the value itself if it is plain all the way down."""
+    """Return the plain form of a value: the value itself if all of it is plain."""
     kind = type(value)
     if kind in _ATOMS:
         return value
@@ -146,7 +146,7 @@ _OF_CONTAINERS: dict[type, Callable[[Any], Any]] = {
     frozenset: _of_set,
 }
 _forms = dict(_OF_CONTAINERS)
-"""By type, how to find what stands for an instance of it."""
+"""Functions that return the plain form of an instance, by type."""
 
 _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
@@ -161,18 +161,18 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (frozenset, frozenset),
     (set, set),
 )
-"""Of classes that are made of a plain one, how to get at that."""
+"""Functions that return the plain value of an instance of a subclass, by base class."""
 
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
 def _form_of(kind: type) -> Callable[[Any], Any]:
-    """Return how to find what stands for an instance of a class."""
+    """Return the function that returns the plain form of an instance of a class."""
     name = kind.__qualname__
     if issubclass(kind, Enum):
         return lambda value: (name, value.name or _form(value.value))
     if is_dataclass(kind):
-        # Its fields and nothing else: what is kept beside them, such as cached properties, comes and goes.
+        # Only its fields: other attributes, such as cached properties, may be missing.
         names = [field.name for field in fields(kind)]
         return lambda value: (name, *[_form(getattr(value, field, None)) for field in names])
     numpy = sys.modules.get("numpy")
@@ -192,7 +192,7 @@ def _of_array(value: Any) -> Any:
 
 
 def _of_instance(value: Any) -> Any:
-    """Take an instance apart as pickle and copy do."""
+    """Return the plain form of an instance from its parts, as pickle and copy determine them."""
     name = type(value).__qualname__
     try:
         reduced = value.__reduce_ex__(4)

@@ -309,9 +309,9 @@ class Unmergeable(ps.Sum):
 @pytest.mark.parametrize(
     ("task", "reason"),
     [
-        (Visits(), "nobody knows what the state of both is"),
-        (Replaces(), "nobody knows what the state of both is"),
-        (Unmergeable(), "cannot be put together: TypeError"),
+        (Visits(), "this vertex cannot merge their states"),
+        (Replaces(), "this vertex cannot merge their states"),
+        (Unmergeable(), "merging their states failed: TypeError"),
     ],
 )
 def test_states_that_cannot_be_merged_are_refused_and_left_alone(
@@ -382,7 +382,7 @@ def test_keys_that_are_refused_now_are_told_in_a_sentence(tmp_path: Path, in_fli
         run.step([(float("nan"), 1)])
     assert run.last is not None
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(IncompatibleJobError, match=r"job 'job'.*'keyed' under the key nan.*--fresh"):
+    with pytest.raises(IncompatibleJobError, match=r"job 'job'.*'keyed' under the invalid key nan.*--fresh"):
         change_buckets(run.blueprint.folders, run.last, 3, run.blueprint)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -392,6 +392,6 @@ def test_a_damaged_note_of_the_job_that_ran_is_told_in_a_sentence(tmp_path: Path
     _counted(tmp_path, ["a"])
     (tmp_path / "job" / "job.json").write_text(content)
     with pytest.raises(
-        JobFailedError, match=r"job\.json is damaged: .* Put the file back, or start from scratch"
+        JobFailedError, match=r"job\.json is damaged: .* Restore the file, or start from scratch"
     ):
         _counted(tmp_path, ["a"])

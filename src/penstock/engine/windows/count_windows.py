@@ -1,4 +1,4 @@
-"""Count windows in a bucket: by key, or by lane for a source."""
+"""Count windows in a bucket: one sequence of windows for each key, or for each lane of a source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIMES = frozenset({float, int, type(None)})
 def run_counted(
     flow: Flow, vertex: int, spec: VertexSpec, inbox: Inbox, addresses: list[Address], state: BucketState
 ) -> None:
-    """Add what has come to what waits, and give every window that is whole."""
+    """Add new records to the waiting ones, and emit every complete window."""
     assert isinstance(spec.window, CountWindow)
     section = waiting_section(spec.name)
     held = state.states.setdefault(section, {})
@@ -53,7 +53,7 @@ def run_counted(
 
 
 def _is_in_order(ts: Any) -> bool:
-    """Whether a time can be compared with others: the newest is that of the window."""
+    """Return whether a time can be compared; the newest time of a window becomes that of its result."""
     try:
         bool(ts > -inf)
     except Exception:
@@ -76,7 +76,7 @@ def _give(
     values = [value for _, value in stamped]
     assert isinstance(spec.window, CountWindow)
     if spec.window.slide < spec.window.size:
-        # User code may change them, and the next window needs them as they are.
+        # User code may modify them, and the next window needs them unchanged.
         values = [copy_if_mutable(value) for value in values]
     end = start + len(values)
     if spec.kind == "source":
