@@ -1,4 +1,4 @@
-"""Whether a job can continue from the state of another version, by both structures (``job.to_dict()``)."""
+"""Checks whether a job can continue from the state of another version, given both structures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _PLACES = ("folder", "log", "root", "batches")
-"""Options that say where a sink keeps its staged records and its record of delivered batches."""
+"""Options that determine where a sink stores staged records and the numbers of delivered batches."""
 
 
 def incompatibilities(
@@ -14,7 +14,7 @@ def incompatibilities(
 ) -> list[str]:
     """Return why a job with a new structure cannot continue from the state of the old one.
 
-    ``has_state`` says whether the old one holds state, ``in_flight`` whether records are on their way in it.
+    ``has_state`` tells whether the old one holds state, ``in_flight`` whether records are in transit in it.
     """
     found = []
     before = {vertex["name"]: vertex for vertex in old["vertices"]}
@@ -43,7 +43,7 @@ def incompatibilities(
 
 
 def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
-    """Return by name why staged records of a sink of the old structure cannot be delivered by the new one.
+    """Return by sink why its staged records cannot be delivered by the sinks of the new structure.
 
     A sink may deliver to another address, such as that of a service that has moved. It must have the same
     class and the same staging folder.
@@ -62,14 +62,14 @@ def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str
         else:
             for option in _PLACES:
                 was, has = then["options"].get(option), now["options"].get(option)
-                # Version 0.1.0 did not write down all of them, and a place that is not known is no other one.
+                # Version 0.1.0 did not store all of these options; an unknown one counts as unchanged.
                 if option in then["options"] and was != has:
                     found[name] = f"sink {name!r} had {option}={was!r} and has {option}={has!r}"
     return found
 
 
 def same_graph(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether records in transit through one structure can continue in another."""
+    """Return whether records in transit through one structure can continue in another."""
     vertices = [[vertex["name"] for vertex in structure["vertices"]] for structure in (old, new)]
     return bool(old["edges"] == new["edges"]) and vertices[0] == vertices[1]
 
@@ -95,12 +95,12 @@ def _waits_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 
 def _class(vertex: dict[str, Any]) -> str:
-    """The name of a vertex's class, without its module: a file may be run in more than one way."""
+    """Return the name of a vertex's class without its module, which depends on how the file is run."""
     return str(vertex["operator"]).rpartition(".")[2]
 
 
 def _held(window: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what of a window decides where its records are held, and not how its results look."""
+    """Return the options of a window that determine its stored state, without those of its results."""
     if window is None:
         return None
     return {name: value for name, value in window.items() if name != "with_bounds"}
