@@ -69,7 +69,7 @@ class Columns:
             batch = batch.append_column(KEY, self.keys)
         return batch if self.times is None else batch.append_column(TIME, self.times)
 
-    def answer(self, batch: Any) -> Columns:
+    def with_result(self, batch: Any) -> Columns:
         """Return a function's result as columns; keys and times that it lacks are those of its input."""
         found = Columns.from_batch(batch)
         if len(found) == len(self):
@@ -77,7 +77,7 @@ class Columns:
             found.times = self.times if found.times is None else found.times
         return found
 
-    def typed(self, schema: Schema) -> tuple[Columns, list[tuple[Record, str]]]:
+    def cast(self, schema: Schema) -> tuple[Columns, list[tuple[Record, str]]]:
         """Return the columns cast to a schema, and the records that do not fit it."""
         if self.schema == schema:
             return self, []
@@ -111,7 +111,7 @@ class Columns:
         arrays = [*columns.values.columns, keys, times]
         return pa.StructArray.from_arrays(arrays, names=[*columns.values.schema.names, KEY, TIME]), rejected
 
-    def chosen(self, rows: list[int]) -> list[Record]:
+    def select(self, rows: list[int]) -> list[Record]:
         """Return the records of the given rows."""
         if not rows:
             return []

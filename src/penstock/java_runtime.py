@@ -78,7 +78,7 @@ def spark_jars() -> Path:
 
 
 _SUFFIX = ".jsa"
-_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+_QUIET_OPTIONS = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 """Silences Java's messages about an unusable archive, which would go to standard output."""
 
 
@@ -94,17 +94,17 @@ def archive_name(size: int) -> str:
 
 def find_archive(folder: Path) -> Path | None:
     """Return the archive for this Java and these jars; None if there is none. May raise SettingError."""
-    return next((path for path, useful in _known(folder) if useful), None)
+    return next((path for path, useful in _archives(folder) if useful), None)
 
 
-def remove_useless(folder: Path) -> None:
+def remove_unusable(folder: Path) -> None:
     """Remove truncated archives and those for other jars or another Java."""
-    for path, useful in _known(folder):
+    for path, useful in _archives(folder):
         if not useful:
             path.unlink(missing_ok=True)
 
 
-def _known(folder: Path) -> Iterator[tuple[Path, bool]]:
+def _archives(folder: Path) -> Iterator[tuple[Path, bool]]:
     """Yield the archives of a folder, each with whether Java can use it.
 
     A truncated archive must not be used: Java crashes when it maps the missing part.
@@ -118,12 +118,12 @@ def archive_options(folder: Path | None = None) -> list[str]:
     """Return the options that make Java use the archive; none if there is no archive."""
     path = find_archive(folder or archive_folder())
     # Verification takes Java 50 ms; it ignores a damaged archive.
-    return [f"-XX:SharedArchiveFile={path}", "-XX:+VerifySharedSpaces", *_QUIET] if path else []
+    return [f"-XX:SharedArchiveFile={path}", "-XX:+VerifySharedSpaces", *_QUIET_OPTIONS] if path else []
 
 
 def recording_options(path: Path) -> list[str]:
     """Return the options that make Java write its loaded classes to an archive when it exits."""
-    return [f"-XX:ArchiveClassesAtExit={path}", *_QUIET]
+    return [f"-XX:ArchiveClassesAtExit={path}", *_QUIET_OPTIONS]
 
 
 @cache

@@ -21,7 +21,7 @@ LARGEST = 64_000
 PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _NAME = re.compile(PATTERN, re.ASCII)
 _SECRET = re.compile(r"(?i)password|passwd|passphrase|secret|token|credential|key")
-_OURS = re.compile(r"PENSTOCK_|PYSPARK_|_SPARK_|SPARK_LOCAL_|(PYTHONPATH|TMPDIR)$")
+_RESERVED = re.compile(r"PENSTOCK_|PYSPARK_|_SPARK_|SPARK_LOCAL_|(PYTHONPATH|TMPDIR)$")
 """Variables that Penstock itself sets for the processes of a job."""
 
 
@@ -123,7 +123,7 @@ def env_fault(values: Mapping[str, str | None]) -> str | None:
     'the variable PENSTOCK_HOME is set by Penstock itself: choose another name'
     """
     fault = params_fault(values, "variable")
-    ours = sorted(name for name in values if _OURS.match(name))
+    ours = sorted(name for name in values if _RESERVED.match(name))
     if fault is None and ours:
         return f"the variable {ours[0]} is set by Penstock itself: choose another name"
     return fault

@@ -50,7 +50,7 @@ class FieldReader:
         return FieldReader, (self.name,)
 
 
-def itself(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """Return the value."""
     return value
 
@@ -58,7 +58,7 @@ def itself(value: Any) -> Any:
 def field_reader(of: FieldSelector) -> Callable[[Any], Any]:
     """Return the function that reads the selected part of a value."""
     if of is None:
-        return itself
+        return identity
     return FieldReader(of) if isinstance(of, str) else of
 
 
@@ -114,7 +114,7 @@ class Sum(CombiningTask):
     """
 
     of: FieldSelector = None
-    read: Callable[[Any], Any] = staticmethod(itself)
+    read: Callable[[Any], Any] = staticmethod(identity)
 
     def __init__(self, of: FieldSelector = None) -> None:
         self.of = of

@@ -70,13 +70,13 @@ class Distribution(Enum):
 
 def distribution_of(job: Job, edge: Edge) -> Distribution:
     """Return how the records of an edge are distributed."""
-    return _dealing(job, edge, instances_of(job))
+    return _distribution(job, edge, instances_of(job))
 
 
 def distributions_of(job: Job) -> list[tuple[Edge, Distribution]]:
     """Return all edges in the order of adding, each with its distribution."""
     instances = instances_of(job)
-    return [(edge, _dealing(job, edge, instances)) for edge in job.edges]
+    return [(edge, _distribution(job, edge, instances)) for edge in job.edges]
 
 
 def instances_of(job: Job) -> dict[int, int]:
@@ -86,10 +86,10 @@ def instances_of(job: Job) -> dict[int, int]:
     default parallelism, they include tasks that receive records in turn from such a task.
     """
     plain = [_may_have_instances(vertex) for vertex in job.vertices]
-    default = _said(job.parallelism)
+    default = _declared_number(job.parallelism)
     found: dict[int, int] = {}
     for vertex in job.vertices:
-        number = _said(vertex.parallelism)
+        number = _declared_number(vertex.parallelism)
         if plain[vertex.index] and number is not None:
             found[vertex.index] = number
     for edge in job.edges:
@@ -114,11 +114,13 @@ def buckets_of(job: Job) -> int | None:
 
     Buckets are the instances of the stateful tasks, whose ``parallelism`` can set the number as well.
     """
-    keyed = [_said(vertex.parallelism) for vertex in job.vertices if vertex.stateful]
-    return _said(job.buckets) or next(filter(None, keyed), None) or _said(job.parallelism)
+    keyed = [_declared_number(vertex.parallelism) for vertex in job.vertices if vertex.stateful]
+    return (
+        _declared_number(job.buckets) or next(filter(None, keyed), None) or _declared_number(job.parallelism)
+    )
 
 
-def _dealing(job: Job, edge: Edge, instances: Mapping[int, int]) -> Distribution:
+def _distribution(job: Job, edge: Edge, instances: Mapping[int, int]) -> Distribution:
     target = job.vertices[edge.target]
     if target.kind != "task" or isinstance(target.operator, COLUMNAR_TASKS):
         return Distribution.CHAINED  # A sink writes in the process of its records.
@@ -146,6 +148,6 @@ def _may_have_instances(vertex: Vertex) -> bool:
     return vertex.kind == "task" and not vertex.stateful and not isinstance(vertex.operator, COLUMNAR_TASKS)
 
 
-def _said(parallelism: object) -> int | None:
+def _declared_number(parallelism: object) -> int | None:
     """Return a declared number of instances; None if there is none or it is invalid."""
     return parallelism if isinstance(parallelism, int) else None

@@ -92,7 +92,7 @@ def path_to(before: dict[int, int | None], end: int) -> list[int]:
 
 
 _STEPS_A_CYCLE = 300
-_FEWEST_STEPS, _MOST_STEPS = 3_000_000, 30_000_000
+_MIN_STEPS, _MAX_STEPS = 3_000_000, 30_000_000
 """The limits of steps of the search, about one to ten seconds. They bound the time for large graphs with few
 cycles; a larger ``limit`` of cycles permits more steps."""
 
@@ -115,7 +115,7 @@ def job_arcs(job: Job) -> list[list[int]]:
 def job_cycles(job: Job, limit: int) -> list[list[str]]:
     """Return all elementary cycles of a job as lists of names."""
     names = [vertex.label for vertex in job.vertices]
-    most_steps = min(max(_FEWEST_STEPS, _STEPS_A_CYCLE * limit), _MOST_STEPS)
+    most_steps = min(max(_MIN_STEPS, _STEPS_A_CYCLE * limit), _MAX_STEPS)
     found: list[list[str]] = []
     try:
         for cycle in elementary_cycles(job_arcs(job), most_steps):

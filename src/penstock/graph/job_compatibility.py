@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_PLACES = ("folder", "log", "root", "batches")
+_STAGING_OPTIONS = ("folder", "log", "root", "batches")
 """Options that determine where a sink stores staged records and the numbers of delivered batches."""
 
 
@@ -27,7 +27,7 @@ def incompatibilities(
             found.append(
                 f"source {name!r} reads {now['options']} now, but its position belongs to {vertex['options']}"
             )
-        elif now is not None and has_state and (reason := _waits_otherwise(name, vertex, now)):
+        elif now is not None and has_state and (reason := _alignment_change(name, vertex, now)):
             found.append(reason)
         elif vertex["stateful"] and has_state and (now is None or not now["stateful"]):
             found.append(f"the state of vertex {name!r} would be lost")
@@ -36,7 +36,7 @@ def incompatibilities(
                 f"vertex {name!r} has the state of {_class(vertex)}, which {_class(now)} cannot read"
             )
         elif now is not None and has_state:
-            found += _other_windows(name, vertex, now)
+            found += _window_changes(name, vertex, now)
     if in_flight and not same_graph(old, new):
         found.append("records are in transit through the old graph: drain the job first")
     return found
@@ -60,7 +60,7 @@ def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str
         elif _class(then) != _class(now):
             found[name] = f"sink {name!r} was a {_class(then)} and is a {_class(now)}"
         else:
-            for option in _PLACES:
+            for option in _STAGING_OPTIONS:
                 was, has = then["options"].get(option), now["options"].get(option)
                 # Version 0.1.0 did not store all of these options; an unknown one counts as unchanged.
                 if option in then["options"] and was != has:
@@ -74,9 +74,9 @@ def same_graph(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return bool(old["edges"] == new["edges"]) and vertices[0] == vertices[1]
 
 
-def _other_windows(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def _window_changes(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return why the window state of a vertex does not fit its new definition."""
-    window, now = _held(old.get("window")), _held(new.get("window"))
+    window, now = _stored_state_options(old.get("window")), _stored_state_options(new.get("window"))
     if window == now or (window is None and not old["stateful"]):
         return []
     if window is None:
@@ -84,7 +84,7 @@ def _other_windows(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) ->
     return [f"vertex {name!r} had windows of {window} and has windows of {now} now"]
 
 
-def _waits_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+def _alignment_change(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """Return why records that wait at a vertex for its other ports would never be matched."""
     way, now = old.get("sync"), new.get("sync")
     if not way or way == now:
@@ -99,7 +99,7 @@ def _class(vertex: dict[str, Any]) -> str:
     return str(vertex["operator"]).rpartition(".")[2]
 
 
-def _held(window: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _stored_state_options(window: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the options of a window that determine its stored state, without those of its results."""
     if window is None:
         return None

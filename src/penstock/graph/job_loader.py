@@ -39,13 +39,15 @@ def required_parameters(job: Job) -> list[RequiredParameter]:
         RequiredParameter(name, vertex.name, function.__code__.co_filename, line)
         for vertex in job.vertices
         for function in _functions(vertex.operator)
-        for name, line in _needed(function.__code__, function.__globals__)
+        for name, line in _required(function.__code__, function.__globals__)
     ]
 
 
 def _functions(operator: Any) -> Iterator[FunctionType]:
     """Yield the user's functions that an operator runs."""
-    own = [value for cls in type(operator).__mro__ if not _is_ours(cls) for value in vars(cls).values()]
+    own = [
+        value for cls in type(operator).__mro__ if not _is_penstock_class(cls) for value in vars(cls).values()
+    ]
     held = list(vars(operator).values()) if hasattr(operator, "__dict__") else []
     for value in (*held, *own):
         found = value
@@ -56,11 +58,11 @@ def _functions(operator: Any) -> Iterator[FunctionType]:
             yield found
 
 
-def _is_ours(cls: type) -> bool:
+def _is_penstock_class(cls: type) -> bool:
     return cls.__module__ == "builtins" or cls.__module__.partition(".")[0] == "penstock"
 
 
-def _needed(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _required(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield the parameters that a function requires, with their lines."""
     steps = list(dis.get_instructions(code))
     caught = [range(entry.start, entry.end) for entry in dis.Bytecode(code).exception_entries]  # type: ignore[attr-defined]
@@ -83,7 +85,7 @@ def _needed(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[str, int
             yield name, line
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _needed(constant, names)
+            yield from _required(constant, names)
 
 
 def _params_at(steps: list[dis.Instruction], end: int, names: Mapping[str, Any]) -> int | None:
@@ -147,7 +149,7 @@ def _split(target: str) -> tuple[Path, str | None]:
     raise SettingError(f"there is no file {file if colon and name.isidentifier() else target}")
 
 
-class _AsItIs(SourceFileLoader):
+class _UncachedLoader(SourceFileLoader):
     """Compiles a file without using cached byte code.
 
     Python accepts byte code if the source has the same size and was modified in the same second, which can
@@ -168,7 +170,7 @@ def _import(path: Path) -> ModuleType:
         name = f"penstock_job_{crc32(str(path.resolve()).encode())}"
     if path.suffix != ".py":
         raise SettingError(f"{path} is not a Python file")
-    loader = _AsItIs(name, str(path))
+    loader = _UncachedLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None, "a file loader always finds its file"
     module = importlib.util.module_from_spec(spec)

@@ -55,15 +55,15 @@ class Endpoint:
     def __rshift__(self, other: Sequence[Endpoint]) -> list[Endpoint]: ...
     def __rshift__(self, other: Endpoint | Sequence[Endpoint]) -> Endpoint | list[Endpoint]:
         if isinstance(other, list | tuple):
-            targets = [_joint(item) for item in other]
+            targets = [_as_endpoint(item) for item in other]
             return [_connect(self, target) for target in targets]
-        return _connect(self, _joint(other))
+        return _connect(self, _as_endpoint(other))
 
     def __rrshift__(self: AnyEndpoint, others: Sequence[Endpoint]) -> AnyEndpoint:
         if not isinstance(others, list | tuple):
-            _joint(others)
+            _as_endpoint(others)
         passed: Any = self
-        for item in [_joint(item) for item in others]:
+        for item in [_as_endpoint(item) for item in others]:
             passed = _connect(item, self)
         return passed  # type: ignore[no-any-return]
 
@@ -175,7 +175,7 @@ class PortRef(Endpoint):
 
 def edge_endpoints(left: Any, right: Any) -> tuple[Vertex, str, Vertex, str]:
     """Return the vertex and output port on the left and the vertex and input port on the right."""
-    left, right = _joint(left), _joint(right)
+    left, right = _as_endpoint(left), _as_endpoint(right)
     return left._vertex(), left._output(), right._vertex(), right._input()
 
 
@@ -184,7 +184,7 @@ def _connect(left: Endpoint, right: Endpoint) -> Endpoint:
     return right._passed()
 
 
-def _joint(value: Any) -> Endpoint:
+def _as_endpoint(value: Any) -> Endpoint:
     if isinstance(value, Endpoint):
         return value
     raise TypeError(f'both sides of an edge must be vertices or ports such as v["port"], not {shown(value)}')

@@ -20,12 +20,12 @@ EVENT_TIME = "event"
 PROCESSING_TIME = "processing"
 
 _LEAST = 0.001
-_MOST_PANES = 10_000
+_MAX_PANES = 10_000
 _ROUNDING = 1e-9
 """The relative tolerance within which a multiple of the slide counts as equal to the size."""
 
 
-class _Described:
+class _WindowDefinition:
     """A window whose constructor never raises: validation reports invalid arguments, stored in ``faults``."""
 
     faults: tuple[str, ...]
@@ -37,7 +37,7 @@ class _Described:
 
 
 @dataclass(frozen=True, init=False)
-class TimeWindow(_Described):
+class TimeWindow(_WindowDefinition):
     """Windows of a fixed length in time; they overlap if ``slide`` is shorter.
 
     Windows begin at multiples of the slide since 1970, in seconds. ``watermark`` is how long a window waits
@@ -75,8 +75,8 @@ class TimeWindow(_Described):
         silence = _seconds("idle", idle, faults, least=0.0)
         if not faults and step > length:
             faults.append(f"slide must not be longer than size ({shown(slide)} > {shown(size)})")
-        if not faults and length / step > _MOST_PANES:
-            faults.append(f"a record would be in more than {_MOST_PANES} windows: use a longer slide")
+        if not faults and length / step > _MAX_PANES:
+            faults.append(f"a record would be in more than {_MAX_PANES} windows: use a longer slide")
         if time not in (EVENT_TIME, PROCESSING_TIME):
             faults.append(f"time must be 'event' or 'processing', not {shown(time)}")
         if not isinstance(with_bounds, bool):
@@ -134,7 +134,7 @@ class TimeWindow(_Described):
 
 
 @dataclass(frozen=True, init=False)
-class CountWindow(_Described):
+class CountWindow(_WindowDefinition):
     """Windows of a fixed number of records; they overlap if ``slide`` is smaller. Only full ones are emitted.
 
     >>> CountWindow(100, slide=10).slide

@@ -56,11 +56,11 @@ def _region(region: Region, plan: PhysicalPlan, job: Job) -> Iterator[str]:
         ways = ", ".join(_ways(plan, job, member))
         corner = "└" if member == region.vertices[-1] else "├"
         line = f"{corner}─ {kind:<8} {vertex.name:<{width}} {f'─▶ {ways}' if ways else ''}".rstrip()
-        line += _gathering(vertex)
+        line += _waiting_note(vertex)
         yield line if side != _BOTH else f"{line}  [{_side(plan, (member,))}]"
 
 
-def _gathering(vertex: Vertex) -> str:
+def _waiting_note(vertex: Vertex) -> str:
     """Return a note on the windows or synchronised ports of a vertex; empty if it has none."""
     window = vertex.window
     if isinstance(window, TimeWindow):
@@ -82,7 +82,7 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
     for port in (*vertex.outputs, *(side for side in SIDE_STREAMS if vertex.is_side_port(side))):
         for hop in plan.hops.get((member, port), ()):
             notes = [
-                *([_dealt(plan, hop)] if hop.channel is Channel.EXCHANGE else []),
+                *([_target_instances(plan, hop)] if hop.channel is Channel.EXCHANGE else []),
                 *(["as columns"] if hop.channel is Channel.NATIVE else []),
                 *(["closes a loop"] if hop.closing else []),
             ]
@@ -92,7 +92,7 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
             yield f"{out}{job.vertices[hop.target].name}{into}{note}"
 
 
-def _dealt(plan: PhysicalPlan, hop: Hop) -> str:
+def _target_instances(plan: PhysicalPlan, hop: Hop) -> str:
     """Return a note on which instances receive the records of an edge through the shuffle."""
     if hop.distribution is Distribution.BY_KEY:
         return "by key"
@@ -123,10 +123,10 @@ def _loops(plan: PhysicalPlan, job: Job) -> Iterator[str]:
     for loop in plan.loops:
         entry, limit = job.vertices[loop.entry].name, _count(loop.limit, "time", "times")
         yield f"  into {entry}, at most {limit} a record: {', '.join(loop.members)}"
-        yield f"    {_medium(loop, plan, job)}"
+        yield f"    {_loop_path(loop, plan, job)}"
 
 
-def _medium(loop: Loop, plan: PhysicalPlan, job: Job) -> str:
+def _loop_path(loop: Loop, plan: PhysicalPlan, job: Job) -> str:
     members = set(loop.members)
     crossed = [
         _arrow(job, exchange)

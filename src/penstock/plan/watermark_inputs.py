@@ -61,7 +61,7 @@ def find_timed(
             found[index] = TimedVertex(index, (index,), ())
             continue
         origins = reachable(backward, senders)
-        sources = [v for v in origins if _begins(job.vertices[v])]
+        sources = [v for v in origins if _enters_python(job.vertices[v])]
         upstream = [v for v in origins if v in keyed]
         found[index] = TimedVertex(index, tuple(sources), tuple(upstream))
         waiting.extend(upstream)
@@ -83,12 +83,12 @@ def find_multipath_sources(
     for window in timed:
         senders = [e.source for e in exchanges if e.target == window.vertex and e.target_port != WINDOW_PORT]
         for source in window.sources:
-            if _ways(onward, source, senders) > 1:
+            if _path_count(onward, source, senders) > 1:
                 found.add(source)
     return tuple(sorted(found))
 
 
-def _ways(onward: list[list[int]], source: int, senders: list[int]) -> int:
+def _path_count(onward: list[list[int]], source: int, senders: list[int]) -> int:
     """Count the paths from a source to the senders, up to two."""
     leading = set(reachable(_reversed(onward), senders))
     arrived = [0] * len(onward)
@@ -110,6 +110,6 @@ def _reversed(arcs: list[list[int]]) -> list[list[int]]:
     return arcs_of(len(arcs), ((end, start) for start, ends in enumerate(arcs) for end in ends))
 
 
-def _begins(vertex: Vertex) -> bool:
+def _enters_python(vertex: Vertex) -> bool:
     """Return whether records enter Python at a vertex."""
     return (vertex.kind == "source" and not vertex.window) or isinstance(vertex.operator, NativeTask)

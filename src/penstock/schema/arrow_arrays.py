@@ -36,11 +36,11 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
     array = None
     if len(values) <= _SMALL and "pandas" not in sys.modules:
-        array = built(values, kind)
+        array = array_from_buffers(values, kind)
     return pa.array(values, kind) if array is None else array
 
 
-def built(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+def array_from_buffers(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
     """Build an array from its buffers; return None if the type or a value is not a plain one."""
     import pyarrow as pa
 

@@ -41,22 +41,22 @@ class PlainType:
         name = self.name
         if name in _PYTHON:
             if not isinstance(value, _PYTHON[name]):
-                return _not(value, name)
+                return _not_a(value, name)
             return _text_reason(value) if name == "string" else None
         if name in INTEGERS:
-            if not _whole(value):
-                return _not(value, name)
+            if not _is_whole_number(value):
+                return _not_a(value, name)
             limit = 1 << (INTEGERS[name] - 1)
             return None if -limit <= value < limit else f"{shown(value)} is out of the range of {name}"
         if name in _EXACT:
             if isinstance(value, float):
                 return None
-            if not _whole(value):
-                return _not(value, name)
+            if not _is_whole_number(value):
+                return _not_a(value, name)
             return None if abs(value) <= _EXACT[name] else f"{shown(value)} has no exact {name}"
         if name == "date":
             is_date = isinstance(value, date) and not isinstance(value, datetime)
-            return None if is_date else _not(value, name)
+            return None if is_date else _not_a(value, name)
         return _time_reason(value, name)
 
     def fits(self, wanted: DataType) -> bool:
@@ -91,10 +91,10 @@ class DecimalType:
 
     def fault(self, value: Any, place: str) -> str | None:
         """Return why a value does not fit, if it does not."""
-        if _whole(value):
+        if _is_whole_number(value):
             value = Decimal(value)
         if not isinstance(value, Decimal) or not value.is_finite():
-            return f"{place}: {_not(value, self.ddl)}"
+            return f"{place}: {_not_a(value, self.ddl)}"
         _, digits, exponent = value.as_tuple()
         assert isinstance(exponent, int), "finite numbers have an integer exponent"
         text = "".join(map(str, digits)).lstrip("0")
@@ -132,7 +132,7 @@ class ArrayType:
     def fault(self, value: Any, place: str) -> str | None:
         """Return why a value does not fit, if it does not."""
         if not isinstance(value, list | tuple):
-            return f"{place}: {_not(value, 'list')}"
+            return f"{place}: {_not_a(value, 'list')}"
         for index, item in enumerate(value):
             if item is not None and (reason := self.element.fault(item, f"{place}[{index}]")):
                 return reason
@@ -165,7 +165,7 @@ class MapType:
     def fault(self, value: Any, place: str) -> str | None:
         """Return why a value does not fit, if it does not."""
         if not isinstance(value, dict):
-            return f"{place}: {_not(value, 'dict')}"
+            return f"{place}: {_not_a(value, 'dict')}"
         for key, item in value.items():
             inside = f"{place}[{shown(key)}]"
             if reason := self.key.fault(key, f"{place}, key {shown(key)}"):
@@ -234,7 +234,7 @@ class StructType:
         given = fields_of(value)
         if given is None:
             wanted = self.cls.__name__ if self.cls else "dict"
-            return f"{place}: {_not(value, wanted)}" if place else _not(value, wanted)
+            return f"{place}: {_not_a(value, wanted)}" if place else _not_a(value, wanted)
         for field in self.fields:
             inside = f"{place}.{field.name}" if place else f"field {field.name!r}"
             if field.name not in given:
@@ -308,11 +308,11 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     return None
 
 
-def _whole(value: Any) -> bool:
+def _is_whole_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _not(value: Any, wanted: str) -> str:
+def _not_a(value: Any, wanted: str) -> str:
     return f"{shown(value)} is not a {wanted}"
 
 
@@ -326,7 +326,7 @@ def _text_reason(value: str) -> str | None:
 
 def _time_reason(value: Any, name: str) -> str | None:
     if not isinstance(value, datetime):
-        return _not(value, name)
+        return _not_a(value, name)
     if name == "timestamp_ntz":
         return None if value.tzinfo is None else f"{value} has a time zone: declare it as timestamp"
     if value.tzinfo is None:

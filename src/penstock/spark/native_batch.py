@@ -94,7 +94,7 @@ class _Batch:
             self._session.conf.set(name, value)
         self._rows: list[tuple[Any, tuple[int, ...]]] = []
         """Frames of rows from Python, each with the slots that it may fill."""
-        self._given: dict[int, Any] = {}
+        self._results: dict[int, Any] = {}
         """The result frame of each vertex."""
         self._kept: list[Any] = []
 
@@ -110,8 +110,8 @@ class _Batch:
             frame = self._make(spec, frames)
             hops = self._plan.hops.get((vertex, "out"), ())
             onward = [hop for hop in hops if runs_in_spark(self._blueprint, hop)]
-            goes_on = self._goes_on(vertex)
-            frame = self._given[vertex] = self._shared(frame, len(onward) + goes_on)
+            goes_on = self._continues_in_python(vertex)
+            frame = self._results[vertex] = self._shared(frame, len(onward) + goes_on)
             if goes_on:
                 resumed = frame.mapInArrow(
                     _resumed(self._half.worker, self._note["batch"], vertex, self._clock), row_schema(native)
@@ -166,8 +166,8 @@ class _Batch:
         for (sender, _), hops in self._plan.hops.items():
             if any((hop.target, hop.port) == (vertex, port) for hop in hops):
                 spec = self._blueprint.vertices[sender]
-                if sender in self._given:
-                    yield with_ends(self._given[sender])
+                if sender in self._results:
+                    yield with_ends(self._results[sender])
                 elif spec.name in self._blueprint.read_by_spark:
                     yield from self._read(sender, vertex)
 
@@ -204,10 +204,10 @@ class _Batch:
         self._count(self._summary.records_in, sink, rows)
         # If Python continues with the same result, it counts the records too.
         self._summary.records_out.setdefault(vertex, 0)
-        if not self._goes_on(vertex):
+        if not self._continues_in_python(vertex):
             self._summary.records_out[vertex] = rows
 
-    def _goes_on(self, vertex: int) -> bool:
+    def _continues_in_python(self, vertex: int) -> bool:
         """Return whether Python continues with the result of a vertex."""
         hops = self._plan.hops.get((vertex, "out"), ())
         return any(not runs_in_spark(self._blueprint, hop) for hop in hops)

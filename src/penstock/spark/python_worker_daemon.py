@@ -57,14 +57,14 @@ def preload() -> bool:
     for name in _PRELOADED:
         with suppress(Exception):  # A worker that needs the module will raise the error.
             import_module(name)
-    os.register_at_fork(after_in_child=_seed_apart)
+    os.register_at_fork(after_in_child=_seed_numpy)
     # Exempt the objects from garbage collection, so that workers share their memory.
     gc.collect()
     gc.freeze()
     return True
 
 
-def _seed_apart() -> None:
+def _seed_numpy() -> None:
     """Seed NumPy differently in each worker, as Python itself does."""
     random = sys.modules.get("numpy.random")
     if random is not None:

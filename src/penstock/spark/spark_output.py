@@ -34,16 +34,16 @@ def quiet() -> Iterator[None]:
 
 
 _NOISE = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
-_PATIENCE = 2.0
+_TIMEOUT_SECONDS = 2.0
 """Seconds to wait for the last output of an ended Java process."""
 _TRACEBACK = b"Traceback (most recent call last):"
-_WITHIN = (b" ", b"\n")
+_INNER_LINE_PREFIXES = (b" ", b"\n")
 """Prefixes of the inner lines of a traceback."""
-_HUNG_UP = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
+_CLOSED_CONNECTION_ERRORS = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 """Errors that PySpark's own processes print with a traceback if Spark has ended before them."""
 _NOT_CONNECTED = b"pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET]"
 """The last line of a Python process that could not connect to Java in time; Java reports it and retries."""
-_DIED = b'Exception in thread "main" '
+_JAVA_START_FAILURE = b'Exception in thread "main" '
 """The prefix of Java's message if it does not start; a stack trace follows."""
 _NO_JAVA = (
     b"Invalid maximum heap size",
@@ -65,18 +65,20 @@ class JavaStderr:
     def reason(self) -> str | None:
         """Return why Java did not start, if it printed a reason. Call this after it has ended."""
         if self._reader is not None:
-            self._reader.join(_PATIENCE)
+            self._reader.join(_TIMEOUT_SECONDS)
         if not self.died:
             return None
         line = self.died[0].decode(errors="replace").strip()
         return (
-            line.removeprefix(_DIED.decode()).partition(": ")[2] if self.died[0].startswith(_DIED) else line
+            line.removeprefix(_JAVA_START_FAILURE.decode()).partition(": ")[2]
+            if self.died[0].startswith(_JAVA_START_FAILURE)
+            else line
         )
 
     def read(self, reading: int, real: int) -> None:
         """Forward the output in another thread."""
         self._reader = threading.Thread(
-            target=_pass_on, args=(reading, real, self.died), name="java-stderr", daemon=True
+            target=_forward, args=(reading, real, self.died), name="java-stderr", daemon=True
         )
         self._reader.start()
 
@@ -99,7 +101,7 @@ def filtered_stderr() -> Iterator[JavaStderr]:
         os.dup2(real, 2)
 
 
-def _pass_on(reading: int, real: int, died: list[bytes]) -> None:
+def _forward(reading: int, real: int, died: list[bytes]) -> None:
     with os.fdopen(reading, "rb") as stream, suppress(OSError):
         for line in without_noise(stream, died):
             os.write(real, line)
@@ -117,7 +119,7 @@ def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> It
     traceback: list[bytes] = []
     in_stack = False
     for line in lines:
-        in_stack = line.startswith((_DIED, *_NO_JAVA)) or (in_stack and line.startswith(_STACK))
+        in_stack = line.startswith((_JAVA_START_FAILURE, *_NO_JAVA)) or (in_stack and line.startswith(_STACK))
         if in_stack:
             if died is not None:
                 died.append(line)
@@ -125,31 +127,33 @@ def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> It
             traceback.append(line)
         elif traceback:
             traceback.append(line)
-            if not line.startswith(_WITHIN) and _is_over(traceback):
-                if not _is_hang_up(traceback):
+            if not line.startswith(_INNER_LINE_PREFIXES) and _is_complete(traceback):
+                if not _is_closed_connection(traceback):
                     yield from traceback
                 traceback = []
         elif line.rstrip() not in _NOISE:
             yield line
     # Unfinished tracebacks come from processes that were ended while they printed.
-    if _inner(traceback) and not _is_hang_up(traceback):
+    if _inner(traceback) and not _is_closed_connection(traceback):
         yield from traceback
 
 
-def _is_over(traceback: list[bytes]) -> bool:
+def _is_complete(traceback: list[bytes]) -> bool:
     """Return whether all started tracebacks are complete: concurrent processes mix their lines."""
     return len(_ends(traceback)) >= len(traceback) - len(_inner(traceback))
 
 
 def _ends(traceback: list[bytes]) -> list[bytes]:
-    return [line for line in _inner(traceback) if not line.startswith(_WITHIN)]
+    return [line for line in _inner(traceback) if not line.startswith(_INNER_LINE_PREFIXES)]
 
 
-def _is_hang_up(traceback: list[bytes]) -> bool:
+def _is_closed_connection(traceback: list[bytes]) -> bool:
     if all(line.startswith(_NOT_CONNECTED) for line in _ends(traceback)):
         places = [line for line in _inner(traceback) if line.lstrip().startswith(b'File "')]
         return all(b"/pyspark/" in line or b'"<frozen ' in line for line in places)
-    return all(line.startswith(_HUNG_UP) for line in _ends(traceback)) and _is_theirs(traceback)
+    return all(line.startswith(_CLOSED_CONNECTION_ERRORS) for line in _ends(traceback)) and _is_theirs(
+        traceback
+    )
 
 
 def _is_theirs(traceback: list[bytes]) -> bool:
@@ -163,7 +167,7 @@ def _inner(traceback: list[bytes]) -> list[bytes]:
 
 _LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")
 """The loggers that py4j uses; it adds a handler to the root logger if there is none."""
-_IN_A_BATCH = "There was an exception while executing the Python Proxy"
+_BATCH_ERROR_PREFIX = "There was an exception while executing the Python Proxy"
 """The prefix of py4j's log of a batch's error, which the job reports itself."""
 
 
@@ -174,7 +178,7 @@ class _WithoutJavaLoss(logging.Filter):
         if "py4j" not in record.pathname:
             return True
         raised = record.exc_info[1] if record.exc_info else None
-        return not (is_java_lost(raised) or str(record.msg).startswith(_IN_A_BATCH))
+        return not (is_java_lost(raised) or str(record.msg).startswith(_BATCH_ERROR_PREFIX))
 
 
 _FILTER = _WithoutJavaLoss()

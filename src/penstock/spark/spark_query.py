@@ -20,7 +20,14 @@ from penstock.spark.native_batch import NativeStage
 from penstock.spark.native_check import check_natives
 from penstock.spark.spark_failures import JAVA_LOST, is_java_lost, text_of, transient_reason
 
-_CUT_OFF = ("Broken pipe", "Connection reset", "Connection reset by peer", "Stream closed", "null", "")
+_CONNECTION_ERRORS = (
+    "Broken pipe",
+    "Connection reset",
+    "Connection reset by peer",
+    "Stream closed",
+    "null",
+    "",
+)
 """Spark's only message if a process that it calls does not respond."""
 
 
@@ -136,8 +143,8 @@ class SparkQuery(Query):
             if "Python worker exited unexpectedly" in text:
                 reason = "a Python worker process died while it ran the job's code"
             elif "Traceback (most recent call last)" in text:
-                reason = _last_words(text)
-            elif text.partition("\n")[0] in _CUT_OFF and self._planner_has_died():
+                reason = _last_line(text)
+            elif text.partition("\n")[0] in _CONNECTION_ERRORS and self._planner_has_died():
                 reason = (
                     "the process that plans its batches has died: it was killed, or out of memory. Start"
                     " the job again to continue where it stopped"
@@ -166,10 +173,10 @@ class SparkQuery(Query):
             return True
 
 
-def _last_words(text: str) -> str:
+def _last_line(text: str) -> str:
     """Return the last line of a traceback: the error itself.
 
-    >>> _last_words('From Python:\\nTraceback (most recent call last):\\n  File "x"\\nKeyError: 1\\n\\nJava')
+    >>> _last_line('From Python:\\nTraceback (most recent call last):\\n  File "x"\\nKeyError: 1\\n\\nJava')
     'KeyError: 1'
     """
     after = text.rpartition("Traceback (most recent call last)")[2].splitlines()[1:]

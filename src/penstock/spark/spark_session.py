@@ -26,7 +26,7 @@ from penstock.spark.spark_settings import (
     session_settings,
 )
 
-_QUICK = Path(__file__).with_name("worker_python.sh")
+_FAST_PYTHON = Path(__file__).with_name("worker_python.sh")
 """A script that starts Python for a worker most of a second faster than Spark does."""
 WORKER_DAEMON = {"spark.python.daemon.module": "penstock.spark.python_worker_daemon"}
 """Makes Spark's workers start with preloaded modules, if they have the same Penstock at the same path."""
@@ -35,10 +35,10 @@ SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
 """The environment variable from which Spark reads its secret."""
 _JAVA = "spark.driver.extraJavaOptions"
 _SOCKET_TIMEOUT = "spark.python.authenticate.socketTimeout"
-_PATIENCE = 10.0
+_EXIT_SECONDS = 10.0
 """Seconds within which Java must exit."""
 
-_ours: tuple[str, dict[str, str]] | None = None
+_own_session: tuple[str, dict[str, str]] | None = None
 """The master and the settings of the session that this module has started."""
 
 
@@ -48,14 +48,14 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     A session of this module with other settings is stopped and replaced, because most settings apply only to
     a new session.
     """
-    global _ours  # noqa: PLW0603
+    global _own_session  # noqa: PLW0603
     from pyspark.sql import SparkSession
 
     _forget_dead_java()
     wanted = chosen, settings = session_settings(master, *overrides)
     active = SparkSession.getActiveSession()
     if active is not None:
-        if _ours is None or _ours == wanted:
+        if _own_session is None or _own_session == wanted:
             return active
         _check_idle(active)
         close_session()
@@ -67,12 +67,12 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
     if timeout.isdigit():
         os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", timeout)
     builder = SparkSession.builder.master(chosen).appName("penstock")
-    daemon = WORKER_DAEMON if os.environ["PYSPARK_PYTHON"] == str(_QUICK) else {}
+    daemon = WORKER_DAEMON if os.environ["PYSPARK_PYTHON"] == str(_FAST_PYTHON) else {}
     java = {_JAVA: _with_options_of_this_machine(settings[_JAVA])}
     for name, value in {**daemon, **settings, **java}.items():
         builder = builder.config(name, value)
     try:
-        with filtered_stderr() as said, _signals_left_alone(), _with_secret(settings):
+        with filtered_stderr() as said, _signal_handlers_kept(), _with_secret(settings):
             session = builder.getOrCreate()
             keep_java_loss_quiet(session.sparkContext)
     except Exception as error:
@@ -85,9 +85,9 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         raise SettingError(
             f"Spark does not start with master {chosen!r} and these settings: {reason.strip()}"
         ) from error
-    if _ours is None:
+    if _own_session is None:
         atexit.register(close_session)
-    _ours = wanted
+    _own_session = wanted
     return session
 
 
@@ -116,7 +116,7 @@ def _with_options_of_this_machine(settings: str) -> str:
 
 def _choose_python(master: str) -> None:
     """Set the Python of the workers, unless the user has set it."""
-    if os.environ.get("PYSPARK_PYTHON", str(_QUICK)) not in (str(_QUICK), sys.executable):
+    if os.environ.get("PYSPARK_PYTHON", str(_FAST_PYTHON)) not in (str(_FAST_PYTHON), sys.executable):
         return
     import py4j
     import pyspark
@@ -125,9 +125,9 @@ def _choose_python(master: str) -> None:
     installed = all(Path(str(module.__file__)).is_file() for module in (py4j, pyspark))
     # Executors of supervisors have the same Penstock at the same path.
     near = is_local(master) or master == EXTERNAL_EXECUTORS
-    quick = near and installed and os.access(_QUICK, os.X_OK)
+    quick = near and installed and os.access(_FAST_PYTHON, os.X_OK)
     os.environ["PENSTOCK_WORKER_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = str(_QUICK) if quick else sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(_FAST_PYTHON) if quick else sys.executable
 
 
 def _choose_driver_python() -> None:
@@ -135,8 +135,8 @@ def _choose_driver_python() -> None:
 
     The Python of the workers may exist only on other machines.
     """
-    quick = os.environ["PYSPARK_PYTHON"] == str(_QUICK)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", str(_QUICK) if quick else sys.executable)
+    quick = os.environ["PYSPARK_PYTHON"] == str(_FAST_PYTHON)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", str(_FAST_PYTHON) if quick else sys.executable)
 
 
 def _check_idle(session: Any) -> None:
@@ -149,15 +149,15 @@ def _check_idle(session: Any) -> None:
         )
 
 
-def close_session(patience: float = _PATIENCE) -> None:
+def close_session(patience: float = _EXIT_SECONDS) -> None:
     """Stop the session that this module has started, if any, and its Java process.
 
     Java is killed if it has not exited after ``patience`` seconds.
     """
-    global _ours  # noqa: PLW0603
-    if _ours is None:
+    global _own_session  # noqa: PLW0603
+    if _own_session is None:
         return
-    _ours = None
+    _own_session = None
     from pyspark.sql import SparkSession
 
     with suppress(Exception):  # Java may have died before.
@@ -169,11 +169,11 @@ def close_session(patience: float = _PATIENCE) -> None:
 
 def is_open() -> bool:
     """Return whether a session of this module is open."""
-    return _ours is not None
+    return _own_session is not None
 
 
 @contextmanager
-def _signals_left_alone() -> Iterator[None]:
+def _signal_handlers_kept() -> Iterator[None]:
     """Prevent PySpark from handling Ctrl-C: it would cancel running jobs."""
     install = signal.signal
 
@@ -189,7 +189,7 @@ def _signals_left_alone() -> Iterator[None]:
         signal.signal = install
 
 
-def _end_java(patience: float = _PATIENCE) -> None:
+def _end_java(patience: float = _EXIT_SECONDS) -> None:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -210,7 +210,7 @@ def _end_java(patience: float = _PATIENCE) -> None:
 
 def _forget_dead_java() -> None:
     """Allow a new session after Java has died: PySpark itself would keep calling the dead process."""
-    global _ours  # noqa: PLW0603
+    global _own_session  # noqa: PLW0603
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -222,7 +222,7 @@ def _forget_dead_java() -> None:
             return
         process.kill()
         process.wait()
-    _ours = None
+    _own_session = None
     _forget_session()
 
 

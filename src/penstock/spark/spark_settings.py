@@ -72,7 +72,7 @@ _NO_REPETITION = {
 }
 
 
-_SPARKS_OWN = {"spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "4"}
+_SPARK_DEFAULTS = {"spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "4"}
 """Spark's default values."""
 
 
@@ -123,7 +123,7 @@ def check_repetition(job: Job, master: str, settings: Mapping[str, str]) -> None
 
 def check_session(job: Job, master: str, settings: Mapping[str, str]) -> None:
     """Raise SettingError if a session started by other code would repeat tasks of an at-most-once job."""
-    unless_said = {} if is_local(master) else _SPARKS_OWN
+    unless_said = {} if is_local(master) else _SPARK_DEFAULTS
     check_repetition(job, master, {**unless_said, **settings})
 
 

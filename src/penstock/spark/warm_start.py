@@ -29,7 +29,7 @@ from penstock.java_runtime import (
     archive_folder,
     archive_name,
     recording_options,
-    remove_useless,
+    remove_unusable,
 )
 from penstock.local_files import sync
 from penstock.spark.spark_runtime import SparkRuntime
@@ -54,7 +54,7 @@ def warm_up(
 
 
 _MASTER = "local[2]"
-_PATIENCE = 300.0
+_TIMEOUT_SECONDS = 300.0
 """Seconds. Writing takes about fifteen of one core."""
 
 
@@ -68,17 +68,17 @@ def prepare(folder: Path | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as place:
             made = Path(place) / "made.jsa"
-            _record(made)
+            _write_archive(made)
             made.chmod(0o644)
             sync(made)
             path = made.replace(folder / archive_name(made.stat().st_size))
-        remove_useless(folder)
+        remove_unusable(folder)
     except OSError as error:
         raise SettingError(f"the archive of Spark's classes cannot be written: {error}") from error
     return path
 
 
-def _record(made: Path) -> None:
+def _write_archive(made: Path) -> None:
     """Run the jobs in another process, whose Java writes the archive."""
     environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), JAVA_OPTIONS_VARIABLE: ""}
     command = [sys.executable, "-m", "penstock.spark.warm_start", str(made)]
@@ -103,17 +103,17 @@ def _record(made: Path) -> None:
         raise SettingError(f"Java did not write an archive of Spark's classes: {last.strip()}")
 
 
-def _run_what_jobs_are_made_of(made: Path) -> int:
+def _run_warm_up_jobs(made: Path) -> int:
     """Run the jobs and return the exit code of Java: a killed Java may have written a partial archive."""
     from pyspark import SparkContext
 
     conf = {"spark.driver.extraJavaOptions": shlex.join(recording_options(made))}
     folder = made.parent
-    warm_up(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_PATIENCE)
+    warm_up(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_TIMEOUT_SECONDS)
     ps.run(_sql_job(folder), master=_MASTER, conf=conf, folder=folder / "job")
     assert SparkContext._gateway is not None, "a job has run"
     java = SparkContext._gateway.proc
-    close_session(_PATIENCE)
+    close_session(_TIMEOUT_SECONDS)
     return int(java.returncode)
 
 
@@ -130,4 +130,4 @@ def _sql_job(folder: Path) -> ps.Job:
 
 
 if __name__ == "__main__":
-    sys.exit(_run_what_jobs_are_made_of(Path(sys.argv[1])))
+    sys.exit(_run_warm_up_jobs(Path(sys.argv[1])))

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.engine.driver.bucket_migration import change_buckets
 from penstock.engine.execution import parcels
 from penstock.engine.storage.keyed_state import read_bucket
-from penstock.engine.storage.ledger import Intent, Ledger, LedgerEntry, given_up_entry, mended
+from penstock.engine.storage.ledger import Intent, Ledger, LedgerEntry, repaired_entry, skipped_entry
 from penstock.errors import IncompatibleJobError, JobFailedError
 from penstock.graph.job_compatibility import incompatibilities
 from penstock.key_hash import key_hash
@@ -161,19 +161,19 @@ def test_other_guarantees_and_schemas_are_no__obstacles() -> None:
 def test_a_batch_that_was_begun_and_not_ended_is_given_up() -> None:
     last = _last(end={"batch": 4}, receipts={"out": [1]}, feedback=["f"], buckets=2)
     intent = Intent(4, {"batch": 5}, 2)
-    assert given_up_entry(last, intent) == LedgerEntry(4, {"batch": 5}, {}, [], last.state, 2)
-    assert given_up_entry(None, Intent(0, {"batch": 1}, 3)) == LedgerEntry(0, {"batch": 1}, buckets=3)
-    assert given_up_entry(last, None) is None
-    assert given_up_entry(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"
-    assert given_up_entry(last, Intent(4, {"batch": 4}, 2)) is None, (
+    assert skipped_entry(last, intent) == LedgerEntry(4, {"batch": 5}, {}, [], last.state, 2)
+    assert skipped_entry(None, Intent(0, {"batch": 1}, 3)) == LedgerEntry(0, {"batch": 1}, buckets=3)
+    assert skipped_entry(last, None) is None
+    assert skipped_entry(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"
+    assert skipped_entry(last, Intent(4, {"batch": 4}, 2)) is None, (
         "a batch that reads nothing was never begun"
     )
 
 
 def test_an_entry_that_no_batch_could_follow_is_mended() -> None:
     stuck = LedgerEntry(0, {"batch": 0, "sources": {"in": {"0": 0}}}, buckets=2)
-    assert mended(stuck) == LedgerEntry(0, {"batch": 1, "sources": {"in": {"0": 0}}}, buckets=2)
-    assert mended(mended(stuck)) == mended(stuck)
+    assert repaired_entry(stuck) == LedgerEntry(0, {"batch": 1, "sources": {"in": {"0": 0}}}, buckets=2)
+    assert repaired_entry(repaired_entry(stuck)) == repaired_entry(stuck)
 
 
 class _Pair(ps.Task):

@@ -17,7 +17,7 @@ from penstock.engine.batch_report import Report, TaskSummary, VertexReport
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.job_sinks import publish, tidy
 from penstock.engine.job_sources import SourcePositions, acknowledge
-from penstock.engine.record_digest import chained
+from penstock.engine.record_digest import chained_digests
 from penstock.engine.storage.keyed_state import remove_before
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.engine.windows.watermarks import TimeProgress, advance, has_due_window
@@ -90,7 +90,7 @@ class BatchCommitter:
                 break
             except IncompleteBatchError as error:
                 if number == attempts:
-                    raise self._still_incomplete(error, attempts) from error
+                    raise self._incomplete_error(error, attempts) from error
                 _log.warning(
                     "incomplete batch is repeated",
                     job=error.job,
@@ -120,7 +120,7 @@ class BatchCommitter:
             if self._agreed is None or self._agreed.is_published(self.last.batch):
                 self._ledger.note_published(self.last.batch)
 
-    def _still_incomplete(self, error: IncompleteBatchError, attempts: int) -> JobFailedError:
+    def _incomplete_error(self, error: IncompleteBatchError, attempts: int) -> JobFailedError:
         if attempts == 1:
             outcome = "at most once, a batch is not repeated: the next start skips its records"
         else:
@@ -151,12 +151,12 @@ class BatchCommitter:
         if summary.empty or not self._ledger.commit(entry):
             # The batch was committed before a crash, and its entry stands. Publish it now, unless it is
             # recorded as published: its sinks may have changed since.
-            entry = self._committed_before(entry)
+            entry = self._existing_entry(entry)
             summary.receipts = {} if self._ledger.is_published(batch) else dict(entry.receipts)
         publish(self.blueprint, batch, summary.receipts)
         tidy(self.blueprint)
         self.last = entry
-        self._tidy(before, entry)
+        self._remove_obsolete_files(before, entry)
         if self.blueprint.lasting:
             acknowledge(self.blueprint, entry.end)
 
@@ -167,7 +167,7 @@ class BatchCommitter:
         before = self.last
         entry = self._entry(batch, summary, {})
         if summary.empty or self._ledger.has(batch):
-            entry = self._committed_before(entry)  # Spark has lost its record of this batch.
+            entry = self._existing_entry(entry)  # Spark has lost its record of this batch.
         else:
             offer = Offer(
                 batch,
@@ -179,12 +179,12 @@ class BatchCommitter:
             )
             counted = agreed.settle(offer)
             entry.receipts = {name: list(made) for name, made in counted.receipts.items()}
-            self._see_whether_whole(entry, counted.state)
+            self._update_completeness(entry, counted.state)
             self._ledger.commit(entry)
         self.last = entry
-        self._tidy(before, entry)
+        self._remove_obsolete_files(before, entry)
 
-    def _committed_before(self, entry: LedgerEntry) -> LedgerEntry:
+    def _existing_entry(self, entry: LedgerEntry) -> LedgerEntry:
         """Return the ledger's entry of a batch; raises JobFailedError if its end positions differ."""
         found = self._ledger.read(entry.batch)
         if found is None or found.end != entry.end:
@@ -193,7 +193,7 @@ class BatchCommitter:
             )
         return found
 
-    def _see_whether_whole(self, entry: LedgerEntry, state: Mapping[str, int]) -> None:
+    def _update_completeness(self, entry: LedgerEntry, state: Mapping[str, int]) -> None:
         """Let a replica that joined without state take part in agreements once its windows are complete.
 
         Its digests start differently, so it adopts those of the other replicas.
@@ -225,9 +225,9 @@ class BatchCommitter:
         folders = self.blueprint.folders
         if self._agreed is None or folders.unwhole.exists() or folders.uncounted.exists():
             return {}
-        return chained(self.last.digests if self.last else {}, summary.state_digests)
+        return chained_digests(self.last.digests if self.last else {}, summary.state_digests)
 
-    def _tidy(self, before: LedgerEntry | None, entry: LedgerEntry) -> None:
+    def _remove_obsolete_files(self, before: LedgerEntry | None, entry: LedgerEntry) -> None:
         if before is None or before.batch != entry.batch - 1:
             return
         folders = self.blueprint.folders
@@ -245,7 +245,7 @@ class BatchCommitter:
         """Whether all records of the sources are processed, including those in loops."""
         if self.last is not None and self.last.feedback:
             return False
-        if not self._positions.exhausted(self._reached()):
+        if not self._positions.exhausted(self._reached_positions()):
             return False
         if self.last is None or not self._positions.bounded:
             return True
@@ -254,7 +254,7 @@ class BatchCommitter:
     @property
     def lag(self) -> int | None:
         """The number of unread records in the sources; None if they cannot tell."""
-        return self._positions.lag(self._reached())
+        return self._positions.lag(self._reached_positions())
 
-    def _reached(self) -> dict[str, Any]:
+    def _reached_positions(self) -> dict[str, Any]:
         return self.last.end["sources"] if self.last is not None else {}

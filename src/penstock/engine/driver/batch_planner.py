@@ -44,12 +44,12 @@ class BatchPlanner:
         self._agreed = AgreedPlans(replica_spec, blueprint.folders) if replica_spec is not None else None
         self._last: LedgerEntry | None = None
         self._ready = False
-        self._began = -inf
+        self._planned_at = -inf
         """The monotonic time at which the last batch was planned."""
 
     def begin(self) -> dict[str, Any]:
         """Return the offset at which Spark starts: after the last committed batch."""
-        with self._reported():
+        with self._failures_reported():
             last = self._ledger.latest()
             if last is not None:
                 return last.end
@@ -61,27 +61,27 @@ class BatchPlanner:
         if not self._ready:
             write_private(self._folders.ready, str(os.getpid()))
             self._ready = True
-        with self._reported():
-            if self._stopping(start):
+        with self._failures_reported():
+            if self._confirm_stop(start):
                 return start
             done = self._ledger.read(start["batch"])
             if done is not None:
                 # Spark has lost its record of this batch, which has been committed: keep its end.
                 return done.end
             if self._agreed is not None:
-                end = self._agreed.next(start, lambda: self._wanted(start))
+                end = self._agreed.next(start, lambda: self._next_offset(start))
             else:
-                end = self._wanted(start)
+                end = self._next_offset(start)
         if end != start:
-            self._began = time.monotonic()
+            self._planned_at = time.monotonic()
         return end
 
-    def _wanted(self, start: dict[str, Any]) -> dict[str, Any]:
+    def _next_offset(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset after the next batch, without regard to other replicas."""
-        before = self._before(start["batch"])
+        before = self._previous_entry(start["batch"])
         # Nothing new is read while loops are drained.
         stopping = self._folders.stop_request.exists()
-        if not stopping and time.monotonic() - self._began < self._blueprint.interval:
+        if not stopping and time.monotonic() - self._planned_at < self._blueprint.interval:
             return start
         positions = start["sources"] if stopping else self._positions.latest(start["sources"])
         times = TimeProgress.of(before.times if before is not None else None)
@@ -97,12 +97,12 @@ class BatchPlanner:
             "flush": at_end or times.flushed,
         }
 
-    def _stopping(self, start: dict[str, Any]) -> bool:
+    def _confirm_stop(self, start: dict[str, Any]) -> bool:
         """Confirm a stop request, unless records in loops must be drained before."""
         if not self._folders.stop_request.exists():
             return False
         if self._folders.stop_request.read_text() == DRAIN_LOOPS:
-            before = self._before(start["batch"])
+            before = self._previous_entry(start["batch"])
             if self._ledger.has(start["batch"]) or (before is not None and before.feedback):
                 return False
         self._folders.stop_answer.touch()
@@ -114,7 +114,7 @@ class BatchPlanner:
         There is nothing to do if the batch is already committed, or if it reads nothing.
         """
         batch = start["batch"]
-        with self._reported():
+        with self._failures_reported():
             done = self._ledger.read(batch)
             if done is not None and done.end != end:
                 raise IncompatibleJobError(
@@ -122,21 +122,21 @@ class BatchPlanner:
                     f" checkpoint has the end {end}: one of the two was altered. Restore it, or start from"
                     " scratch with fresh=True (--fresh)"
                 )
-            before = self._before(batch)
+            before = self._previous_entry(batch)
         if done is not None or end["batch"] == batch:
-            self._note(start, end, empty=True, parts=0)
+            self._write_range(start, end, empty=True, parts=0)
             return [BatchPart(batch, 0, end, empty=True)]
         if self._at_most_once:
             self._ledger.intend(Intent(batch, end, self._buckets))
         heads = before.state if before is not None else {}
         clock = self._clock(before, end)
         work: list[dict[str, Any]] = [{"feedback": name} for name in (before.feedback if before else [])]
-        with self._reported():
+        with self._failures_reported():
             work += [
                 {"source": name, "split": split, "lane": self._positions.lane(name, split)}
                 for name, split in self._positions.splits(start["sources"], end["sources"])
             ]
-        self._note(start, end, empty=False, parts=len(work))
+        self._write_range(start, end, empty=False, parts=len(work))
         tasks = work or [{}]
         return [
             BatchPart(
@@ -150,20 +150,20 @@ class BatchPlanner:
         now = end.get("now", 0.0)
         times = TimeProgress.of(before.times if before is not None else None)
         if self._blueprint.plan.timed:
-            with self._reported():
+            with self._failures_reported():
                 lanes = self._positions.lanes(end["sources"])
                 unread = self._positions.unread(end["sources"])
                 times = with_expected_lanes(self._blueprint, times, lanes, unread, now)
         return BatchClock(now, bool(end.get("flush")), times)
 
-    def _note(self, start: dict[str, Any], end: dict[str, Any], **more: Any) -> None:
+    def _write_range(self, start: dict[str, Any], end: dict[str, Any], **more: Any) -> None:
         """Write the range of the batch for the driver, if Spark itself reads some of it."""
         if self._native:
             note = {"batch": start["batch"], "start": start["sources"], "end": end, **more}
             self._folders.planned.write_text(json.dumps(note))
 
     @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _failures_reported(self) -> Iterator[None]:
         """Write a failure to a file for the driver: Spark would pass on only the text of its traceback."""
         try:
             yield
@@ -171,7 +171,7 @@ class BatchPlanner:
             self._folders.failure.write_bytes(pickle.dumps(error))
             raise
 
-    def _before(self, batch: int) -> LedgerEntry | None:
+    def _previous_entry(self, batch: int) -> LedgerEntry | None:
         """Return the entry of the previous batch, which names its feedback and the heads of state."""
         if batch == 0:
             return None

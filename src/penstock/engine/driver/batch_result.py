@@ -17,7 +17,7 @@ from penstock.engine.execution.batch_stages import SUMMARY, Row
 from penstock.engine.storage.serialization import unpack
 from penstock.errors import IncompleteBatchError
 
-_SHOWN = 5
+_MAX_SHOWN = 5
 """The maximum number of parts or buckets that an error names."""
 
 
@@ -33,7 +33,7 @@ def merge_result(
     for summary in summaries:
         if summary.failure is not None:
             raise summary.failure
-    problems = list(_gaps(blueprint, summaries, planned))
+    problems = list(_problems(blueprint, summaries, planned))
     if problems:
         raise IncompleteBatchError(blueprint.job, batch, "; ".join(problems))
     whole = TaskSummary(summaries[0].batch if summaries else batch)
@@ -51,7 +51,7 @@ def _read(blueprint: Blueprint, batch: int, row: Row) -> TaskSummary:
     return summary
 
 
-def _gaps(blueprint: Blueprint, summaries: Sequence[TaskSummary], planned: int | None) -> Iterator[str]:
+def _problems(blueprint: Blueprint, summaries: Sequence[TaskSummary], planned: int | None) -> Iterator[str]:
     parts = [summary.part for summary in summaries if summary.part is not None]
     if planned is None:
         if not parts:
@@ -60,7 +60,7 @@ def _gaps(blueprint: Blueprint, summaries: Sequence[TaskSummary], planned: int |
         planned = parts[0].planned
     batches = sorted({summary.batch for summary in summaries})
     if len(batches) > 1:
-        yield f"tasks of different batches have reported ({_some(batches)})"
+        yield f"tasks of different batches have reported ({_abbreviated(batches)})"
     if any(part.planned != planned for part in parts):
         counts = sorted({part.planned for part in parts})
         yield f"{planned} parts were planned, but tasks report {', '.join(map(str, counts))}"
@@ -77,13 +77,13 @@ def _unmatched(what: str, expected: Iterable[int], named: Iterable[int]) -> Iter
     wanted, found = set(expected), Counter(named)
     missing = sorted(wanted - set(found))
     if missing:
-        yield f"{len(missing)} of {len(wanted)} {what}s have not reported ({_some(missing)})"
+        yield f"{len(missing)} of {len(wanted)} {what}s have not reported ({_abbreviated(missing)})"
     repeated = sorted(number for number, times in found.items() if times > 1)
     if repeated:
-        yield f"{what}s reported more than once ({_some(repeated)})"
+        yield f"{what}s reported more than once ({_abbreviated(repeated)})"
     unknown = sorted(set(found) - wanted)
     if unknown:
-        yield f"unknown {what}s reported ({_some(unknown)})"
+        yield f"unknown {what}s reported ({_abbreviated(unknown)})"
 
 
 def _lost_rows(summaries: Sequence[TaskSummary]) -> Iterator[str]:
@@ -101,6 +101,6 @@ def _lost_rows(summaries: Sequence[TaskSummary]) -> Iterator[str]:
         )
 
 
-def _some(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:_SHOWN]))
-    return shown if len(numbers) <= _SHOWN else f"{shown}, …"
+def _abbreviated(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_MAX_SHOWN]))
+    return shown if len(numbers) <= _MAX_SHOWN else f"{shown}, …"

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from penstock.engine.blueprint import Blueprint, VertexSpec
 from penstock.engine.execution.native_outbox import SUFFIX
-from penstock.engine.execution.parcels import deal_parcel
+from penstock.engine.execution.parcels import repartition_parcel
 from penstock.engine.execution.partial_results import can_merge
 from penstock.engine.storage.job_folder import JobFolders
 from penstock.engine.storage.keyed_state import (
@@ -44,7 +44,7 @@ def change_buckets(
     ``blueprint``; raises IncompatibleJobError if they cannot be merged.
     """
     attempt = uuid4().hex
-    move = _Move(folders, buckets, blueprint)
+    move = _Migration(folders, buckets, blueprint)
     for bucket, head in sorted(last.state.items()):
         for section, held in read_bucket(folders.state, bucket, head).items():
             for key, state in held.items():
@@ -56,25 +56,25 @@ def change_buckets(
         for name in last.feedback
         if not name.endswith(SUFFIX)
         for _, parcel in unpack(read_sealed(folders.feedback / name))[0]
-        for part in deal_parcel(parcel, buckets, move.place)
+        for part in repartition_parcel(parcel, buckets, move.place)
     ]
     heads = {
         bucket: write_base(folders.state, bucket, states, last.batch, attempt, synced=folders.synced)
-        for bucket, states in enumerate(move.dealt)
+        for bucket, states in enumerate(move.states)
         if states
     }
     if parcels:
         name = f"{last.batch:012d}-{attempt}"
         write_sealed(folders.feedback / name, pack((parcels,)), synced=folders.synced)
         feedback.append(name)
-    times = {**last.times, "pending": _anywhere(last, buckets)} if last.times else {}
+    times = {**last.times, "pending": _pending_in_all_buckets(last, buckets)} if last.times else {}
     entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times, keys=VERSION)
     Ledger(folders.ledger, synced=folders.synced).replace(entry)
-    _remove_others(folders, entry)
+    _remove_old_files(folders, entry)
     return entry
 
 
-class _Move:
+class _Migration:
     """The state of all buckets while it is repartitioned."""
 
     def __init__(self, folders: JobFolders, buckets: int, blueprint: Blueprint | None) -> None:
@@ -82,14 +82,14 @@ class _Move:
         self._buckets = buckets
         self._job = "" if blueprint is None else f"job {blueprint.job!r}: "
         self._specs = {} if blueprint is None else {spec.name: spec for spec in blueprint.vertices}
-        self.dealt: list[States] = [{} for _ in range(buckets)]
+        self.states: list[States] = [{} for _ in range(buckets)]
 
     def add(self, section: str, key: Any, state: Any) -> None:
         """Add an entry of a section to its bucket; merges it with the entry of an equal key."""
         owner = owner_of(section, key)
-        held = self.dealt[self.place(vertex_of(section), owner)].setdefault(section, {})
+        held = self.states[self.place(vertex_of(section), owner)].setdefault(section, {})
         if key in held:
-            state = self._joined(section, owner, held[key], state)
+            state = self._merged_state(section, owner, held[key], state)
         held[key] = state
 
     def place(self, vertex: str, key: Any) -> int:
@@ -104,10 +104,10 @@ class _Move:
                 " such records another key"
             ) from None
 
-    def _joined(self, section: str, key: Any, one: Any, other: Any) -> Any:
+    def _merged_state(self, section: str, key: Any, one: Any, other: Any) -> Any:
         vertex = vertex_of(section)
         spec = self._specs.get(vertex)
-        join = None if spec is None else _joining(spec, waits=is_waiting(section))
+        join = None if spec is None else _merge_function(spec, waits=is_waiting(section))
         reason = "and this vertex cannot merge their states"
         if join is not None:
             try:
@@ -122,7 +122,7 @@ class _Move:
         ) from None
 
 
-def _joining(spec: VertexSpec, *, waits: bool) -> Callable[[Any, Any], Any] | None:
+def _merge_function(spec: VertexSpec, *, waits: bool) -> Callable[[Any, Any], Any] | None:
     """Return the function that merges two states of equal keys of a vertex; None if there is none."""
     task = spec.operator
     if not waits:
@@ -136,13 +136,13 @@ def _joining(spec: VertexSpec, *, waits: bool) -> Callable[[Any, Any], Any] | No
     return lambda one, other: one + other  # Waiting records of one lane or port and one batch.
 
 
-def _anywhere(last: LedgerEntry, buckets: int) -> dict[str, dict[str, float]]:
+def _pending_in_all_buckets(last: LedgerEntry, buckets: int) -> dict[str, dict[str, float]]:
     """Return pending windows as if every bucket held the earliest one; each bucket corrects its own later."""
     earliest = TimeProgress.of(last.times).earliest
     return {str(bucket): earliest for bucket in range(buckets)} if earliest else {}
 
 
-def _remove_others(folders: JobFolders, entry: LedgerEntry) -> None:
+def _remove_old_files(folders: JobFolders, entry: LedgerEntry) -> None:
     """Remove all files of state except the heads, which are all bases here."""
     kept = {str(Path(f"{bucket:05d}") / head.file) for bucket, head in entry.state.items()}
     for bucket in os.listdir(folders.state):

@@ -33,7 +33,7 @@ from penstock.process_logs.process_log import get_logger
 
 _log = get_logger(__name__)
 
-_LOOK = 0.25
+_POLL_SECONDS = 0.25
 """Seconds between two checks of a wait for its deadline and for a query that has died."""
 
 BlueprintFactory = Callable[[Job], Blueprint]
@@ -99,7 +99,7 @@ class Handle:
                 _log.warning("job is started again", job=job.name, pause=pause, reason=str(error))
                 time.sleep(pause)
         handle = cls(job, blueprint_of, runtime, query, on_progress)
-        atexit.register(handle._leave)
+        atexit.register(handle._stop_at_exit)
         return handle
 
     @property
@@ -171,7 +171,7 @@ class Handle:
         seen = 0
         while True:
             self.check()
-            self._look()
+            self._poll()
             waited = time.monotonic() - began
             if stop is not None and stop():
                 return False
@@ -187,7 +187,7 @@ class Handle:
                 return False
             with self._query.batches.changed:
                 if self.report.batches == seen:
-                    self._query.batches.changed.wait(_LOOK)
+                    self._query.batches.changed.wait(_POLL_SECONDS)
                 seen = self.report.batches
 
     def wait_for_batch(self, seconds: float) -> None:
@@ -201,7 +201,7 @@ class Handle:
         with self._lock:
             return self._query.batches.lag
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         report = self.report
         if not self._stopped:
             report.seconds = time.monotonic() - self._started
@@ -271,7 +271,7 @@ class Handle:
                 failure = self._query.stop(drain_loops=drain_loops) or failure
             finally:
                 self._stopped = True
-                atexit.unregister(self._leave)
+                atexit.unregister(self._stop_at_exit)
                 self.kept.close()
             self.report.seconds = time.monotonic() - self._started
             if failure is not None and not self._raised:
@@ -282,7 +282,7 @@ class Handle:
         with self._query.batches.changed:
             self._query.batches.changed.notify_all()
 
-    def _leave(self) -> None:
+    def _stop_at_exit(self) -> None:
         """Stop at exit of the program; errors are suppressed, because no caller is left to handle them."""
         with suppress(Exception):
             self.stop()
@@ -296,7 +296,7 @@ class Handle:
         if error is None:
             self.stop()
         else:
-            self._leave()
+            self._stop_at_exit()
 
     def __repr__(self) -> str:
         state = "running" if self.running else "stopped"

@@ -45,7 +45,7 @@ def start_job(
     replicas agree on.
     """
     job.validate()
-    with ExitStack() as kept, _told(job):
+    with ExitStack() as kept, _os_errors_named(job):
         place, lasting = kept.enter_context(_job_folder(job, folder, fresh, taken))
 
         def blueprint_of(job: Job) -> Blueprint:
@@ -75,7 +75,7 @@ def check_folder(job: Job, folder: Path) -> None:
 
 
 @contextmanager
-def _told(job: Job) -> Iterator[None]:
+def _os_errors_named(job: Job) -> Iterator[None]:
     """Name the job in I/O errors at start-up."""
     try:
         yield

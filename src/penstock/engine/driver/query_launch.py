@@ -21,7 +21,13 @@ from penstock.engine.driver.query_runtime import Query, Runtime
 from penstock.engine.job_sinks import publish
 from penstock.engine.job_sources import SourcePositions
 from penstock.engine.storage.job_folder import JobFolders
-from penstock.engine.storage.ledger import Ledger, LedgerEntry, given_up_entry, mended, remove_leftovers
+from penstock.engine.storage.ledger import (
+    Ledger,
+    LedgerEntry,
+    remove_leftovers,
+    repaired_entry,
+    skipped_entry,
+)
 from penstock.errors import IncompatibleJobError, JobFailedError
 from penstock.graph.edge import buckets_of
 from penstock.graph.job import Job
@@ -73,27 +79,27 @@ def resume_job(job: Job, blueprint: Blueprint) -> LedgerEntry | None:
     SourcePositions(blueprint).begin()  # Report a missing source at once.
     ledger = Ledger(folders.ledger, synced=folders.synced)
     last = ledger.latest()
-    if last is not None and (entry := mended(last)) != last:
+    if last is not None and (entry := repaired_entry(last)) != last:
         ledger.replace(entry)
         last = entry
-    given_up = given_up_entry(last, ledger.intent())
-    last = given_up or last
+    skipped = skipped_entry(last, ledger.intent())
+    last = skipped or last
     _check_spark(job, folders, last)
     if last is not None and folders.structure.exists():
         structure = read_structure(folders)
         check_continuation(job, structure, folders, last)
         last = _without_other_sinks(job, structure, folders, last, ledger)
-    if given_up is not None:
-        ledger.commit(given_up)
+    if skipped is not None:
+        ledger.commit(skipped)
     remove_leftovers(folders, last)
-    _bring_out(blueprint, last, ledger)
+    _publish_last_batch(blueprint, last, ledger)
     for name, sink in blueprint.sinks.items():
         with connector_call(blueprint.job, name):
             sink.prepare()
     return last
 
 
-def _bring_out(blueprint: Blueprint, last: LedgerEntry | None, ledger: Ledger) -> None:
+def _publish_last_batch(blueprint: Blueprint, last: LedgerEntry | None, ledger: Ledger) -> None:
     """Publish the output of the last batch, unless it is recorded as published.
 
     After a clean stop it is, so that sinks may then be changed or moved.
@@ -124,7 +130,7 @@ def prepare(
 def launch(job: Job, query: Query, last: LedgerEntry | None) -> None:
     """Start a query after the last committed batch."""
     folders, buckets = query.blueprint.folders, query.blueprint.buckets
-    if last is None or not _is_whole(folders.checkpoint):
+    if last is None or not _is_readable_checkpoint(folders.checkpoint):
         # Without its checkpoint Spark begins where the ledger ends. A checkpoint left by a query that was
         # stopped in its first batch would prevent this.
         shutil.rmtree(folders.checkpoint, ignore_errors=True)
@@ -201,7 +207,7 @@ def _check_spark(job: Job, folders: JobFolders, last: LedgerEntry | None) -> Non
         )
 
 
-def _is_whole(checkpoint: Path) -> bool:
+def _is_readable_checkpoint(checkpoint: Path) -> bool:
     """Return whether Spark can continue from a checkpoint: its newest commit has a readable offset.
 
     A power cut can leave empty files. Spark reads only the newest.
@@ -210,7 +216,7 @@ def _is_whole(checkpoint: Path) -> bool:
         metadata = checkpoint / "metadata"
         if metadata.exists() and "id" not in json.loads(metadata.read_text()):
             return False
-        commits, offsets = (set(_numbers(checkpoint / name)) for name in ("commits", "offsets"))
+        commits, offsets = (set(_batch_numbers(checkpoint / name)) for name in ("commits", "offsets"))
         if not offsets:
             return False  # Spark starts over only if the folder is empty.
         for number in sorted(offsets)[-2:]:
@@ -226,14 +232,14 @@ def _is_whole(checkpoint: Path) -> bool:
         return False
 
 
-def _numbers(folder: Path) -> list[int]:
+def _batch_numbers(folder: Path) -> list[int]:
     return [int(name) for name in os.listdir(folder) if name.isdigit()] if folder.exists() else []
 
 
 def _committed_by_spark(folders: JobFolders) -> int:
     """Return the ledger's number of the last batch in Spark's checkpoint; -1 if there is none."""
     commits = folders.checkpoint / "commits"
-    names = _numbers(commits)
+    names = _batch_numbers(commits)
     if not names:
         return -1
     try:

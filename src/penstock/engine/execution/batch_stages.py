@@ -40,9 +40,9 @@ PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
 Row = tuple[int, int, Any]
 """A bucket, a kind and bytes. A row of kind NATIVE has a slot instead of a bucket, and an Arrow array."""
 
-_PLACE = Struct(">II")
+_PARCEL_HEADER = Struct(">II")
 """The header of each parcel: the part of the batch that sent it, and its number among the part's parcels."""
-_RESUMED = 0xFFFFFFFF
+_NATIVE_PART = 0xFFFFFFFF
 """The part number of parcels from vertices in Spark, after all other parts. These parcels share one position
 and are ordered by content, because the rows of a frame have no order and its tasks have no stable numbers."""
 
@@ -82,7 +82,7 @@ def run_source_stage(program: Program, part: BatchPart) -> Iterator[Row]:
                 sent[bucket] = 1
                 yield bucket, HEADS, pack((part.batch, part.heads.get(bucket), part.clock))
         with ctx.within(scope):
-            yield from _placed(_work(program, flow, part), part.number, count(), sent)
+            yield from _with_headers(_process_part(program, flow, part), part.number, count(), sent)
         summary = flow.summary
     except Exception as error:
         summary = failed(program, part.batch, error)
@@ -103,7 +103,7 @@ def run_resumed_stage(
     sent: dict[int, int] = {}
     try:
         with ctx.within(scope):
-            yield from _placed(_resume(program, flow, vertex, chunks), _RESUMED, repeat(0), sent)
+            yield from _with_headers(_resume(program, flow, vertex, chunks), _NATIVE_PART, repeat(0), sent)
         summary = flow.summary
     except Exception as error:
         summary = failed(program, batch, error)
@@ -111,40 +111,42 @@ def run_resumed_stage(
     yield 0, SUMMARY, _seal(program, summary)
 
 
-def _work(program: Program, flow: Flow, part: BatchPart) -> Iterator[Row]:
+def _process_part(program: Program, flow: Flow, part: BatchPart) -> Iterator[Row]:
     if part.feedback is not None:
         yield from _read_feedback(program, flow, part.feedback)
     if part.source is not None:
         vertex = flow.scope.vertex = program.blueprint.index_of(part.source)
         for chunk in read_source(program.blueprint, vertex, part.split):
             flow.read(vertex, chunk)
-            yield from _so_far(flow)
-    yield from _rest(program, flow)
+            yield from _early_rows(flow)
+    yield from _remaining_rows(program, flow)
 
 
 def _resume(program: Program, flow: Flow, vertex: int, chunks: Iterable[Columns]) -> Iterator[Row]:
     for columns in chunks:
         flow.resume(vertex, columns)
-        yield from _so_far(flow)
-    yield from _rest(program, flow)
+        yield from _early_rows(flow)
+    yield from _remaining_rows(program, flow)
 
 
-def _placed(rows: Iterable[Row], part: int, numbers: Iterator[int], sent: dict[int, int]) -> Iterator[Row]:
+def _with_headers(
+    rows: Iterable[Row], part: int, numbers: Iterator[int], sent: dict[int, int]
+) -> Iterator[Row]:
     """Yield parcels with their positions, and count the rows for each bucket."""
     for bucket, kind, data in rows:
         if kind != NATIVE:
             sent[bucket] = sent.get(bucket, 0) + 1
-        yield bucket, kind, _PLACE.pack(part, next(numbers)) + data if kind == PARCEL else data
+        yield bucket, kind, _PARCEL_HEADER.pack(part, next(numbers)) + data if kind == PARCEL else data
 
 
-def _so_far(flow: Flow) -> Iterator[Row]:
+def _early_rows(flow: Flow) -> Iterator[Row]:
     """Yield rows that need not wait for the end of the task."""
     if flow.outbox.full:
         yield from _parcels(flow)
     yield from _native_rows(flow)
 
 
-def _rest(program: Program, flow: Flow) -> Iterator[Row]:
+def _remaining_rows(program: Program, flow: Flow) -> Iterator[Row]:
     """Yield the remaining rows of a task before the shuffle, when it has read everything."""
     flow.finish()
     yield from _parcels(flow)
@@ -174,14 +176,14 @@ def run_keyed_stage(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
             elif kind == HEADS:
                 batch, heads[bucket], clock = unpack(data)
             elif kind == HIGHS:
-                _absorb(highs, unpack(data)[0])
+                _merge_highs(highs, unpack(data)[0])
             else:
                 yield bucket, kind, data
         if clock is None:
             return
         scope = TaskScope(blueprint.job, program.names, batch, clock.now, "bucket")
         with ctx.within(scope):
-            summary = _run_buckets(program, scope, _Arrived(heads, parcels, highs, clock))
+            summary = _run_buckets(program, scope, _ReceivedRows(heads, parcels, highs, clock))
     except Exception as error:
         summary = failed(program, batch, error)
     summary.buckets = tuple(sorted(heads))
@@ -190,7 +192,7 @@ def run_keyed_stage(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 @dataclass
-class _Arrived:
+class _ReceivedRows:
     """The rows that one Spark task after the shuffle has received, by bucket."""
 
     heads: dict[int, StateHead | None]
@@ -199,7 +201,7 @@ class _Arrived:
     clock: BatchClock
 
 
-def _run_buckets(program: Program, scope: TaskScope, arrived: _Arrived) -> TaskSummary:
+def _run_buckets(program: Program, scope: TaskScope, arrived: _ReceivedRows) -> TaskSummary:
     blueprint, batch, clock = program.blueprint, scope.batch, arrived.clock
     marks = vertex_watermarks(blueprint, clock, arrived.highs)
     task = uuid4().hex
@@ -208,14 +210,14 @@ def _run_buckets(program: Program, scope: TaskScope, arrived: _Arrived) -> TaskS
     work = Bucket(flow, blueprint, batch, BatchTime(clock.now, clock.before.marks, marks))
     for bucket in sorted(arrived.heads):
         pending = clock.before.pending.get(str(bucket), {})
-        if bucket not in arrived.parcels and not _closing(blueprint, pending, marks):
+        if bucket not in arrived.parcels and not _has_closed_window(blueprint, pending, marks):
             flow.summary.pending[bucket] = pending
             continue
         scope.move_to(bucket)
         flow.begin(f"b{bucket}")
         inbox = Inbox(blueprint, flow.error_handler)
         for parcel in sorted(arrived.parcels.pop(bucket, ())):
-            inbox.take(memoryview(parcel)[_PLACE.size :])
+            inbox.take(memoryview(parcel)[_PARCEL_HEADER.size :])
         state = BucketState(
             blueprint.folders.state,
             bucket,
@@ -243,12 +245,12 @@ def _save(blueprint: Blueprint, summary: TaskSummary, state: BucketState, bucket
         add_digests(summary.state_digests, state.digests())
 
 
-def _closing(blueprint: Blueprint, pending: dict[str, float], marks: dict[int, float]) -> bool:
+def _has_closed_window(blueprint: Blueprint, pending: dict[str, float], marks: dict[int, float]) -> bool:
     """Return whether a bucket has a window that the watermarks have closed."""
     return any(pending.get(blueprint.vertices[v].name, inf) <= mark for v, mark in marks.items())
 
 
-def _absorb(highs: Highs, others: Highs) -> None:
+def _merge_highs(highs: Highs, others: Highs) -> None:
     for vertex, lanes in others.items():
         known = highs.setdefault(vertex, {})
         for lane, high in lanes.items():

@@ -28,7 +28,7 @@ from penstock.vertex_calls import vertex_call
 _programs: dict[str, Program] = {}
 """Programs by hash of the blueprint, oldest first."""
 
-_MOST_PROGRAMS = 4
+_MAX_CACHED_PROGRAMS = 4
 """Concurrent jobs share the workers, which keep the prepared programs of this many jobs."""
 
 
@@ -46,11 +46,11 @@ def pack_blueprint(blueprint: Blueprint) -> bytes:
         try:
             packed = cloudpickle.dumps(blueprint)
         except Exception as error:
-            raise _blame(blueprint, error) from error
+            raise _transfer_error(blueprint, error) from error
         return cast(bytes, cloudpickle.dumps((list(sys.path), dict(blueprint.params), packed)))
 
 
-def _blame(blueprint: Blueprint, error: Exception) -> PenstockError:
+def _transfer_error(blueprint: Blueprint, error: Exception) -> PenstockError:
     """Return an error that names the vertex whose code cannot be pickled."""
     for vertex in blueprint.vertices:
         try:
@@ -64,7 +64,7 @@ def _blame(blueprint: Blueprint, error: Exception) -> PenstockError:
 def _reason(operator: Any, error: Exception) -> str:
     """Return which object of an operator cannot be pickled, and where to create it instead."""
     said = cause_of(error)
-    for what, value in _held(operator):
+    for what, value in _referenced_objects(operator):
         if not _is_packable(value):
             made = "create it in prepare(self, config), which is called in each worker process"
             if isinstance(operator, FunctionTask | ArrowTask):
@@ -75,7 +75,7 @@ def _reason(operator: Any, error: Exception) -> str:
     return said
 
 
-def _held(operator: Any) -> Iterator[tuple[str, Any]]:
+def _referenced_objects(operator: Any) -> Iterator[tuple[str, Any]]:
     """Yield the objects that an operator refers to: its attributes and the variables of its functions."""
     owner, functions = operator, []
     if isinstance(operator, FunctionTask | ArrowTask):
@@ -122,16 +122,16 @@ def load_program(data: bytes) -> Program:
         # Lists of records live until the end of their batch: searching them for cycles after every 700 new
         # objects would double the cost of a record.
         gc.set_threshold(100_000, 50, 50)
-        _print_whole_lines()
+        _buffer_lines()
         program = Program(unpack_blueprint(data))
-        _make_room(program.blueprint)
+        _evict_programs(program.blueprint)
         _programs[name] = program
     # Concurrent jobs share this process.
     set_params(program.blueprint.params)
     return program
 
 
-def _print_whole_lines() -> None:
+def _buffer_lines() -> None:
     """Write each line that user code prints at once and as a whole.
 
     All of Spark's processes share one pipe. Spark starts them without buffers, so that ``print`` with two
@@ -141,13 +141,13 @@ def _print_whole_lines() -> None:
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
 
 
-def _make_room(coming: Blueprint) -> None:
+def _evict_programs(coming: Blueprint) -> None:
     """Remove other versions of a job that is about to run, and the oldest jobs if the cache is full."""
     root = coming.folders.root
     for name in [name for name, old in _programs.items() if old.blueprint.folders.root == root]:
         del _programs[name]
     drop_cached_state(coming.folders.state, since=coming.buckets)
-    while len(_programs) >= _MOST_PROGRAMS:
+    while len(_programs) >= _MAX_CACHED_PROGRAMS:
         oldest = _programs.pop(next(iter(_programs)))
         drop_cached_state(oldest.blueprint.folders.state)
 

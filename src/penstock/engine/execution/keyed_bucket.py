@@ -72,7 +72,7 @@ class Bucket:
                 else:
                     run_counted(self._flow, vertex, spec, inbox, its, state)
             else:
-                self._bring(inbox, address, state)
+                self._deliver(inbox, address, state)
         ends: dict[str, float] = {}
         for vertex, pane in panes.items():
             self._flow.scope.vertex = vertex
@@ -81,7 +81,7 @@ class Bucket:
                 ends[self._vertices[vertex].name] = end
         return ends
 
-    def _bring(self, inbox: Inbox, address: Address, state: BucketState) -> None:
+    def _deliver(self, inbox: Inbox, address: Address, state: BucketState) -> None:
         if (address, None) in inbox.partials:
             self._combine(address, inbox.partials[address, None], state)
         if address in inbox.groups:
@@ -151,7 +151,7 @@ class Bucket:
         out: list[Record] = []
         if spec.policy.goes_on:
             for key, values in groups.items():
-                self._update_carefully(vertex, address[2], key, values, stamps.get(key), state, out)
+                self._update_one_by_one(vertex, address[2], key, values, stamps.get(key), state, out)
         else:
             held = state.states.setdefault(spec.name, {})
             task, find = spec.operator, held.get
@@ -168,7 +168,7 @@ class Bucket:
             state.changed(spec.name, list(groups))
         self._flow.leave(vertex, address[2], [(spec.outputs[0], out)])
 
-    def _update_carefully(
+    def _update_one_by_one(
         self,
         vertex: int,
         counters: Counters,

@@ -32,7 +32,7 @@ class NativeOutbox:
         """Add records for a port."""
         number = self._plan.slot_of(vertex, port)
         schema = self._plan.slots[number].schema
-        typed, rejected = given.typed(schema) if isinstance(given, Columns) else Columns.of(given, schema)
+        typed, rejected = given.cast(schema) if isinstance(given, Columns) else Columns.of(given, schema)
         if rejected:
             self._misfits(vertex, rejected)
         if typed:

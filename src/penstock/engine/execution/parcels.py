@@ -16,7 +16,7 @@ from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.execution.columnar_aggregation import partials
 from penstock.engine.execution.partial_results import (
-    DEALT,
+    FOR_INSTANCE,
     Address,
     Cell,
     ErrorHandlers,
@@ -35,10 +35,12 @@ from penstock.record import Record
 from penstock.vertex_calls import vertex_call
 
 
-def deal_parcel(parcel: bytes, buckets: int, place: Callable[[str, Any], int]) -> list[tuple[int, bytes]]:
+def repartition_parcel(
+    parcel: bytes, buckets: int, place: Callable[[str, Any], int]
+) -> list[tuple[int, bytes]]:
     """Split a parcel by key into one for each target bucket."""
     form, name, port, counters, cell, lane, keys, *columns = unpack(parcel)
-    if form == DEALT:
+    if form == FOR_INSTANCE:
         return [(cell % buckets, parcel)]
     if form == "groups":
         sizes, flat, times = columns
@@ -85,7 +87,7 @@ class Outbox:
         self._partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
         self._groups: dict[Address, _Groups] = {}
         self._plain: dict[tuple[Address, Cell | None], list[Record]] = {}
-        self._dealt: dict[tuple[Address, int], list[Record]] = {}
+        self._for_instances: dict[tuple[Address, int], list[Record]] = {}
         self._waiting = 0
 
     def begin(self, number: int) -> None:
@@ -116,27 +118,29 @@ class Outbox:
             for record in records:
                 hash(record[0])
         except Exception:
-            kept.extend(record for record in records if self._sound(address, record))
+            kept.extend(record for record in records if self._is_valid(address, record))
         else:
             kept.extend(records)
 
-    def deal(self, address: Address, records: list[Record], distribution: Distribution) -> None:
+    def add_for_instances(self, address: Address, records: list[Record], distribution: Distribution) -> None:
         """Add records for the instances of a vertex."""
         vertex = address[0]
         number = self._instances[vertex]
         if distribution is Distribution.TO_ALL:
             for instance in range(number):
-                self._dealt.setdefault((address, instance), []).extend(records)
+                self._for_instances.setdefault((address, instance), []).extend(records)
             self._waiting += number * len(records)
             return
         self._waiting += len(records)
         if distribution is Distribution.BY_KEY:
             for instance, chosen in self._split_records(address, records, number):
-                self._dealt.setdefault((address, instance), []).extend(chosen)
+                self._for_instances.setdefault((address, instance), []).extend(chosen)
             return
         turn = self._turns.get(vertex, self._first)
         for step in range(min(number, len(records))):
-            self._dealt.setdefault((address, (turn + step) % number), []).extend(records[step::number])
+            self._for_instances.setdefault((address, (turn + step) % number), []).extend(
+                records[step::number]
+            )
         self._turns[vertex] = (turn + len(records)) % number
 
     def merge_columns(self, vertex: int, columns: Columns) -> dict[Cell | None, dict[Any, Any]] | None:
@@ -168,7 +172,7 @@ class Outbox:
             keys = [record[0] for record in records]
             found = list(map(find, keys))
         except Exception:
-            records = [record for record in records if self._sound(address, record, groups.stamps)]
+            records = [record for record in records if self._is_valid(address, record, groups.stamps)]
             keys = [record[0] for record in records]
             found = list(map(find, keys))
         for key, record, values in zip(keys, records, found, strict=True):
@@ -179,7 +183,7 @@ class Outbox:
             else:
                 groups.values[key] = [record[1]]
 
-    def _sound(self, address: Address, record: Record, stamps: dict[Any, float] | None = None) -> bool:
+    def _is_valid(self, address: Address, record: Record, stamps: dict[Any, float] | None = None) -> bool:
         """Return whether a record has a valid key, and a time if needed; otherwise handle it as an error."""
         try:
             hash(record[0])
@@ -195,7 +199,7 @@ class Outbox:
         merged_, self._partials = self._partials, {}
         groups, self._groups = self._groups, {}
         plain, self._plain = self._plain, {}
-        dealt, self._dealt = self._dealt, {}
+        dealt, self._for_instances = self._for_instances, {}
         self._waiting = 0
         for (address, cell), merged in merged_.items():
             for bucket, keys in self._split(address, list(merged), merged.__getitem__):
@@ -214,7 +218,7 @@ class Outbox:
         for (address, instance), records in dealt.items():
             if records:
                 bucket = instance % self._buckets
-                yield from self._seal(bucket, DEALT, address, instance, *_columns(records))
+                yield from self._seal(bucket, FOR_INSTANCE, address, instance, *_columns(records))
 
     def _seal(
         self, bucket: int, form: str, address: Address, cell: Cell | int | None, *columns: Any
@@ -307,12 +311,14 @@ class Inbox:
         self.groups: dict[Address, tuple[dict[Any, list[Any]], dict[Any, float]]] = {}
         self.records: dict[Address, list[tuple[str, Cell | None, list[Record]]]] = {}
         """Records by address, each list with its lane, in the order of the lane."""
-        self.dealt: dict[Address, dict[int, list[tuple[str, list[Record]]]]] = {}
+        self.for_instances: dict[Address, dict[int, list[tuple[str, list[Record]]]]] = {}
         """Records by address and instance, each list with its lane."""
 
     def addresses(self) -> list[Address]:
         """Return the addresses that have received records, in an order that depends only on the graph."""
-        return sorted({*(address for address, _ in self.partials), *self.groups, *self.records, *self.dealt})
+        return sorted(
+            {*(address for address, _ in self.partials), *self.groups, *self.records, *self.for_instances}
+        )
 
     def take(self, parcel: bytes | memoryview) -> None:
         """Unpack a parcel."""
@@ -322,9 +328,9 @@ class Inbox:
             self._take_partials((address, cell), *columns)
         elif form == "groups":
             self._take_groups(address, *columns)
-        elif form == DEALT:
+        elif form == FOR_INSTANCE:
             records = list(map(Record._make, zip(*columns, strict=True)))
-            self.dealt.setdefault(address, {}).setdefault(cell, []).append((lane, records))
+            self.for_instances.setdefault(address, {}).setdefault(cell, []).append((lane, records))
         else:
             records = list(map(Record._make, zip(*columns, strict=True)))
             self.records.setdefault(address, []).append((lane, cell, records))
@@ -335,7 +341,7 @@ class Inbox:
 
     def by_instance(self, address: Address) -> Iterator[tuple[int, list[Record]]]:
         """Yield the instances of an address with their records."""
-        for instance, parts in sorted(self.dealt.get(address, {}).items()):
+        for instance, parts in sorted(self.for_instances.get(address, {}).items()):
             ordered = sorted(parts, key=lambda part: part[0])
             yield instance, [record for _, records in ordered for record in records]
 

@@ -74,7 +74,7 @@ Address = tuple[int, str, Counters]
 """Vertex, port and loop counters. Records with different counters are kept apart, so that the counters of
 results are exact."""
 
-DEALT = "dealt"
+FOR_INSTANCE = "dealt"
 """The form of a parcel for one instance of a vertex, whose number takes the place of the cell."""
 
 Merge = Callable[[Any, Any], Any]

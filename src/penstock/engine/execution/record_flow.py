@@ -120,7 +120,7 @@ class Flow:
     def read(self, vertex: int, chunk: Records | Rejected) -> None:
         """Process records of a source in all vertices that they reach."""
         if isinstance(chunk, Rejected):
-            self._refuse(vertex, chunk)
+            self._handle_unreadable(vertex, chunk)
         elif vertex in self._plan.multipath_sources:
             for record in listed(chunk):
                 self.leave(vertex, self.no_counters, [("out", [record])])
@@ -182,25 +182,25 @@ class Flow:
     ) -> None:
         """Put a record into the ``errors`` stream and continue without it."""
         entry = Failed(self._job, self._vertices[vertex].name, record, error, message)
-        self._aside(ERRORS, vertex, counters, [entry])
+        self._write_side_stream(ERRORS, vertex, counters, [entry])
 
     def _unstorable(self, vertex: int, record: Record, reason: str) -> None:
         """End the job because a sink cannot store a record."""
         cause = f"{UnstorableValueError.__name__}: {reason}"
         raise TaskError(self._job, self._vertices[vertex].name, shorten(record), cause)
 
-    def misfits(self, vertex: int, counters: Counters, rejected: list[tuple[Record, str]]) -> None:
+    def reject_misfits(self, vertex: int, counters: Counters, rejected: list[tuple[Record, str]]) -> None:
         """Put records that do not fit the schema of a vertex into the ``errors`` stream."""
         for record, reason in rejected:
             self.reject(vertex, counters, record, reason, "SchemaMismatch")
 
     def _misfits_in_spark(self, vertex: int, rejected: list[tuple[Record, str]]) -> None:
-        self.misfits(vertex, self.no_counters, rejected)  # Vertices in Spark are never part of a loop.
+        self.reject_misfits(vertex, self.no_counters, rejected)  # Vertices in Spark are never part of a loop.
 
     def late(self, vertex: int, record: Record, watermark: float) -> None:
         """Put a record into the ``late`` stream."""
-        entry = Late(self._job, self._vertices[vertex].name, unwrapped(record), watermark)
-        self._aside(LATE, vertex, self.no_counters, [entry])
+        entry = Late(self._job, self._vertices[vertex].name, original_record(record), watermark)
+        self._write_side_stream(LATE, vertex, self.no_counters, [entry])
 
     def _recover(
         self, vertex: int, counters: Counters, record: Record, error: BaseException, again: Any
@@ -254,9 +254,9 @@ class Flow:
 
     def _fitting(self, vertex: int, counters: Counters, schema: Schema, given: Records) -> Columns:
         """Return the records that fit a schema as columns; the others go into the ``errors`` stream."""
-        typed, rejected = given.typed(schema) if isinstance(given, Columns) else Columns.of(given, schema)
+        typed, rejected = given.cast(schema) if isinstance(given, Columns) else Columns.of(given, schema)
         if rejected:
-            self.misfits(vertex, counters, rejected)
+            self.reject_misfits(vertex, counters, rejected)
         return typed
 
     def _follow(self, vertex: int, counters: Counters, emitted: Emitted) -> None:
@@ -274,7 +274,7 @@ class Flow:
         for hop in self._plan.hops.get((vertex, port), ()):
             onward = counters
             if hop.closing is not None:
-                onward = _bump(counters, hop.closing.slot)
+                onward = _incremented(counters, hop.closing.slot)
                 if onward[hop.closing.slot] > hop.closing.limit:
                     count = onward[hop.closing.slot]
                     self._discard(hop.closing, hop.target, counters, count, listed(records))
@@ -294,7 +294,7 @@ class Flow:
             reject: Reject = takes if spec.policy.discard else partial(self._unstorable, target)
             self._writers.write(spec.name, records, reject)
         elif channel is Channel.EXCHANGE:
-            self._send(target, port, self._still_counted(target, counters), records, hop.distribution)
+            self._send(target, port, self._relevant_counters(target, counters), records, hop.distribution)
         elif channel is Channel.NATIVE:
             self.natives.add(target, port, records)
         else:
@@ -316,7 +316,7 @@ class Flow:
     def _put_into_outbox(self, address: Address, given: Records, distribution: Distribution) -> None:
         target, _, counters = address
         gate = self._gate if target in self._program.gated else None
-        late, wrong = partial(self.late, target), partial(self._wrong, target, counters)
+        late, wrong = partial(self.late, target), partial(self._handle_error, target, counters)
         if isinstance(given, Columns):
             if gate is not None:
                 merged = gate.merge_columns(target, given, late, wrong)
@@ -333,7 +333,7 @@ class Flow:
         parts = {None: records} if gate is None else gate.pass_through(target, records, late, wrong)
         for cell, its_records in parts.items():
             if target in self._instances:
-                self.outbox.deal(address, its_records, distribution)
+                self.outbox.add_for_instances(address, its_records, distribution)
             else:
                 self.outbox.add(address, its_records, cell)
 
@@ -345,17 +345,17 @@ class Flow:
         wrapped = [_new(Record, (key, record, record[2])) for record in records]
         self._send(vertex, WINDOW_PORT, self.no_counters, wrapped)
 
-    def _wrong(self, vertex: int, counters: Counters, record: Record, error: Exception) -> None:
-        self._recover(vertex, counters, unwrapped(record), error, None)
+    def _handle_error(self, vertex: int, counters: Counters, record: Record, error: Exception) -> None:
+        self._recover(vertex, counters, original_record(record), error, None)
 
-    def _refuse(self, vertex: int, chunk: Rejected) -> None:
+    def _handle_unreadable(self, vertex: int, chunk: Rejected) -> None:
         spec = self._vertices[vertex]
         for piece, reason in chunk.pieces:
             if not spec.policy.discard:
                 raise ConnectorError(self._job, spec.name, reason)
             self.reject(vertex, self.no_counters, Record(None, piece), reason)
 
-    def _still_counted(self, target: int, counters: Counters) -> Counters:
+    def _relevant_counters(self, target: int, counters: Counters) -> Counters:
         """Drop counters of loops that a record can no longer enter, so that it can be merged with others."""
         if not counters:
             return counters
@@ -369,9 +369,9 @@ class Flow:
             Discarded(self._job, closing.entry, record, closing.cycle, count, closing.limit)
             for record in records
         ]
-        self._aside(DISCARDED, entry, counters, entries)
+        self._write_side_stream(DISCARDED, entry, counters, entries)
 
-    def _aside(self, stream: str, vertex: int, counters: Counters, entries: list[Any]) -> None:
+    def _write_side_stream(self, stream: str, vertex: int, counters: Counters, entries: list[Any]) -> None:
         """Write entries into a side stream, and send them to the vertices connected to it.
 
         Connected vertices receive a late record in its original form, ready to be processed.
@@ -396,10 +396,10 @@ def listed(records: Records) -> list[Record]:
     return records.records() if isinstance(records, Columns) else records
 
 
-def unwrapped(record: Record) -> Record:
+def original_record(record: Record) -> Record:
     """Return the original record if it is wrapped in another one."""
     return record[1] if type(record[1]) is Record else record
 
 
-def _bump(counters: Counters, slot: int) -> Counters:
+def _incremented(counters: Counters, slot: int) -> Counters:
     return (*counters[:slot], counters[slot] + 1, *counters[slot + 1 :])

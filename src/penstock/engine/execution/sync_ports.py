@@ -11,7 +11,7 @@ from typing import Any
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.execution.parcels import Inbox
 from penstock.engine.execution.partial_results import Address, Counters
-from penstock.engine.execution.record_flow import Flow, unwrapped
+from penstock.engine.execution.record_flow import Flow, original_record
 from penstock.engine.storage.keyed_state import BucketState, waiting_section
 from penstock.engine.windows.window_assigner import timeless
 from penstock.graph.tasks import Inputs, Outputs
@@ -99,7 +99,9 @@ def _take(
 
 def _execute(flow: Flow, vertex: int, spec: VertexSpec, taken: dict[str, tuple[Counters, Record]]) -> None:
     """Run the task for one set. Its results get the highest loop counters of the records in the set."""
-    by_port = {port: [unwrapped(record) if spec.in_order else record] for port, (_, record) in taken.items()}
+    by_port = {
+        port: [original_record(record) if spec.in_order else record] for port, (_, record) in taken.items()
+    }
     counters = tuple(max(counts) for counts in zip(*(counts for counts, _ in taken.values()), strict=True))
     times = [record.ts for records in by_port.values() for record in records if record.ts is not None]
     first = next(iter(by_port.values()))[0]

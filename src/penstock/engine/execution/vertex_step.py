@@ -109,7 +109,7 @@ ArrowStep = Callable[[Columns], list[Columns]]
 def arrow_step(task: ArrowTask) -> ArrowStep:
     """Return the step of an Arrow task, from columns to columns."""
     function: Callable[[Any], Any] = task.function
-    return lambda given: [given.answer(batch) for batch in batches_of(function(given.to_batch()))]
+    return lambda given: [given.with_result(batch) for batch in batches_of(function(given.to_batch()))]
 
 
 Emitted = Sequence[tuple[str, list[Record] | Columns]]

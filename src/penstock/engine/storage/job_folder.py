@@ -187,7 +187,7 @@ def take_over(
         if holder is None:
             # A folder may be missing from a listing made during its rename: list again before raising.
             if not _has_begun(base):
-                _begin(base)
+                _create_base(base)
             elif time.monotonic() < deadline:
                 time.sleep(_PAUSE)
             elif not fresh:
@@ -195,7 +195,7 @@ def take_over(
                     f"the job's folder in {base} is missing: restore it, or start from scratch (--fresh)"
                 )
             else:
-                _put_away(base)
+                _remove_base(base)
             continue
         deadline = time.monotonic() + patience
         if holder > claim:
@@ -205,13 +205,13 @@ def take_over(
         if fresh and holder.revision <= (claim.revision - 1 if forget is None else forget):
             # Marked before the rename, so that the next worker completes it after a crash.
             with suppress(FileNotFoundError):
-                (base / holder.name / _emptying(claim)).touch(mode=0o600)
+                (base / holder.name / _mark_name(claim)).touch(mode=0o600)
         try:
             (base / holder.name).rename(own)
         except FileNotFoundError:
             continue  # another worker was faster
         break
-    _settle_down(base, holder, claim)
+    _prepare_for_holder(base, holder, claim)
     return own
 
 
@@ -223,12 +223,12 @@ def _has_begun(base: Path) -> bool:
         return False
 
 
-def _begin(base: Path) -> None:
+def _create_base(base: Path) -> None:
     """Create the base of a job together with its first folder, by one rename, so that two workers never both
     create it.
     """
     base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    staged = _beside(base)
+    staged = _temporary_sibling(base)
     for folder in (staged, staged / _FIRST, staged / _FIRST / _LEDGER):
         folder.mkdir(mode=0o700)
     try:
@@ -239,27 +239,27 @@ def _begin(base: Path) -> None:
             raise
 
 
-def _put_away(base: Path) -> None:
+def _remove_base(base: Path) -> None:
     """Remove the base of a job whose folder is missing, before a start from scratch."""
-    away = _beside(base)
+    away = _temporary_sibling(base)
     with suppress(FileNotFoundError):
         base.rename(away)
         shutil.rmtree(away, ignore_errors=True)
 
 
-def _beside(base: Path) -> Path:
+def _temporary_sibling(base: Path) -> Path:
     return base.with_name(f".{base.name}.{uuid4().hex}")
 
 
-def _settle_down(base: Path, holder: Claim, claim: Claim) -> None:
+def _prepare_for_holder(base: Path, holder: Claim, claim: Claim) -> None:
     """Prepare a folder that was just taken over for its new holder."""
     own = base / claim.name
     with suppress(FileNotFoundError):  # A later worker may take it over at once.
         # The former holder keeps its lock, on a file that is no longer reachable by path.
         (own / _LOCK).unlink(missing_ok=True)
         # An earlier attempt of this revision may have died while it emptied the folder.
-        if any((own / _emptying(one)).exists() for one in (holder, claim)):
-            _empty(own)
+        if any((own / _mark_name(one)).exists() for one in (holder, claim)):
+            _empty_folder(own)
         for note in own.glob(f"{_EMPTYING}*"):
             note.unlink(missing_ok=True)
         # The job continues from the ledger; Spark's checkpoint may describe a half-written batch.
@@ -269,11 +269,11 @@ def _settle_down(base: Path, holder: Claim, claim: Claim) -> None:
         raise SupersededError(f"{own} was immediately taken over by a later worker")
 
 
-def _emptying(claim: Claim) -> str:
+def _mark_name(claim: Claim) -> str:
     return f"{_EMPTYING}{claim.revision:06d}"
 
 
-def _empty(own: Path) -> None:
+def _empty_folder(own: Path) -> None:
     """Remove all content of a job's folder except the marks that it is to be emptied."""
     for path in sorted(own.iterdir()):
         if path.name == _LEDGER:

@@ -60,10 +60,10 @@ def vertex_of(section: str) -> str:
     return section.removesuffix(_WAITING)
 
 
-_SMALLEST_BASE = 1 << 20
+_MIN_BASE_BYTES = 1 << 20
 """Below this size deltas may exceed the base: a tiny base would be rewritten too often."""
 
-_MOST_DELTAS = 500
+_MAX_DELTAS = 500
 """The maximum length of a chain: all its files are opened when a bucket is read from disk."""
 
 
@@ -125,8 +125,8 @@ class BucketState:
         _make_folder(self._folder, synced=self._synced)
         whole = (
             head is None
-            or head.delta_bytes > max(head.base_bytes, _SMALLEST_BASE)
-            or head.depth >= _MOST_DELTAS
+            or head.delta_bytes > max(head.base_bytes, _MIN_BASE_BYTES)
+            or head.depth >= _MAX_DELTAS
         )
         kind = "base" if whole else "delta"
         name = f"{batch:012d}-{attempt}.{kind}"

@@ -71,13 +71,13 @@ class Ledger:
         except FileExistsError:
             return False
         except FileNotFoundError:
-            raise self._gone() from None
+            raise self._superseded_error() from None
         finally:
             staged.unlink(missing_ok=True)
         if not self.has(entry.batch):
             # The folder was renamed during the link: the entry exists, and the new holder of the folder
             # continues from it.
-            raise self._gone()
+            raise self._superseded_error()
         self._sync()
         return True
 
@@ -182,7 +182,7 @@ class Ledger:
         try:
             descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileNotFoundError:
-            raise self._gone() from None
+            raise self._superseded_error() from None
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
             if self._synced:
@@ -196,7 +196,7 @@ class Ledger:
             with suppress(FileNotFoundError):  # Another worker has taken over the job.
                 sync(self._folder)
 
-    def _gone(self) -> SupersededError:
+    def _superseded_error(self) -> SupersededError:
         return SupersededError(
             f"{self._folder} is missing: another worker has taken over the job, or removed it"
         )
@@ -210,7 +210,7 @@ class Ledger:
         return self._folder / f"{batch:012d}.json"
 
 
-def given_up_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEntry | None:
+def skipped_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEntry | None:
     """Return the entry of an interrupted batch that must not be repeated; None if there is none.
 
     The records of the batch and its feedback are lost. State is that before the batch.
@@ -224,7 +224,7 @@ def given_up_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEnt
     return replace(last, batch=intent.batch, end=intent.end, receipts={}, feedback=[])
 
 
-def mended(last: LedgerEntry) -> LedgerEntry:
+def repaired_entry(last: LedgerEntry) -> LedgerEntry:
     """Return an entry with an invalid end corrected.
 
     Version 0.1.0, with guarantee "at-most-once", could skip an empty batch and write an end before the batch

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.execution.parcels import Inbox
 from penstock.engine.execution.partial_results import Address, copy_if_mutable, merge_records
-from penstock.engine.execution.record_flow import Flow, unwrapped
+from penstock.engine.execution.record_flow import Flow, original_record
 from penstock.engine.execution.state_update import update_key
 from penstock.engine.storage.keyed_state import BucketState, waiting_section
 from penstock.engine.windows.window_assigner import timeless
@@ -33,7 +33,7 @@ def run_counted(
                 key, value, ts = record
                 if type(ts) not in _TIMES and not _is_in_order(ts):
                     recover = flow.error_handler(vertex, flow.no_counters)
-                    recover(unwrapped(record), timeless(ts, TypeError()), None)
+                    recover(original_record(record), timeless(ts, TypeError()), None)
                     continue
                 entry = (key,)
                 touched[entry] = None
@@ -44,7 +44,7 @@ def run_counted(
         out: list[Record] = []
         given = 0
         while len(stamped) - given >= size:
-            _give(flow, vertex, spec, state, entry[0], start, stamped[given : given + size], out)
+            _emit(flow, vertex, spec, state, entry[0], start, stamped[given : given + size], out)
             given += slide
             start += slide
         held[entry] = (start, stamped[given:])
@@ -61,7 +61,7 @@ def _is_in_order(ts: Any) -> bool:
     return True
 
 
-def _give(
+def _emit(
     flow: Flow,
     vertex: int,
     spec: VertexSpec,

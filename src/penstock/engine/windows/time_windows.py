@@ -47,7 +47,7 @@ class Panes:
         if index is None:
             index = state.indexes[self._section] = _Index(self._held)
         self._index: _Index = index
-        self._touched: dict[tuple[Any, ...], bool] = {}
+        self._changed_entries: dict[tuple[Any, ...], bool] = {}
         """Entries that this batch has changed, each with whether the batch has created it."""
 
     def take(self, inbox: Inbox, address: Address, mark: float, now: float) -> None:
@@ -102,7 +102,7 @@ class Panes:
 
     def _note(self, entry: tuple[Any, ...], *, new: bool) -> None:
         self._index.add(entry)
-        self._touched[entry] = self._touched.get(entry, new)
+        self._changed_entries[entry] = self._changed_entries.get(entry, new)
 
     def close(self, mark: float) -> float | None:
         """Emit the results of closed windows; return the end of the earliest open window."""
@@ -110,11 +110,11 @@ class Panes:
             upto = self._index.latest if mark == inf else self._window.first(mark) - 1
             out: list[Record] = []
             for key, index, entries in self._closing(upto):
-                self._give(key, index, entries, out)
+                self._emit(key, index, entries, out)
             self._drop(upto)
             self._flow.leave(self._vertex, self._flow.no_counters, [(self._spec.outputs[0], out)])
         # Entries created and removed within the batch were never written, so no removal is written.
-        changed = [entry for entry, new in self._touched.items() if not new or entry in self._held]
+        changed = [entry for entry, new in self._changed_entries.items() if not new or entry in self._held]
         if changed:
             self._state.changed(self._section, changed)
         earliest = self._index.earliest
@@ -136,7 +136,7 @@ class Panes:
         for entry in self._index.due(upto):
             self._index.remove(entry)
             value = self._held.pop(entry)
-            self._touched.setdefault(entry, False)
+            self._changed_entries.setdefault(entry, False)
             key, _, last, *rest = entry
             if last > upto:
                 moved.setdefault((key, upto + 1, last, *rest), []).append(value)
@@ -149,11 +149,11 @@ class Panes:
                 self._held[entry] = [pair for stamped in every for pair in stamped]
             self._note(entry, new=known is None)
 
-    def _give(self, key: Any, index: int, entries: list[tuple[Any, ...]], out: list[Record]) -> None:
+    def _emit(self, key: Any, index: int, entries: list[tuple[Any, ...]], out: list[Record]) -> None:
         start, end = index * self._window.slide, self._window.end(index)
         ts = result_time(start, end)
         if can_merge(self._spec):
-            self._give_merged(key, index, entries, ts, out)
+            self._emit_merged(key, index, entries, ts, out)
         elif self._spec.kind == "source":
             records = self._values(entries)
             out.append(Record(None, Window(records, start, end), ts))
@@ -162,7 +162,7 @@ class Panes:
             counters = self._flow.no_counters  # A window is never part of a loop.
             update_key(self._flow, self._vertex, counters, self._spec, self._state, key, values, ts, out)
 
-    def _give_merged(
+    def _emit_merged(
         self, key: Any, index: int, entries: list[tuple[Any, ...]], ts: float, out: list[Record]
     ) -> None:
         task: CombiningTask = self._spec.operator
@@ -181,16 +181,16 @@ class Panes:
         for entry in (entries[place] for place in left_out):
             self._index.remove(entry)
             del self._held[entry]
-            self._touched.setdefault(entry, False)
+            self._changed_entries.setdefault(entry, False)
 
         def result() -> list[Record]:
             # A failing call may have modified the state, and is repeated.
             state = copy_if_mutable(merged) if self._spec.policy.goes_on else merged
             if type(task).update is CombiningTask.update:
-                return self._bounded(index, [Record(key, task.result(state), ts)])
+                return self._with_bounds(index, [Record(key, task.result(state), ts)])
             items: list[Record] = []
             emit(task.update(key, [state], None)[1], key, ts, items.append)
-            return self._bounded(index, items)
+            return self._with_bounds(index, items)
 
         try:
             out += result()
@@ -215,7 +215,7 @@ class Panes:
                     [state] = done
         return state, left_out
 
-    def _bounded(self, index: int, results: list[Record]) -> list[Record]:
+    def _with_bounds(self, index: int, results: list[Record]) -> list[Record]:
         """Return results, with the bounds of their window if the window has ``with_bounds``."""
         if not self._window.with_bounds:
             return results

@@ -20,7 +20,7 @@ from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import PROCESSING_TIME, TimeWindow
 from penstock.record import Record
 
-_FAR = 1 << 62
+_BEYOND_ALL_WINDOWS = 1 << 62
 """An index greater than that of any window."""
 
 
@@ -98,7 +98,7 @@ class WindowAssigner:
         """Close the windows that the high mark closes."""
         mark = self.watermark
         if abs(mark) == inf:
-            self._open = _FAR if mark > 0 else -_FAR
+            self._open = _BEYOND_ALL_WINDOWS if mark > 0 else -_BEYOND_ALL_WINDOWS
         else:
             self._open = self._window.first(mark)
         if not self._ordered or mark == inf:
@@ -154,7 +154,7 @@ class LaneWindows:
                 now = self._clock.now
                 return {(window.first(now), window.last(now)): records}
             return dict(self._assigner(vertex, window).assign(records, late, wrong))
-        self._notice(vertex, records)
+        self._update_highs(vertex, records)
         return {None: records}
 
     def merge_columns(
@@ -174,10 +174,10 @@ class LaneWindows:
         if found is None:
             return None
         for record, (_, watermark) in zip(
-            columns.chosen([row for row, _ in found.late]), found.late, strict=True
+            columns.select([row for row, _ in found.late]), found.late, strict=True
         ):
             late(record, watermark)
-        for record in columns.chosen(found.timeless):
+        for record in columns.select(found.timeless):
             wrong(record, timeless(record.ts))
         assigner.move_to(found.high)
         return dict(found.cells)
@@ -192,7 +192,7 @@ class LaneWindows:
             self._assigners[vertex] = assigner
         return assigner
 
-    def _notice(self, vertex: int, records: list[Record]) -> None:
+    def _update_highs(self, vertex: int, records: list[Record]) -> None:
         times = [ts for _, _, ts in records if _is_moment(ts)]
         if times:
             lanes = self._others.setdefault(vertex, {self.lane: -inf})

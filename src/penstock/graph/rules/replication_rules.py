@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.graph.vertex import Vertex
 
 
-_UNSAID = "another process that asks for the same positions gets other records"
+_DEFAULT_REASON = "another process that asks for the same positions gets other records"
 
 
 def replicas(job: Job) -> Iterator[Problem]:
@@ -39,7 +39,7 @@ def _unreadable(job: Job) -> Iterator[Problem]:
     for vertex in job.vertices:
         source = vertex.operator
         if isinstance(source, Source) and not source.replicable:
-            why = source.not_replicable or _UNSAID
+            why = source.not_replicable or _DEFAULT_REASON
             reason = f"{type(source).__name__} cannot be read by several replicas: {why}"
             message = f"source {vertex.label!r}: {reason}; or run the job with k=0"
             yield Problem("bad-k", message, vertex.label)
