@@ -9,8 +9,8 @@
     out = job.sink("counts", ps.LogSink("counts"))
     lines >> split >> count >> out
 
-Importing this package does not import Spark; running a job does. Every process of a cluster imports it, and
-most of them use none of these names: each is imported when it is used first.
+Importing this package does not import Spark; running a job does. Names are imported on first use, because
+every process of a cluster imports this package and most of them use none of its names.
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ _LAZY = {
     "run": "penstock.spark.spark_runtime",
     "start": "penstock.spark.spark_runtime",
 }
-"""Where a name comes from that is imported only when it is used."""
+"""The module of each name that is imported on first use."""
 _REPLACEABLE = "penstock.spark.spark_runtime"
-"""What is called there may be replaced while a process runs, so these names are looked up each time."""
+"""Tests replace functions of this module while a process runs, so its names are looked up on each access."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Records of one schema as Arrow columns: values, keys, times."""
+"""Records of one schema as Arrow columns: values, keys and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE = type(None)
 
 
 class Columns:
-    """Many records of one schema: an Arrow record batch of their values, and columns of keys and times."""
+    """A batch of records of one schema: an Arrow record batch of values, and columns of keys and times."""
 
     __slots__ = ("_records", "keys", "schema", "times", "values")
 
@@ -28,21 +28,21 @@ class Columns:
         self.values = values
         """A ``pyarrow.RecordBatch`` with a column for each field of the schema."""
         self.keys = keys
-        """A ``pyarrow.Array``, a list where they are not of one plain type, or None where there are none."""
+        """A ``pyarrow.Array``, a list if the keys are not of one plain type, or None if there are no keys."""
         self.times = times
-        """A ``pyarrow.Array`` of float64 seconds, or None where no record has a time."""
+        """A ``pyarrow.Array`` of float64 seconds, or None if no record has a time."""
         self.schema = schema
-        """What the values were declared as, where they were."""
+        """The declared schema of the values; None if there is none."""
         self._records: list[Record] | None = None
 
     @classmethod
     def of(cls, records: list[Record], schema: Schema) -> tuple[Columns, list[tuple[Record, str]]]:
-        """Return records as columns, and those that do not fit the schema with the reasons."""
+        """Return records as columns, and the records that do not fit the schema with the reason for each."""
         rejected: list[tuple[Record, str]] = []
         try:
             arrays = build_arrays(schema, [record[1] for record in records], strict=True)
         except FAULTS:
-            # Somewhere is a value that does not fit, or one that does and is no plain one: look at each.
+            # Some value does not fit, or fits but is an instance of a subclass: check them one by one.
             records, arrays, rejected = _sort_out(records, schema)
             same = False
         else:
@@ -56,29 +56,29 @@ class Columns:
 
     @classmethod
     def from_batch(cls, batch: Any, schema: Schema | None = None) -> Columns:
-        """Read a record batch in which ``_key`` and ``_ts`` are the keys and the times."""
+        """Create columns from a record batch; its columns ``_key`` and ``_ts`` hold the keys and times."""
         names = batch.schema.names
         keys = batch.column(names.index(KEY)) if KEY in names else None
         times = _seconds(batch.column(names.index(TIME))) if TIME in names else None
         return cls(batch.select([name for name in names if name not in (KEY, TIME)]), keys, times, schema)
 
     def to_batch(self) -> Any:
-        """Return a record batch with ``_key`` and ``_ts``, where there are keys of one type and times."""
+        """Return a record batch, with ``_key`` if the keys are of one type and ``_ts`` if there are times."""
         batch = self.values
         if self.keys is not None and not isinstance(self.keys, list):
             batch = batch.append_column(KEY, self.keys)
         return batch if self.times is None else batch.append_column(TIME, self.times)
 
-    def answer(self, batch: Any) -> Columns:
-        """Return what a function has made of these columns: its own keys and times, or theirs."""
+    def with_result(self, batch: Any) -> Columns:
+        """Return a function's result as columns; keys and times that it lacks are those of its input."""
         found = Columns.from_batch(batch)
         if len(found) == len(self):
             found.keys = self.keys if found.keys is None else found.keys
             found.times = self.times if found.times is None else found.times
         return found
 
-    def typed(self, schema: Schema) -> tuple[Columns, list[tuple[Record, str]]]:
-        """Return the columns as a schema declares them, and the records that do not fit it."""
+    def cast(self, schema: Schema) -> tuple[Columns, list[tuple[Record, str]]]:
+        """Return the columns cast to a schema, and the records that do not fit it."""
         if self.schema == schema:
             return self, []
         wanted = arrow_schema(schema)
@@ -111,8 +111,8 @@ class Columns:
         arrays = [*columns.values.columns, keys, times]
         return pa.StructArray.from_arrays(arrays, names=[*columns.values.schema.names, KEY, TIME]), rejected
 
-    def chosen(self, rows: list[int]) -> list[Record]:
-        """Return the records of some rows."""
+    def select(self, rows: list[int]) -> list[Record]:
+        """Return the records of the given rows."""
         if not rows:
             return []
         if self._records is not None:
@@ -136,7 +136,7 @@ class Columns:
         return int(self.values.num_rows)
 
     def records(self) -> list[Record]:
-        """Return the records, made once; the value of each is a dict of its fields, or its dataclass."""
+        """Return the records, created once; each value is a dict or an instance of the dataclass."""
         if self._records is None:
             count = len(self)
             keys = _listed(self.keys, count)
@@ -156,7 +156,7 @@ class Columns:
 
 
 def batches_of(result: Any) -> Iterator[Any]:
-    """Yield the record batches of what a function of columns has returned."""
+    """Yield the record batches in the result of a function of columns."""
     import pyarrow as pa
 
     if result is None:
@@ -176,7 +176,7 @@ def batches_of(result: Any) -> Iterator[Any]:
 
 
 def _cast(batch: Any, wanted: Any) -> Any:
-    """Return a record batch with the wanted types, if it has the names and nothing needs to be looked at."""
+    """Return a record batch cast to the wanted types; None if names differ or values must be checked."""
     import pyarrow as pa
 
     if set(batch.schema.names) != set(wanted.names) or len(batch.schema) != len(wanted):
@@ -205,7 +205,7 @@ def _is_wider(given: Any, wanted: Any) -> bool:
 
 
 def _seconds(column: Any) -> Any:
-    """Return a column of times as seconds: of numbers, or of Arrow's own timestamps."""
+    """Return a column of times, numbers or Arrow timestamps, as seconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -264,7 +264,7 @@ def _sort_out(
                 build_arrays(schema, [record[1]], strict=False)
                 kept.append(record)
             except FAULTS as error:
-                rejected.append((record, f"it has no form in columns ({error})"))
+                rejected.append((record, f"it cannot be converted to columns ({error})"))
         return kept, build_arrays(schema, [record[1] for record in kept], strict=False), rejected
 
 

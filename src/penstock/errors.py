@@ -15,7 +15,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), list, tuple, dict)
 
 
 def shown(value: Any) -> str:
-    """Return a short text for a value. It never raises and never holds a memory address.
+    """Return a short text for a value. Never raises; the text never contains a memory address.
 
     >>> shown("a b"), shown(-1), shown(object())
     ("'a b'", '-1', '<object>')
@@ -27,7 +27,7 @@ def shown(value: Any) -> str:
         return kind
     try:
         text = repr(value)
-    except Exception:  # a value that cannot even show itself is shown by its type
+    except Exception:  # its __repr__ raises: show the type
         return kind
     if " at 0x" in text:
         return kind
@@ -35,7 +35,7 @@ def shown(value: Any) -> str:
 
 
 def label(name: Any) -> str:
-    """Return a name as plain text, or a short text for a value that is not a name.
+    """Return a name as it is, or a short text for a value that is not a string.
 
     >>> label("split"), label(None)
     ('split', 'None')
@@ -44,7 +44,7 @@ def label(name: Any) -> str:
 
 
 def choices(names: tuple[str, ...]) -> str:
-    """Return names as a list to choose from.
+    """Return the permitted names as text for a message.
 
     >>> choices(("left", "right")), choices(())
     ("'left', 'right'", 'none')
@@ -147,7 +147,7 @@ class IncompleteBatchError(PenstockError):
 
 
 class InterruptedBatchError(IncompleteBatchError):
-    """Spark could not reach its own processes while it ran a batch: likely to pass on a less busy machine."""
+    """Spark could not reach its own processes during a batch: a transient failure of a busy machine."""
 
     def __init__(self, job: str, batch: int, reason: str) -> None:
         super().__init__(job, batch, reason)
@@ -158,7 +158,7 @@ class InterruptedBatchError(IncompleteBatchError):
 
 
 class QueryInterruptedError(JobFailedError):
-    """The query of a job was ended by a failure that is likely to pass; it can be started again."""
+    """A transient failure ended the query of a job; it can be started again."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return (QueryInterruptedError, (str(self), self.trace), self.__dict__)
@@ -169,7 +169,7 @@ class IncompatibleJobError(PenstockError):
 
 
 class SupersededError(PenstockError):
-    """Another worker has taken the job over; this one must stop."""
+    """Another worker has taken over the job; this one must stop."""
 
 
 class ReplicaOutdatedError(PenstockError):
@@ -200,7 +200,7 @@ class DeliveryWarning(UserWarning):
 
 
 class SettingError(PenstockError):
-    """An option, a setting or the machine is not usable."""
+    """An option or a setting is invalid, or the machine lacks something that Penstock needs."""
 
 
 class MissingParameterError(SettingError, KeyError):
@@ -226,19 +226,19 @@ class LogError(PenstockError):
 
 
 class ShortReadError(PenstockError):
-    """A source returned another number of records than was planned. The batch was not committed."""
+    """A source did not return the planned number of records. The batch was not committed."""
 
 
 class LogNotFoundError(LogError):
-    """There is no log of that name."""
+    """No log has that name."""
 
 
 class LogExistsError(LogError):
-    """There is a log of that name already."""
+    """A log of that name exists already."""
 
 
 class LogCorruptionError(LogError):
-    """A segment is damaged. It is never read as data."""
+    """A segment is damaged. None of its content is returned as data."""
 
     def __init__(self, log: str, partition: int, position: int, path: str, cause: str) -> None:
         self.log = log
@@ -259,11 +259,11 @@ class LogCorruptionError(LogError):
 
 
 class UnstorableValueError(LogError):
-    """A value cannot be stored in a log: it is neither plain data nor built of plain data."""
+    """A value cannot be stored in a log: it is not plain data, or contains something that is not."""
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the type and the message of an error, whatever its ``__str__`` does."""
+    """Return the type and the message of an error, even if its ``__str__`` raises."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -271,7 +271,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the traceback of an error as text, whatever its ``__str__`` does."""
+    """Return the traceback of an error as text, even if its ``__str__`` raises."""
     try:
         return "".join(traceback.format_exception(error))
     except Exception:
@@ -279,7 +279,7 @@ def trace_of(error: BaseException) -> str:
 
 
 def shorten(value: Any) -> str:
-    """Return a representation short enough for an error message, whatever ``__repr__`` does."""
+    """Return a representation short enough for an error message, even if ``__repr__`` raises."""
     try:
         text = repr(value)
     except Exception as error:

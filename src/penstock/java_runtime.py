@@ -1,7 +1,7 @@
-"""The Java that Spark runs on.
+"""The Java installation that Spark runs on.
 
-Its path, version and options, the jars of PySpark, and the archive of loaded classes that makes it start
-sooner. PySpark is not imported.
+Finds its path, version and options, the jars of PySpark, and the class data sharing archive that shortens its
+start. PySpark is not imported.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 from penstock.errors import SettingError
 
 JAVA_OPTIONS_VARIABLE = "PENSTOCK_JAVA_OPTIONS"
-"""The environment variable with options for the Java of every driver and executor."""
+"""The environment variable with Java options for every driver and executor."""
 
 
 def java_options(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the options that a user has for the Java of drivers and executors. Raises SettingError.
+    """Return the user's Java options for drivers and executors; raises SettingError if they are malformed.
 
     >>> java_options({"PENSTOCK_JAVA_OPTIONS": "-XX:+UseZGC '-Dplace=a b'"})
     ['-XX:+UseZGC', '-Dplace=a b']
@@ -37,7 +37,7 @@ def java_options(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def find_java() -> Path:
-    """Return the Java that Spark runs on; raises SettingError when there is none."""
+    """Return the path of the Java that Spark runs on; raises SettingError if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -46,7 +46,7 @@ def find_java() -> Path:
 
 
 def check_java() -> None:
-    """Raise SettingError unless there is a Java that Spark can run on."""
+    """Raise SettingError unless a Java is installed that Spark can run on."""
     java = find_java()
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     version = java_version(answer.stderr)
@@ -55,7 +55,7 @@ def check_java() -> None:
 
 
 def java_version(words: str) -> int | None:
-    """Read the major version from what ``java -version`` says.
+    """Return the major version from the output of ``java -version``; None if it cannot be read.
 
     >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_392"')
     (17, 8)
@@ -69,7 +69,7 @@ def java_version(words: str) -> int | None:
 
 
 def spark_jars() -> Path:
-    """Return the folder of the jars that PySpark brings: Spark's, and ZooKeeper's among them."""
+    """Return the folder of PySpark's jars, which include ZooKeeper's."""
     spec = find_spec("pyspark")
     places = list(spec.submodule_search_locations or ()) if spec else []
     if not places or not (Path(places[0]) / "jars").is_dir():
@@ -78,57 +78,57 @@ def spark_jars() -> Path:
 
 
 _SUFFIX = ".jsa"
-_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
-"""Silences Java's messages about an archive that it cannot use, which would go to standard output."""
+_QUIET_OPTIONS = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+"""Silences Java's messages about an unusable archive, which would go to standard output."""
 
 
 def archive_folder() -> Path:
-    """Return the folder of archives: of this Python environment, as the jars are."""
+    """Return the folder of archives. It is part of the Python environment, as the jars are."""
     return Path(sys.prefix) / "share" / "penstock"
 
 
 def archive_name(size: int) -> str:
-    """Return the name of an archive of so many bytes for this Java and these jars. Raises SettingError."""
+    """Return the file name of an archive of ``size`` bytes for this Java and these jars."""
     return f"spark-classes-{_fingerprint(find_java(), spark_jars())}-{size}{_SUFFIX}"
 
 
 def find_archive(folder: Path) -> Path | None:
-    """Return the archive for this Java and these jars, if there is one. Raises SettingError."""
-    return next((path for path, useful in _known(folder) if useful), None)
+    """Return the archive for this Java and these jars; None if there is none. May raise SettingError."""
+    return next((path for path, useful in _archives(folder) if useful), None)
 
 
-def remove_useless(folder: Path) -> None:
-    """Remove archives for other jars, for another Java, and those that are not whole."""
-    for path, useful in _known(folder):
+def remove_unusable(folder: Path) -> None:
+    """Remove truncated archives and those for other jars or another Java."""
+    for path, useful in _archives(folder):
         if not useful:
             path.unlink(missing_ok=True)
 
 
-def _known(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Go through the archives of a folder and say of each whether Java can use it now.
+def _archives(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield the archives of a folder, each with whether Java can use it.
 
-    One that is not as long as it says is of no use: Java would end when it maps what is not there.
+    A truncated archive must not be used: Java crashes when it maps the missing part.
     """
     for path in sorted(folder.glob(f"spark-classes-*{_SUFFIX}")):
-        with suppress(FileNotFoundError):  # Others may remove archives, too.
+        with suppress(FileNotFoundError):  # Another process may remove archives, too.
             yield path, path.name == archive_name(path.stat().st_size)
 
 
 def archive_options(folder: Path | None = None) -> list[str]:
-    """Return the options that have Java use the archive; none where there is no archive."""
+    """Return the options that make Java use the archive; none if there is no archive."""
     path = find_archive(folder or archive_folder())
-    # Looking through all of it takes Java 50 ms, and one that is damaged is not used then.
-    return [f"-XX:SharedArchiveFile={path}", "-XX:+VerifySharedSpaces", *_QUIET] if path else []
+    # Verification takes Java 50 ms; it ignores a damaged archive.
+    return [f"-XX:SharedArchiveFile={path}", "-XX:+VerifySharedSpaces", *_QUIET_OPTIONS] if path else []
 
 
 def recording_options(path: Path) -> list[str]:
-    """Return the options that have Java write all classes that it has loaded to an archive as it ends."""
-    return [f"-XX:ArchiveClassesAtExit={path}", *_QUIET]
+    """Return the options that make Java write its loaded classes to an archive when it exits."""
+    return [f"-XX:ArchiveClassesAtExit={path}", *_QUIET_OPTIONS]
 
 
 @cache
 def _fingerprint(java: Path, jars: Path) -> str:
-    """Return what differs for each Java and each set of jars."""
+    """Return a fingerprint of a Java and a set of jars."""
     program = java.resolve()
     parts = [program, program.parents[1] / "release", *sorted(jars.iterdir())]
     known = [(str(part), part.stat().st_size, part.stat().st_mtime_ns) for part in parts if part.exists()]

@@ -1,4 +1,4 @@
-"""The secrets of a cluster, all made from one key, so that none needs to be stored or sent beside it."""
+"""The secrets of a cluster, all derived from one key, so that only the key is stored and distributed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 
 @dataclass(frozen=True)
 class Keyring:
-    """What one key opens. Masters and supervisors hold the key; users hold the token, which is made from it.
+    """The secrets derived from a key. Masters and supervisors hold the key; users hold only the token.
 
     >>> ring = Keyring(bytes(32))
     >>> ring.token == Keyring(bytes(32)).token, ring.token == ring.node_token
@@ -31,41 +31,41 @@ class Keyring:
 
     @property
     def token(self) -> str:
-        """What a client shows to change something."""
+        """The token with which a client authenticates."""
         return self._derive("token")
 
     @property
     def node_token(self) -> str:
-        """What masters and supervisors show each other."""
+        """The token with which masters and supervisors authenticate to each other."""
         return self._derive("node")
 
     @property
     def store_password(self) -> str:
-        """What opens the nodes of the coordination store."""
+        """The password for the nodes of the coordination store."""
         return self._derive("store")
 
     @property
     def quorum_password(self) -> str:
-        """What the ZooKeeper servers of a cluster show each other."""
+        """The password with which ZooKeeper servers authenticate to each other."""
         return self._derive("quorum")
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """All that must not be seen, but for the secrets of single runs."""
+        """All secrets that must not be shown, except those of single runs."""
         return (self.key.hex(), self.token, self.node_token, self.store_password, self.quorum_password)
 
     def spark_secret(self, job: str, revision: int, attempt: int) -> str:
-        """What driver and executors of one run of a job show each other."""
+        """Return the secret with which the driver and executors of one worker authenticate to each other."""
         return self._derive(f"spark {job} {revision} {attempt}")
 
 
 def signing_key(token: str) -> bytes:
-    """What bundles are signed with: who has the token can sign, and all that hold the key can check."""
+    """Return the key that signs bundles; the token suffices to sign, and the cluster key to verify."""
     return hmac.new(token.encode(), b"penstock bundle", hashlib.sha256).digest()
 
 
 def open_keyring(folder: Path, *, create: bool = False) -> Keyring:
-    """Read the key of a cluster from its folder; ``create`` makes it at first, and the token's file."""
+    """Read the key of a cluster from its folder; ``create`` creates missing files of key and token."""
     path = folder / KEY_FILE
     if create:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,9 +84,9 @@ def open_keyring(folder: Path, *, create: bool = False) -> Keyring:
 
 
 def load_or_create_secret(path: Path) -> str:
-    """Return the secret in a file, of 64 hexadecimal digits; a new one is made when there is no such file.
+    """Return the secret in a file, 64 hexadecimal digits; creates the file if it is missing.
 
-    Raises SettingError when the file holds something else, or can be read by others.
+    Raises SettingError if the file holds something else or other users can read it.
     """
     _write_once(path, secrets.token_hex(32))
     secret = path.read_text().strip()
@@ -98,7 +98,7 @@ def load_or_create_secret(path: Path) -> str:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, unless it is there; whoever comes first decides."""
+    """Create a file that only its owner can read; does nothing if it exists already."""
     staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,7 +1,7 @@
 """Local paths and files.
 
-The home folder, paths of users (addresses of object stores are refused), private files that are replaced as
-a whole, and fsync.
+The home folder, paths given by users (addresses of object stores are rejected), atomic replacement of private
+files, and fsync.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.errors import SettingError
 
 
 def write_private(path: Path, content: bytes | str) -> None:
-    """Replace a file at once by one that only its owner can read."""
+    """Atomically replace a file with one that only its owner can read."""
     data = content.encode() if isinstance(content, str) else content
     staged = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -26,14 +26,14 @@ def write_private(path: Path, content: bytes | str) -> None:
 
 
 def sync_with_parents(folder: Path) -> None:
-    """Bring the names in a folder to the disk, and its own name and those of the folders above it."""
+    """Sync a folder and all its parents, so that their entries are on the disk."""
     for path in (folder, *folder.absolute().parents):
-        with suppress(PermissionError):  # It is somebody else's, who has made what is in it.
+        with suppress(PermissionError):  # It belongs to another user, who has created its entries.
             sync(path)
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
+    """Sync a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -42,17 +42,17 @@ def sync(path: Path) -> None:
 
 
 _ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9_+.-]+):/")
-"""A path that is made of an address has one slash behind the colon. A drive has one letter before it. Schemes
-have no underscores, but names of object stores that people make up do."""
+"""Matches addresses: one slash after the colon, because pathlib merges two, and at least two letters before
+it, because one letter is a drive. Invented schemes may contain underscores."""
 
 
 def local_path(what: str, given: Any) -> Path:
-    """Return an absolute path; an address such as ``s3a://bucket`` would become a folder ``s3a:`` here.
+    """Return an absolute path; raises SettingError for an address such as ``s3a://bucket``.
 
     >>> local_path("FileSink: folder", "hdfs://host/out")
     Traceback (most recent call last):
-    penstock.errors.SettingError: FileSink: folder takes a path of a file system that is mounted here, not \
-hdfs://host/out: Penstock knows no hdfs, and would make a folder 'hdfs:' of it
+    penstock.errors.SettingError: FileSink: folder takes a path of a mounted file system, not \
+hdfs://host/out: Penstock does not support hdfs, and would create a folder 'hdfs:'
     """
     if not isinstance(given, str | Path) or not str(given):
         raise SettingError(f"{what} takes a path, not {given!r:.60}")
@@ -64,13 +64,13 @@ hdfs://host/out: Penstock knows no hdfs, and would make a folder 'hdfs:' of it
     if scheme == "file":
         raise SettingError(f"{what} takes a path, not an address: leave {scheme}:// out of {scheme}://{rest}")
     raise SettingError(
-        f"{what} takes a path of a file system that is mounted here, not {scheme}://{rest}: Penstock knows no"
-        f" {scheme}, and would make a folder {scheme + ':'!r} of it"
+        f"{what} takes a path of a mounted file system, not {scheme}://{rest}: Penstock does not support"
+        f" {scheme}, and would create a folder {scheme + ':'!r}"
     )
 
 
 def home() -> Path:
-    """The folder of everything Penstock keeps for this user: ``$PENSTOCK_HOME`` or ``~/.penstock``.
+    """Return the folder of Penstock's files of this user: ``$PENSTOCK_HOME`` or ``~/.penstock``.
 
     >>> home().is_absolute()
     True
@@ -80,7 +80,7 @@ def home() -> Path:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing, for this user alone."""
+    """Create a folder and its missing parents, accessible to this user only."""
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,7 +1,7 @@
-"""``ps.params``: what a job was started with beside its code, as text by name; and its environment.
+"""The parameters of a job (``ps.params``), named texts given at its start, and its environment variables.
 
-A process has one set of parameters: of ``penstock run``, of a worker of a cluster, or of the Spark task that
-it runs. They are there before the job's file is loaded, and in every process that runs its code.
+Each process has one set of parameters: that of ``penstock run``, of a worker, or of the Spark task that it
+runs. They are set before the job's file is loaded, in every process that runs its code.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from contextlib import contextmanager
 from penstock.errors import MissingParameterError, SettingError
 
 HIDDEN = "*(hidden)*"
-"""What is shown instead of a value that may be a secret."""
+"""Shown in place of a value that may be a secret."""
 LONGEST_NAME = 100
 LARGEST = 64_000
-"""Bytes of all names and values together: they are stored with the job, and travel with every assignment."""
+"""Maximum bytes of all names and values: they are stored with the job and sent with every assignment."""
 
 PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _NAME = re.compile(PATTERN, re.ASCII)
 _SECRET = re.compile(r"(?i)password|passwd|passphrase|secret|token|credential|key")
-_OURS = re.compile(r"PENSTOCK_|PYSPARK_|_SPARK_|SPARK_LOCAL_|(PYTHONPATH|TMPDIR)$")
+_RESERVED = re.compile(r"PENSTOCK_|PYSPARK_|_SPARK_|SPARK_LOCAL_|(PYTHONPATH|TMPDIR)$")
 """Variables that Penstock itself sets for the processes of a job."""
 
 
 class Parameters(Mapping[str, str]):
     """The parameters of this process's job: a read-only mapping from names to text.
 
-    A name that was not given raises MissingParameterError, which is a KeyError and says how to give it.
+    A name that was not given raises MissingParameterError, a KeyError whose message says how to give it.
 
     >>> with params_set_to({"since": "2026-01-01"}):
     ...     params["since"], params.get("limit", "10"), "limit" in params
@@ -51,7 +51,7 @@ class Parameters(Mapping[str, str]):
         return len(self._values)
 
     def __reduce__(self) -> str:
-        return "params"  # There is one in each process, and code that holds it finds that of its own.
+        return "params"  # Unpickled as the object of the receiving process.
 
     def __repr__(self) -> str:
         return f"ps.params({masked(self._values)!r})"
@@ -61,13 +61,13 @@ params = Parameters()
 
 
 def set_params(values: Mapping[str, str]) -> None:
-    """Make these the parameters of this process."""
+    """Set the parameters of this process."""
     params._values = dict(values)
 
 
 @contextmanager
 def params_set_to(values: Mapping[str, str]) -> Iterator[None]:
-    """Make these the parameters of this process for a while."""
+    """Set the parameters of this process within a ``with`` block."""
     before = params._values
     set_params(values)
     try:
@@ -77,7 +77,7 @@ def params_set_to(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a value of this name is not to be shown.
+    """Return whether values of this name must be hidden.
 
     >>> is_secret("db_password"), is_secret("API_KEY"), is_secret("since")
     (True, True, False)
@@ -86,7 +86,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(values: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return values with those hidden that may be secrets.
+    """Return a copy of values in which possible secrets are hidden.
 
     >>> masked({"since": "2026-01-01", "api_token": "abc", "DB_KEY": None})
     {'since': '2026-01-01', 'api_token': '*(hidden)*', 'DB_KEY': None}
@@ -95,42 +95,42 @@ def masked(values: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def params_fault(values: Mapping[str, str | None], what: str = "parameter") -> str | None:
-    """Return what is wrong with parameters, or with variables; None when nothing is.
+    """Return what is wrong with parameters or variables; None if they are valid.
 
     >>> params_fault({"since": "2026-01-01"})
     >>> params_fault({"from-date": "2026-01-01"})
-    "'from-date' is no name of a parameter: it takes letters, digits and _, and begins with no digit"
+    "'from-date' is not a valid parameter name: use letters, digits and _, and do not begin with a digit"
     """
     for name, value in sorted(values.items()):
         if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-            long = f", and has at most {LONGEST_NAME} characters" if len(name) > LONGEST_NAME else ""
+            long = f", at most {LONGEST_NAME} characters" if len(name) > LONGEST_NAME else ""
             return (
-                f"{name[:LONGEST_NAME]!r} is no name of a {what}: it takes letters, digits and _,"
-                f" and begins with no digit{long}"
+                f"{name[:LONGEST_NAME]!r} is not a valid {what} name: use letters, digits and _, and do not"
+                f" begin with a digit{long}"
             )
         if value is not None and not _can_be_stored(value):
-            return f"the value of {what} {name!r} is no text that can be stored"
+            return f"the value of {what} {name!r} is not text that can be stored"
     size = sum(len(name) + len((value or "").encode()) for name, value in values.items())
     if size > LARGEST:
-        return f"the {what}s have {size} bytes, and {LARGEST} are allowed: let the job read a file instead"
+        return f"the {what}s have {size} bytes, above the limit of {LARGEST}: let the job read a file instead"
     return None
 
 
 def env_fault(values: Mapping[str, str | None]) -> str | None:
-    """Return what is wrong with variables for the environment of a job; None when nothing is.
+    """Return what is wrong with environment variables for a job; None if they are valid.
 
     >>> env_fault({"PENSTOCK_HOME": "/tmp"})
     'the variable PENSTOCK_HOME is set by Penstock itself: choose another name'
     """
     fault = params_fault(values, "variable")
-    ours = sorted(name for name in values if _OURS.match(name))
+    ours = sorted(name for name in values if _RESERVED.match(name))
     if fault is None and ours:
         return f"the variable {ours[0]} is set by Penstock itself: choose another name"
     return fault
 
 
 def read_params(words: Iterable[str]) -> dict[str, str]:
-    """Read ``NAME=VALUE`` words as given on a command line.
+    """Parse ``NAME=VALUE`` arguments of a command line.
 
     >>> read_params(["since=2026-01-01", "query=a=b"])
     {'since': '2026-01-01', 'query': 'a=b'}
@@ -148,7 +148,7 @@ def read_params(words: Iterable[str]) -> dict[str, str]:
 
 
 def read_env(words: Iterable[str]) -> dict[str, str | None]:
-    """Read ``NAME=VALUE`` and ``NAME`` words; a name alone stands for the value that each node has of it.
+    """Parse ``NAME=VALUE`` and ``NAME`` arguments; a name alone takes its value from each node's environment.
 
     >>> read_env(["REGION=eu", "DB_PASSWORD"])
     {'REGION': 'eu', 'DB_PASSWORD': None}
@@ -170,7 +170,7 @@ def _add(found: dict[str, str] | dict[str, str | None], option: str, name: str, 
 
 
 def _can_be_stored(value: object) -> bool:
-    """Whether something is text, without NUL, which no environment can hold, and without half characters."""
+    """Return whether a value is text that an environment can hold: no NUL and no lone surrogates."""
     try:
         return isinstance(value, str) and "\x00" not in value and bool(value.encode() or True)
     except UnicodeEncodeError:

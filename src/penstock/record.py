@@ -1,4 +1,4 @@
-"""The unit of data: a key, a value and a time."""
+"""The unit of data in a stream: a key, a value and an event time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 class Record(NamedTuple):
     """One element of a stream.
 
-    A record is a tuple, because a job makes millions of them and nothing in Python is lighter.
+    A record is a tuple because a job creates millions of them and tuples are the cheapest objects in Python.
 
     >>> Record("user-7", 3)
     Record(key='user-7', value=3, ts=None)
@@ -21,7 +21,7 @@ class Record(NamedTuple):
 
 
 def as_record(item: Any) -> Record:
-    """Read a feed item, which is a value, a ``(key, value)`` pair or a record.
+    """Convert an input item, a value, a ``(key, value)`` pair or a record, to a record.
 
     >>> as_record("a b"), as_record(("a", 1))
     (Record(key=None, value='a b', ts=None), Record(key='a', value=1, ts=None))

@@ -1,4 +1,4 @@
-"""Reads and checks values of settings: names, durations, sizes, numbers, choices.
+"""Parsing and checking of setting values: names, durations, sizes, numbers and choices.
 
 Each error says what is expected and what was given.
 """
@@ -16,11 +16,11 @@ _RESERVED_NAMES = frozenset({"zookeeper"})
 
 
 def name_fault(name: Any) -> str | None:
-    """Return why a value cannot be a name, or None when it can.
+    """Return why a value cannot be a name; None if it can.
 
     >>> name_fault("lines-2.raw")
     >>> name_fault("a..b")
-    "'a..b' must not hold '..'"
+    "'a..b' must not contain '..'"
     """
     if not isinstance(name, str):
         return f"{shown(name)} must be a string"
@@ -30,7 +30,7 @@ def name_fault(name: Any) -> str | None:
             "'-', at most 200 characters"
         )
     if ".." in name:
-        return f"{shown(name)} must not hold '..'"
+        return f"{shown(name)} must not contain '..'"
     if name in _RESERVED_NAMES:
         return f"{shown(name)} is reserved"
     return None
@@ -40,7 +40,7 @@ _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def read_duration(text: str) -> float:
-    """Read a duration in seconds.
+    """Parse a duration and return it in seconds.
 
     >>> read_duration("30s"), read_duration("1.5m"), read_duration("250ms"), read_duration("10")
     (30.0, 90.0, 0.25, 10.0)
@@ -56,7 +56,7 @@ _BINARY_SIZE_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40
 
 
 def read_size(text: str) -> int:
-    """Read a number of bytes with an optional unit.
+    """Parse a number of bytes with an optional unit.
 
     >>> read_size("1GB"), read_size("1.5 MB"), read_size("64KiB"), read_size("500")
     (1000000000, 1500000, 65536, 500)
@@ -95,7 +95,7 @@ def check_seconds(owner: str, name: str, value: Any, *, optional: bool = False) 
 
 
 def check_choice(owner: str, name: str, value: Any, known: Sequence[str]) -> None:
-    """Raise SettingError unless a value is in a list of names.
+    """Raise SettingError unless a value is one of the permitted names.
 
     >>> check_choice("FileSink", "format", "xml", ("parquet", "json"))
     Traceback (most recent call last):
@@ -113,7 +113,7 @@ def check_function(owner: str, name: str, value: Any, *, optional: bool = True) 
 
 
 def check_text(owner: str, name: str, value: Any, *, optional: bool = False) -> None:
-    """Raise SettingError unless a value is a text that is not empty."""
+    """Raise SettingError unless a value is non-empty text."""
     if value is None and optional:
         return
     if not isinstance(value, str) or not value:

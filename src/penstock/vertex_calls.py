@@ -1,7 +1,4 @@
-"""Calls into the code of a vertex.
-
-Which vertex the current thread runs, and errors that name its job and vertex.
-"""
+"""Calls into the code of a vertex: tracks which vertex a thread runs and adds its name to errors."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _running: ContextVar[str | None] = ContextVar("running", default=None)
 
 
 class vertex_call:  # noqa: N801 - used as a function; made by contextlib it would take three times as long
-    """Say that the code of a vertex is called in this thread; an empty name is user code of no vertex.
+    """Mark this thread as running the code of a vertex; an empty name means user code outside of any vertex.
 
     >>> with vertex_call("split"):
     ...     running_vertex()
@@ -36,12 +33,12 @@ class vertex_call:  # noqa: N801 - used as a function; made by contextlib it wou
 
 
 def running_vertex() -> str | None:
-    """Return the vertex whose code this thread calls; None if nobody has said."""
+    """Return the vertex whose code this thread runs; None outside of a ``vertex_call``."""
     return _running.get()
 
 
 def note_vertex(error: PenstockError, job: str, vertex: str) -> None:
-    """Note in which job and vertex an error happened that cannot know it.
+    """Add the names of job and vertex to an error that does not contain them.
 
     >>> from penstock.errors import LogError
     >>> error = LogError("log 'in' is full")
@@ -54,7 +51,7 @@ def note_vertex(error: PenstockError, job: str, vertex: str) -> None:
 
 
 def connector_error(error: Exception, job: str, vertex: str) -> PenstockError:
-    """Return what a user is told when the connector of a vertex raises: it names job and vertex."""
+    """Return an exception of a connector as an error that names job and vertex."""
     if not isinstance(error, PenstockError):
         return ConnectorError.of(job, vertex, error)
     note_vertex(error, job, vertex)
@@ -63,9 +60,7 @@ def connector_error(error: Exception, job: str, vertex: str) -> PenstockError:
 
 @contextmanager
 def connector_call(job: str, vertex: str, *, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Give what the connector of a vertex raises the names of job and vertex; some errors pass as they are.
-
-    What it prints meanwhile is output of the vertex.
+    """Add the names of job and vertex to errors of a connector; those in ``passing`` are raised unchanged.
 
     >>> with connector_call("wordcount", "lines"):
     ...     raise OSError("no such device")

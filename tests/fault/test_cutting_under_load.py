@@ -68,7 +68,7 @@ def restored(cutter: SnapshotCutter, manifest: Manifest, home: Path) -> Path:
 def test_every_cut_of_a_job_that_runs_is_the_work_of_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr(keyed_state, "_MOST_DELTAS", 4)  # Bases are made, and chains removed, all the time.
+    monkeypatch.setattr(keyed_state, "_MAX_DELTAS", 4)  # Bases are made, and chains removed, all the time.
     home = tmp_path / "home"
     source = Log.create(log_folder("in", home), retain_consumed=True, upkeep=False)
     fed = 0

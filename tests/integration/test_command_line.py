@@ -237,7 +237,7 @@ def test_a_closed_pipe_is_no_error(shell: Shell, engine_name: str) -> None:
             "error: job 'counting' failed: the process that plans its batches has died: it was killed",
             marks=pytest.mark.full,
         ),
-        ("java", "error: job 'counting' failed: Spark's Java process does not answer any more"),
+        ("java", "error: job 'counting' failed: Spark's Java process no longer responds"),
     ],
 )
 def test_a_process_that_is_killed_is_told_in_a_sentence(shell: Shell, name: str, says: str) -> None:

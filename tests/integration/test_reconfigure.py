@@ -218,7 +218,7 @@ def test_records_on_their_way_are_let_out_before_the_graph_changes(feeder: Feede
     with engine.start(job(branch=False)) as handle:
         _some_batches(handle)
         done = handle.reconfigure(job(branch=True))
-        assert "vertex 'branch' is new" in done.changes
+        assert "vertex 'branch' was added" in done.changes
         _some_batches(handle)
         feeder.end()
         assert handle.wait("drained", timeout=DEADLINE)

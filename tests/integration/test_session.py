@@ -78,11 +78,11 @@ def test_sessions_are_shared_and_replaced() -> None:
         timeout=2 * DEADLINE,  # It starts Spark six times.
     )
     assert done.returncode == 0, done.stderr
-    assert "failed: job 'session' failed: Spark's Java process does not answer" in done.stdout
+    assert "failed: job 'session' failed: Spark's Java process no longer responds" in done.stdout
     assert "incubator" not in done.stderr
     assert "said\n" in done.stderr, "what users print in their tasks is not lost"
     assert "replaced" in done.stdout
-    assert "not started: job 'session' cannot start: Spark's Java process does not answer" in done.stdout
+    assert "not started: job 'session' cannot start: Spark's Java process no longer responds" in done.stdout
     assert "started again" in done.stdout
 
 

@@ -122,7 +122,7 @@ def test_a_batch_gives_the_same_in_every_replica(seed: int, buckets: int) -> Non
             if dice.random() < 0.5:
                 drop_cached_state(other.blueprint.folders.state)
             with pytest.MonkeyPatch.context() as within:
-                within.setattr(state_module, "_MOST_DELTAS", dice.choice([0, 1, 500]))
+                within.setattr(state_module, "_MAX_DELTAS", dice.choice([0, 1, 500]))
                 other.run(lanes, now=float(now))
         one.end()
         drop_cached_state(other.blueprint.folders.state)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import java_runtime
 from penstock.errors import SettingError
-from penstock.java_runtime import archive_name, archive_options, find_archive, java_options, remove_useless
+from penstock.java_runtime import archive_name, archive_options, find_archive, java_options, remove_unusable
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_other_jars_need_another_archive(folder: Path, jars: Path) -> None:
     os.utime(jars / "spark.jar", (1, 1))
     assert find_archive(folder) is None
     right = make(folder)
-    remove_useless(folder)
+    remove_unusable(folder)
     assert list(folder.iterdir()) == [right] != [made]
 
 
@@ -84,7 +84,7 @@ def test_another_java_needs_another_archive(
 @pytest.mark.usefixtures("jars")
 def test_of_two_that_were_made_at_once_both_may_stay(folder: Path) -> None:
     first, second = make(folder, 5), make(folder, 6)
-    remove_useless(folder)
+    remove_unusable(folder)
     assert sorted(folder.iterdir()) == [first, second]
 
 

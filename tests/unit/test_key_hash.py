@@ -262,13 +262,13 @@ def test_the_keys_of_most_jobs_are_where_version_1_put_them() -> None:
 
 @pytest.mark.parametrize("key", [Caseless("a"), Pair((1, 2)), Hour(3), Name("a"), ("x", Name("a"))], ids=repr)
 def test_a_key_with_an_equality_of_its_own_is_refused_unless_it_says_what_places_it(key: object) -> None:
-    with pytest.raises(TypeError, match=r"an __eq__ or a __hash__ of its own.*__penstock_key__"):
+    with pytest.raises(TypeError, match=r"it defines __eq__ or __hash__.*__penstock_key__"):
         key_hash(key)
 
 
 @pytest.mark.parametrize("key", [Same("a"), Plain(), (1, Same("a"))], ids=["dataclass", "class", "tuple"])
 def test_a_key_that_is_equal_to_itself_alone_is_refused(key: object) -> None:
-    with pytest.raises(TypeError, match="equal only if they are one object"):
+    with pytest.raises(TypeError, match="equal only if they are the same object"):
         key_hash(key)
 
 

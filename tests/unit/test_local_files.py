@@ -69,5 +69,5 @@ def test_an_address_is_no_folder_on_the_command_line(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(command_line(words), [*words, "s3a://bucket/x"], env={"COLUMNS": "400"})
     assert result.exit_code == 2
-    assert "takes a path of a file system that is mounted here, not s3a://bucket/x" in result.output
+    assert "takes a path of a mounted file system, not s3a://bucket/x" in result.output
     assert list(tmp_path.iterdir()) == []

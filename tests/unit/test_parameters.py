@@ -104,11 +104,11 @@ def test_secrets_are_not_shown() -> None:
     [
         (["since"], "--param takes NAME=VALUE, not 'since'"),
         (["a=1", "a=2"], "--param a is given twice"),
-        (["from-date=1"], "'from-date' is no name of a parameter"),
-        (["1st=1"], "'1st' is no name of a parameter"),
-        (["=1"], "'' is no name of a parameter"),
-        ([f"a={'x' * LARGEST}"], f"{LARGEST} are allowed: let the job read a file instead"),
-        (["a=\x00"], "is no text that can be stored"),
+        (["from-date=1"], "'from-date' is not a valid parameter name"),
+        (["1st=1"], "'1st' is not a valid parameter name"),
+        (["=1"], "'' is not a valid parameter name"),
+        ([f"a={'x' * LARGEST}"], f"above the limit of {LARGEST}: let the job read a file instead"),
+        (["a=\x00"], "is not text that can be stored"),
     ],
 )
 def test_what_cannot_be_a_parameter_is_refused(words: list[str], reason: str) -> None:
@@ -172,7 +172,7 @@ def test_tasks_read_them_in_tests(file: Path, text: str, values: list[object]) -
 
 
 @pytest.mark.parametrize(
-    ("values", "reason"), [({"n": 1}, "parameter 'n' is no text"), ({"a-b": ""}, "no name")]
+    ("values", "reason"), [({"n": 1}, "parameter 'n' is not text"), ({"a-b": ""}, "not a valid")]
 )
 def test_wrong_parameters_of_a_test_are_refused(file: Path, values: dict[str, str], reason: str) -> None:
     file.write_text(OPTIONAL)

@@ -1,7 +1,7 @@
-"""``ps.ctx``: time and random numbers for user code that are the same when a batch is repeated.
+"""The context of user code (``ps.ctx``): repeatable time and random numbers.
 
-A batch that is run again, after a crash or by another replica, must give the same. So the time is the
-batch's own, which is part of its plan, and random numbers follow from what is computed and not from where.
+A batch that is run again, after a crash or by another replica, must give the same result. Therefore the time
+is part of the batch's plan, and random numbers are seeded by job, batch, vertex and part, not by machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.process_logs.output_capture import flush_partial_line
 
 
 class TaskScope:
-    """What a Spark task works on just now. Its shell sets ``vertex`` before it calls the code of one."""
+    """The current batch, part and vertex of a Spark task. ``vertex`` is set before each call of its code."""
 
     __slots__ = ("_job", "_kind", "_names", "_number", "_randoms", "batch", "instance", "now", "vertex")
 
@@ -32,10 +32,10 @@ class TaskScope:
         self.now = now
         self.vertex = 0
         self.instance = number
-        """Whose records these are: of a part, of a bucket, or of an instance of a vertex."""
+        """The number of the part, the bucket, or the instance of a vertex whose records are processed."""
 
     def move_to(self, number: int) -> None:
-        """Go on with another part or bucket."""
+        """Switch to another part or bucket."""
         self._number = number
         self._randoms = {}
         self.vertex = 0
@@ -43,12 +43,12 @@ class TaskScope:
 
     @property
     def vertex_name(self) -> str:
-        """The name of the vertex whose code is called."""
+        """The name of the vertex whose code runs."""
         return self._names[self.vertex]
 
     @property
     def random(self) -> Random:
-        """Random numbers of one vertex in one part or bucket of one batch."""
+        """The random number generator of the vertex in this part or bucket of the batch."""
         found = self._randoms.get(self.vertex)
         if found is None:
             seed = (self._job, self.batch, self._names[self.vertex], self._kind, self._number)
@@ -57,10 +57,10 @@ class TaskScope:
 
 
 class Context:
-    """The batch that user code works for. Outside of a batch, in a unit test, it is time and chance as usual.
+    """The batch for which user code runs. Outside of a batch, time and random numbers are ordinary ones.
 
-    Ask it where the answer is used: what was asked before the job runs is not part of any batch. Each thread
-    is in a batch of its own; one that user code has started is in the only batch of the process.
+    Read it where the value is used: values read before the job runs belong to no batch. Each thread has its
+    own batch; a thread started by user code belongs to the batch of the process if there is only one.
     """
 
     def __init__(self) -> None:
@@ -69,28 +69,28 @@ class Context:
 
     @property
     def now(self) -> float:
-        """The moment of the batch in seconds since 1970, the same for all of its records."""
+        """The time of the batch in seconds since 1970, the same for all of its records."""
         scope = self._scope()
         return time.time() if scope is None else scope.now
 
     @property
     def random(self) -> Random:
-        """Random numbers that are the same whenever, and wherever, the batch is run again."""
+        """Random numbers that are the same whenever and wherever the batch runs again."""
         scope = self._scope()
         return self._free if scope is None else scope.random
 
     @property
     def batch(self) -> int:
-        """The number of the batch; -1 outside of one."""
+        """The number of the batch; -1 outside of a batch."""
         scope = self._scope()
         return -1 if scope is None else scope.batch
 
     @property
     def instance(self) -> int:
-        """Which instance of its vertex the code runs as, from 0 on; -1 outside of a batch.
+        """The number of the instance that runs, from 0; -1 outside of a batch.
 
-        A task with ``parallelism=n`` has the instances 0 to n - 1. One without runs in as many as there are
-        parts of the batch.
+        A task with ``parallelism=n`` has the instances 0 to n - 1. A task without it has one instance for
+        each part of the batch.
         """
         scope = self._scope()
         return -1 if scope is None else scope.instance
@@ -104,12 +104,12 @@ class Context:
         own = self._scopes.get(get_ident())
         if own is not None:
             return own
-        others = list(self._scopes.values())  # Copied: they may enter and leave meanwhile.
+        others = list(self._scopes.values())  # Copied, because other threads may change it.
         return others[0] if len(others) == 1 else None
 
     @contextmanager
     def within(self, scope: TaskScope) -> Iterator[None]:
-        """Answer for a scope."""
+        """Use a scope for this thread within a ``with`` block."""
         thread = get_ident()
         before, self._scopes[thread] = self._scopes.get(thread), scope
         try:
@@ -122,7 +122,7 @@ class Context:
             flush_partial_line()
 
     def __reduce__(self) -> str:
-        return "ctx"  # There is one in each process, and code that holds it finds that of its own.
+        return "ctx"  # Unpickled as the object of the receiving process.
 
     def __repr__(self) -> str:
         return "ps.ctx"

@@ -1,7 +1,7 @@
 """The reports of tasks to the driver, and the totals of a run.
 
 A ``TaskSummary`` holds counts, receipts, state heads and times; the summaries of a batch are merged into
-one. A ``Report`` counts what was committed, for people and for programs. Neither knows how a batch is run.
+one. A ``Report`` counts what was committed. Neither depends on how a batch is run.
 """
 
 from __future__ import annotations
@@ -15,59 +15,59 @@ from penstock.engine.storage.keyed_state import StateHead
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 
 SAMPLE = 1000
-"""How many entries of a side stream a report carries; the stream itself has them all."""
+"""How many entries of each side stream a report contains; the stream itself has all of them."""
 
 
 @dataclass(frozen=True)
 class ReportedPart:
-    """Which part of a batch a task has run, before the shuffle."""
+    """The part of a batch that a task before the shuffle has run."""
 
     number: int
     planned: int
     """How many parts the batch has."""
     empty: bool = False
-    """Whether it is the only part of a batch for which there is nothing to do."""
+    """Whether the batch has nothing to do, so that this is its only part."""
 
 
 @dataclass
 class TaskSummary:
-    """What one task says of a batch, or all of them together."""
+    """The result of one task of a batch, or the merged results of all its tasks."""
 
     batch: int
     part: ReportedPart | None = None
-    """The part that it speaks for; None behind the shuffle and behind vertices of Spark's own."""
+    """The part that was run; None after the shuffle and after vertices in Spark."""
     buckets: tuple[int, ...] = ()
-    """The buckets that a task behind the shuffle has run."""
+    """The buckets that a task after the shuffle has run."""
     rows_sent: dict[int, int] = field(default_factory=dict)
-    """By bucket, how many rows a task has sent through the shuffle."""
+    """The number of rows sent through the shuffle, by bucket."""
     rows_received: dict[int, int] = field(default_factory=dict)
-    """By bucket, how many rows a task has got out of the shuffle."""
+    """The number of rows received from the shuffle, by bucket."""
     end: dict[str, Any] = field(default_factory=dict)
     records_in: dict[int, int] = field(default_factory=dict)
     records_out: dict[int, int] = field(default_factory=dict)
     side: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By side stream and vertex, how many records went there."""
+    """The number of records by side stream and vertex."""
     side_sample: dict[str, list[SideEntry]] = field(default_factory=dict)
     clock: Any = None
-    """What the batch knew of time before it read anything; from one task only."""
+    """The event time at the start of the batch; given by one task only."""
     highs: dict[int, dict[str, float]] = field(default_factory=dict)
-    """By vertex and lane, the newest event time that has come."""
+    """The high mark (newest event time) by vertex and lane."""
     pending: dict[int, dict[str, float]] = field(default_factory=dict)
-    """By bucket and vertex, the end of the earliest window that is open."""
+    """The end of the earliest open window by bucket and vertex."""
     marks: dict[int, float] = field(default_factory=dict)
-    """By vertex, the watermark that this batch has closed windows by."""
+    """The watermark up to which this batch has closed windows, by vertex."""
     receipts: dict[str, list[Any]] = field(default_factory=dict)
     state: dict[int, StateHead] = field(default_factory=dict)
     feedback: list[str] = field(default_factory=list)
     digests: dict[str, int] = field(default_factory=dict)
-    """By sink, of the records that were handed to it; only where there are replicas to compare with."""
+    """Digests of the records written, by sink; only with replicas, which compare them."""
     state_digests: dict[str, int] = field(default_factory=dict)
-    """By vertex, of the states that the batch has changed; likewise."""
+    """Digests of the states that the batch has changed, by vertex; only with replicas."""
     failure: Exception | None = None
 
     @property
     def empty(self) -> bool:
-        """Whether there was nothing to do: the batch was in the ledger already, or it reads nothing."""
+        """Whether there was nothing to do: the batch was already in the ledger, or it reads nothing."""
         return self.part is not None and self.part.empty
 
     def note(self, stream: str, entry: SideEntry) -> None:
@@ -79,7 +79,7 @@ class TaskSummary:
             sample.append(entry)
 
     def absorb(self, other: TaskSummary) -> None:
-        """Add what another task of the same batch has to tell."""
+        """Merge the summary of another task of the same batch into this one."""
         self.part = self.part or other.part
         self.end = self.end or other.end
         self.clock = self.clock or other.clock
@@ -114,7 +114,7 @@ def _add(mine: dict[Any, int], theirs: dict[Any, int]) -> None:
 
 @dataclass
 class VertexReport:
-    """How many records a vertex has taken and given."""
+    """The numbers of records that a vertex has received and emitted."""
 
     records_in: int = 0
     records_out: int = 0
@@ -122,7 +122,7 @@ class VertexReport:
 
 @dataclass
 class Report:
-    """What a run has done so far."""
+    """The totals of a run so far."""
 
     job: str
     vertices: dict[str, VertexReport]
@@ -132,27 +132,27 @@ class Report:
     records_out: int = 0
     """Records written to the sinks."""
     discarded: int = 0
-    """Records that did not enter a loop again because of its limit."""
+    """Records that reached the limit of a loop."""
     late: int = 0
-    """Records that came when all their windows were closed."""
+    """Records that arrived after all their windows were closed."""
     errors: int = 0
-    """Records that user code raised for, or that did not fit a schema, and that were left out."""
+    """Records left out because user code raised for them or they did not fit a schema."""
     discarded_by_vertex: dict[str, int] = field(default_factory=dict)
     late_by_vertex: dict[str, int] = field(default_factory=dict)
     errors_by_vertex: dict[str, int] = field(default_factory=dict)
     side_sample: dict[str, list[SideEntry]] = field(default_factory=dict)
-    """By side stream, some of what went there."""
+    """The first entries of each side stream."""
     seconds: float = 0.0
-    """How long the run has taken, from the start of its first batch."""
+    """Seconds since the start of the first batch."""
     batch_seconds: float = 0.0
-    """How long the last batch has taken."""
+    """Seconds that the last batch took."""
     busy_seconds: float = 0.0
-    """How long all batches together have taken."""
+    """Seconds that all batches took together."""
     lag: int | None = None
-    """Records that wait in the sources, where they can tell."""
+    """Unread records in the sources, if these can tell."""
 
     def add(self, names: list[str], kinds: list[str], summary: TaskSummary, seconds: float) -> None:
-        """Count a committed batch."""
+        """Add a committed batch."""
         self.batches += 1
         self.batch_seconds = seconds
         self.busy_seconds += seconds

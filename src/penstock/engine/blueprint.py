@@ -1,4 +1,4 @@
-"""A job, its plan and its folder as one picklable value, shipped to the workers and the planner."""
+"""The blueprint: a job, its plan and its folder as one picklable value for workers and the planner."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.setting_values import read_duration
 
 @dataclass(frozen=True)
 class VertexSpec:
-    """One vertex, as the engine runs it."""
+    """One vertex in the form that the engine runs."""
 
     name: str
     kind: str
@@ -37,20 +37,20 @@ class VertexSpec:
     window: AnyWindow | None = None
     policy: ErrorPolicy = field(default_factory=ErrorPolicy)
     sync: bool = False
-    """Whether it runs for aligned sets of its inputs."""
+    """Whether its input ports are synchronised."""
     in_order: bool = False
-    """Whether these are aligned by the order of coming, whatever the keys."""
+    """Whether synchronised ports are aligned by order of arrival instead of by key."""
     takes_windows: bool = False
-    """Whether it is a function that is given windows of records instead of records."""
+    """Whether it is a function of windows of records instead of records."""
     schema: Schema | None = None
-    """What comes out of it, where that is declared."""
+    """The declared schema of its results."""
     input_schema: Schema | None = None
-    """What must go into it, where that is declared."""
+    """The declared schema of its input."""
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A job, its plan and its place on disk."""
+    """A job, its plan and its folder on disk."""
 
     job: str
     vertices: tuple[VertexSpec, ...]
@@ -58,16 +58,16 @@ class Blueprint:
     buckets: int
     folders: JobFolders
     sides: Mapping[str, Sink]
-    """By side stream, where it is written."""
+    """The sink of each side stream."""
     guarantee: str = "exactly-once"
     interval: float = 0.0
-    """Seconds from the beginning of one batch to that of the next, at least."""
+    """Minimum seconds from the start of one batch to the start of the next."""
     lasting: bool = False
-    """Whether the job's folder outlives the run, so that another process will read its state."""
+    """Whether the job's folder outlives the run, so that another process can read its state."""
     replica_spec: ReplicaSpec | None = None
-    """For one of several replicas: who it is."""
+    """The identity of this replica, in a job with replicas."""
     params: Mapping[str, str] = field(default_factory=dict)
-    """The parameters of the job, which its code reads as ``ps.params`` in every process."""
+    """The parameters of the job (``ps.params``)."""
 
     @property
     def sources(self) -> dict[str, Source]:
@@ -76,7 +76,7 @@ class Blueprint:
 
     @property
     def sinks(self) -> dict[str, Sink]:
-        """The sinks by vertex name, and behind them the side streams that can get anything."""
+        """The sinks by vertex name, followed by the side streams that can receive records."""
         found = {vertex.name: vertex.operator for vertex in self.vertices if vertex.kind == "sink"}
         used = {
             DISCARDED: bool(self.plan.loops),
@@ -88,14 +88,14 @@ class Blueprint:
 
     @property
     def instances(self) -> dict[int, int]:
-        """How many instances each vertex has that has some of its own."""
+        """The number of instances of each vertex that has its own."""
         return {vertex: number or self.buckets for vertex, number in self.plan.instances.items()}
 
     @property
     def read_by_spark(self) -> tuple[str, ...]:
-        """The sources that Spark itself can read: all that they give goes to vertices of Spark's own.
+        """The sources that Spark itself can read: all their records go to vertices in Spark.
 
-        Spark cannot leave out what it cannot read, so Python reads where that is to be left out.
+        Spark cannot skip unreadable records, so Python reads sources where these must be skipped.
         """
         return tuple(
             vertex.name
@@ -106,7 +106,7 @@ class Blueprint:
         )
 
     def index_of(self, name: str) -> int:
-        """Return the index of the vertex of that name."""
+        """Return the index of the named vertex."""
         return next(index for index, vertex in enumerate(self.vertices) if vertex.name == name)
 
     def with_ends(self, ends: Mapping[str, Source | Sink]) -> Blueprint:
@@ -118,18 +118,18 @@ class Blueprint:
         return replace(self, vertices=vertices)
 
     def for_workers(self) -> Blueprint:
-        """Return the blueprint without what only the driver needs."""
+        """Return a copy for Spark's workers, without the parts that only the driver needs."""
         ends: dict[str, Source | Sink] = {name: source.on_worker() for name, source in self.sources.items()}
         made = self._without_native()
         if self.replica_spec is not None and self.replica_spec.holds:
-            # Other sinks stage what they get, or refuse it: in every replica alike, and all unseen as well.
+            # Other sinks stage or reject records, which is the same in every replica and not visible outside.
             folder, primary = Path(self.replica_spec.scratch), self.folders.primary
             holdable = {name: sink for name, sink in self.sinks.items() if sink.holdable}
             ends |= {name: HeldSink(sink, folder, primary) for name, sink in holdable.items()}
         return made.with_ends(ends)
 
     def _without_native(self) -> Blueprint:
-        """Leave the functions of DataFrames behind: they may hold what cannot leave the driver."""
+        """Remove the functions of DataFrames: they may refer to objects that only exist on the driver."""
         return replace(
             self,
             vertices=tuple(
@@ -141,13 +141,13 @@ class Blueprint:
         )
 
     def for_planner(self) -> Blueprint:
-        """Return the blueprint without the code of tasks and sinks: who plans batches runs none of it."""
+        """Return a copy for the planner, without the code of tasks and sinks, which it never runs."""
         vertices = tuple(v if v.kind == "source" else replace(v, operator=None) for v in self.vertices)
         return replace(self, vertices=vertices, sides={})
 
 
 def make_blueprint(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> Blueprint:
-    """Make the blueprint of a job; raises GraphError when the graph is wrong."""
+    """Return the blueprint of a job; raises GraphError if the graph is invalid."""
     plan = compile_plan(job)
     synced = job.durability == "batch"
     for sink in (*(vertex.operator for vertex in job.vertices if vertex.kind == "sink"), *sides.values()):
@@ -185,7 +185,7 @@ def make_blueprint(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, 
 
 
 def _behind_window(job: Job, vertex: Vertex) -> bool:
-    """Whether a vertex is fed by a source that gives windows; validation sees to it that all are, or none."""
+    """Return whether a vertex receives windows; validation rejects inputs of which only some are windows."""
     return any(
         job.vertices[edge.source].windowed_source
         for edge in job.edges
@@ -194,7 +194,7 @@ def _behind_window(job: Job, vertex: Vertex) -> bool:
 
 
 def _declared(job: Job, vertex: Vertex) -> Schema | None:
-    """Return the schema of what comes out; that of files only where a vertex behind them needs columns."""
+    """Return the output schema; that of files is used only if a vertex after the source needs columns."""
     needed = any(
         isinstance(job.vertices[edge.target].operator, COLUMNAR_TASKS)
         for edge in job.edges

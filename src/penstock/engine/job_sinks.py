@@ -1,6 +1,6 @@
 """The sinks of a job.
 
-One writer per sink within a task, and publishing, discarding or tidying what writers have staged.
+Writes records through one writer per sink and task, and publishes, discards or cleans up staged output.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class SinkWriters:
         self._origin = ""
         self._ids: dict[str, RecordIds] = {}
         self.digests: dict[str, int] = {}
-        """By sink, of all that was handed to it; only where there are replicas to compare with."""
+        """Digests of the records written, by sink; only with replicas, which compare them."""
 
     def begin(self, origin: str) -> None:
-        """Say where in the batch the records come from that follow, for their ids."""
+        """Set the origin of the following records within the batch, from which their ids are derived."""
         self._origin = origin
         for ids in self._ids.values():
             ids.begin(origin)
 
     def has(self, sink: str) -> bool:
-        """Whether the job has a sink of that name; side streams are there only when they can be needed."""
+        """Return whether the job has the sink; side streams exist only if they can receive records."""
         return sink in self._sinks
 
     def write(self, sink: str, records: list[Record] | Columns, reject: Reject | None) -> None:
-        """Hand records to a sink; ``reject`` takes those that it cannot store."""
+        """Write records to a sink; ``reject`` handles those that it cannot store."""
         writer = self._open.get(sink)
         if self._compared:
             add_digests(self.digests, {sink: _digest(sink, records)})
@@ -60,7 +60,7 @@ class SinkWriters:
                 with vertex_call(sink):
                     writer = self._open[sink] = self._sinks[sink].writer(context)
             if isinstance(records, Columns):
-                # Keys of several types are not a column.
+                # Keys of several types do not fit into a column.
                 takes = getattr(writer, "takes_columns", False) and not isinstance(records.keys, list)
                 given = cast("list[Record]", records) if takes else records.records()
             else:
@@ -71,9 +71,9 @@ class SinkWriters:
             raise self._failure(sink, error) from error
 
     def finish_next(self) -> tuple[str, Receipt | None] | None:
-        """Seal one sink and return its name and receipt; None when none is open.
+        """Finish one sink and return its name and receipt; None if no sink is open.
 
-        Side streams come last: while a sink is sealed, it may still refuse records.
+        Side streams come last, because a sink may still reject records while it finishes.
         """
         if not self._open:
             return None
@@ -85,7 +85,7 @@ class SinkWriters:
             raise self._failure(sink, error) from error
 
     def _failure(self, sink: str, error: Exception) -> Exception:
-        """A value that has no form in a sink is the job's mistake; all else is the sink's own trouble."""
+        """Return the error to raise; a value that a sink cannot store is an error of the job."""
         if isinstance(error, UnstorableValueError):
             return TaskError(self._job, sink, "its input", f"{type(error).__name__}: {error}")
         return connector_error(error, self._job, sink)
@@ -94,22 +94,22 @@ class SinkWriters:
 def _digest(sink: str, records: list[Record] | Columns) -> int:
     its = records.records() if isinstance(records, Columns) else records
     if sink == SIDES[ERRORS]:
-        # What an error says may contain the address of an object, which is another one in every process.
+        # The message of an error may contain the address of an object, which differs between processes.
         its = [record._replace(value={**record.value, "message": ""}) for record in its]
     return digest(its)
 
 
 def publish(blueprint: Blueprint, batch: int, receipts: Mapping[str, list[Any]]) -> None:
-    """Make a batch visible in its sinks."""
+    """Make the output of a batch visible in its sinks."""
     for name, sink in blueprint.sinks.items():
         if receipts.get(name):
-            # Whoever read our output has gone: that is no trouble of the sink's.
+            # The reader of the standard output has exited: this is not an error of the sink.
             with connector_call(blueprint.job, name, passing=(BrokenPipeError,)):
                 sink.commit(batch, receipts[name])
 
 
 def discard(blueprint: Blueprint, receipts: Mapping[str, list[Any]]) -> None:
-    """Remove what was staged for sinks and will never be visible."""
+    """Remove staged output that will never be published."""
     for name, sink in blueprint.sinks.items():
         if receipts.get(name):
             with connector_call(blueprint.job, name):
@@ -117,7 +117,7 @@ def discard(blueprint: Blueprint, receipts: Mapping[str, list[Any]]) -> None:
 
 
 def tidy(blueprint: Blueprint) -> None:
-    """Let sinks remove what crashes have left; only when nothing waits for any of them."""
+    """Let sinks remove leftovers of crashes; only when no output is staged."""
     for name, sink in blueprint.sinks.items():
         with connector_call(blueprint.job, name):
             sink.tidy(blueprint.job)

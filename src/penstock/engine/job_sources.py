@@ -1,8 +1,7 @@
 """The sources of a job.
 
-How far they have been read and could be read, reading one part of a source, and acknowledging what is
-committed. An error of a source is raised with the name of its vertex. This module does not know how a batch
-is cut.
+Returns their positions, reads parts of them, and acknowledges what is committed. Errors of a source name its
+vertex. This module does not depend on how batches are planned.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 class SourcePositions:
-    """Asks all sources of a job; what one of them raises is given its name."""
+    """The positions of all sources of a job. Errors of a source name its vertex."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._job = blueprint.job
@@ -29,17 +28,17 @@ class SourcePositions:
         self._natives = blueprint.read_by_spark
 
     def begin(self) -> dict[str, Position]:
-        """Return where each source begins."""
+        """Return the first position of each source."""
         return {name: self._ask(name, source.begin) for name, source in self._sources.items()}
 
     def latest(self, after: Mapping[str, Position]) -> dict[str, Position]:
-        """Return how far the next batch could read."""
+        """Return the positions up to which the next batch can read."""
         return {name: self._ask(name, source.latest, self._from(name, after)) for name, source in self._all()}
 
     def splits(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> list[tuple[str, Any]]:
         """Return the parts of a range, each with the name of its source."""
-        # What Spark itself reads is not for Python; it is asked for the same range.
-        # A batch that was planned before a source joined the job has no end for it.
+        # Spark itself reads these ranges, not Python.
+        # A batch planned before a source was added to the job has no end position for it.
         return [
             (name, split)
             for name, source in self._all()
@@ -48,11 +47,11 @@ class SourcePositions:
         ]
 
     def lanes(self, end: Mapping[str, Position]) -> dict[str, list[str]]:
-        """Return by source the lanes that have something to read up to a position."""
+        """Return by source the lanes that have records before a position."""
         return self._at(end, lambda source: source.lanes)
 
     def unread(self, end: Mapping[str, Position]) -> dict[str, list[str]]:
-        """Return by source the lanes that are known to have something to read behind a position."""
+        """Return by source the lanes that are known to have records after a position."""
         return self._at(end, lambda source: source.unread)
 
     def _at(
@@ -65,32 +64,32 @@ class SourcePositions:
         }
 
     def lane(self, name: str, split: Any) -> str:
-        """Return the ordered stream that a part belongs to."""
+        """Return the lane (ordered stream) that a part belongs to."""
         return f"{name}:{self._ask(name, self._sources[name].lane, split)}"
 
     @property
     def bounded(self) -> bool:
-        """Whether all sources come to an end."""
+        """Whether all sources are bounded."""
         return all(source.bounded for source in self._sources.values())
 
     def _native(self, name: str, start: Mapping[str, Position], end: Mapping[str, Position]) -> bool:
         return self.native(name, start, end) is not None
 
     def native(self, name: str, start: Mapping[str, Position], end: Mapping[str, Position]) -> Any:
-        """Return how Spark itself reads the range of a source; None when Python reads it."""
+        """Return the description by which Spark reads the range of a source; None if Python reads it."""
         if name not in self._natives or name not in end:
             return None
         source: Any = self._sources[name]
         return self._ask(name, source.native, self._from(name, start), end[name])
 
     def lag(self, after: Mapping[str, Position]) -> int | None:
-        """Return how many records wait, as far as the sources can tell."""
+        """Return the number of unread records; None if the sources cannot tell."""
         counts = [self._ask(name, source.lag, self._from(name, after)) for name, source in self._all()]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
     def exhausted(self, after: Mapping[str, Position]) -> bool:
-        """Whether there is nothing to read behind a position."""
+        """Return whether there is nothing to read after a position."""
         reached = {name: self._from(name, after) for name in self._sources}
         return self.latest(reached) == reached
 
@@ -98,7 +97,7 @@ class SourcePositions:
         return list(self._sources.items())
 
     def _from(self, name: str, after: Mapping[str, Position]) -> Position:
-        """A source that has joined the job since begins at its beginning."""
+        """Return the position of a source; the first position if the source was added to the job since."""
         return after.get(name) or self._ask(name, self._sources[name].begin)
 
     def _ask(self, name: str, question: Callable[..., T], *arguments: Any) -> T:
@@ -107,21 +106,22 @@ class SourcePositions:
 
 
 Chunk = list[Record] | Columns | Rejected
-"""What a source gives at a time."""
+"""One chunk of records of a source."""
 
 _CHUNK = 10_000
 
 
 def read_source(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
-    """Read a part of a source, and cut it in the same places for all replicas."""
+    """Read a part of a source in chunks with the same boundaries in all replicas."""
     chunks = _chunks(blueprint, vertex, split)
     return chunks if blueprint.replica_spec is None else rechunk(chunks)
 
 
 def rechunk(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Cut what is read anew: a log whose segments are joined meanwhile gives the same records otherwise cut.
+    """Divide records into chunks of fixed size, independent of the chunks of the source.
 
-    Where records come to a vertex on two ways, the cuts decide which of them come first.
+    Sources may change their chunks, as a log that merges its segments does. If records reach a vertex along
+    two paths, the boundaries of chunks determine their order.
     """
     waiting: list[Record] = []
     for chunk in chunks:
@@ -141,7 +141,7 @@ def rechunk(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 
 def _chunks(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
-    """Read a part of a source. Only what the source itself raises is given its name."""
+    """Read a part of a source. Only errors of the source itself get its name."""
     source: Source = blueprint.vertices[vertex].operator
     chunks: Iterator[Chunk] | None = None
     given = 0
@@ -159,17 +159,17 @@ def _chunks(blueprint: Blueprint, vertex: int, split: Any) -> Iterator[Chunk]:
 def _check_number(given: int, planned: int | None) -> None:
     if planned is not None and given != planned:
         raise ShortReadError(
-            f"it returned {given} of {planned} records: this process sees less than the process that planned "
-            "the batch, for example through a stale network file system. Nothing of the batch was "
+            f"it returned {given} of {planned} records: this process sees fewer than the process that "
+            "planned the batch, for example through a stale network file system. Nothing of the batch was "
             "committed; start the job again to resume with it"
         )
 
 
 def acknowledge(blueprint: Blueprint, end: Mapping[str, Any]) -> None:
-    """Tell the sources how far they have been read for good: up to the end of a batch."""
+    """Tell the sources the end of a committed batch, before which nothing will be read again."""
     for name, source in blueprint.sources.items():
         position = end["sources"].get(name)
-        if position is None:  # It has joined after the batch was planned.
+        if position is None:  # The source was added after the batch was planned.
             continue
         with connector_call(blueprint.job, name):
             source.committed(position, f"{blueprint.job}.{name}")

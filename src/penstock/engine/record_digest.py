@@ -1,9 +1,9 @@
 """Order-independent digests of records and states, equal on every machine.
 
-Replicas of a job compare what they have written and what they remember by it. It is a sum over the records,
-so it depends neither on their order nor on how they were divided among tasks. Each record is hashed
-by value: ``marshal`` writes plain values quickly and without regard to which of them are the same object;
-all else gets a plain form first.
+Replicas of a job use them to compare their output and their state. A digest is a sum over the records, so it
+depends neither on their order nor on how they were divided among tasks. Each record is hashed by value:
+``marshal`` serializes plain values quickly and independently of object identity; other values are first
+converted to plain ones.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from typing import Any
 from zlib import crc32
 
 _MODULUS = 1 << 64
-_STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, and odd: no digest of a batch is ever lost in the chain
+_CHAIN_FACTOR = (
+    0x9E3779B97F4A7C15  # 2**64 / golden ratio; odd, so that the chain keeps the digest of every batch
+)
 _VERSION = 2
-"""Of marshal's format: the last that writes each object in full, however often it has come before."""
+"""The last version of marshal's format that writes repeated objects in full instead of as references."""
 
 _ATOMS = frozenset({str, int, float, bool, bytes, complex, type(None)})
 _CONTAINERS = frozenset({tuple, list, dict, set, frozenset})
 _PLAIN = _ATOMS | _CONTAINERS
-_DEEPEST = 32
-"""What is nested deeper, or within itself, is not taken for plain."""
-_MOST_FORMS = 1000
+_MAX_DEPTH = 32
+"""Values nested deeper than this, or recursively, are not treated as plain."""
+_MAX_CACHED_TYPES = 1000
 
 
 def digest(items: Iterable[tuple[Any, ...]]) -> int:
-    """Return the digest of records, or of any tuples, in whatever order.
+    """Return the digest of records, or of any tuples, independent of their order.
 
     >>> digest([("a", 1, None), ("b", 2, None)]) == digest([("b", 2, None), ("a", 1, None)])
     True
@@ -44,36 +46,36 @@ def digest(items: Iterable[tuple[Any, ...]]) -> int:
     if _are_plain(list(chain.from_iterable(rows))):
         checksums = list(map(crc32, map(dumps, map(tuple, rows), repeat(_VERSION))))
     else:
-        checksums = [crc32(_written(row)) for row in rows]
-    # A sum of checksums would not change when two records exchange some of their bits; one of squares does.
+        checksums = [crc32(_serialized(row)) for row in rows]
+    # A plain sum of checksums would miss some exchanges between two records; a sum of squares does not.
     return int(sum(map(mul, checksums, checksums)) % _MODULUS)
 
 
 def add_digests(mine: dict[str, int], theirs: Mapping[str, int]) -> None:
-    """Add the digests of other records to those by the same name."""
+    """Add digests to those of the same names."""
     for name, number in theirs.items():
         mine[name] = (mine.get(name, 0) + number) % _MODULUS
 
 
-def chained(before: Mapping[str, int], batch: Mapping[str, int]) -> dict[str, int]:
-    """Return the digests of all batches so far: what they were before, and what the newest batch adds.
+def chained_digests(before: Mapping[str, int], batch: Mapping[str, int]) -> dict[str, int]:
+    """Return the digests of all batches so far: those before the newest batch, combined with those of it.
 
-    >>> chained({"count": 1}, {"count": 2}) == chained({"count": 2}, {"count": 1})
+    >>> chained_digests({"count": 1}, {"count": 2}) == chained_digests({"count": 2}, {"count": 1})
     False
     """
     return {
-        name: (before.get(name, 0) * _STEP + batch.get(name, 0)) % _MODULUS
+        name: (before.get(name, 0) * _CHAIN_FACTOR + batch.get(name, 0)) % _MODULUS
         for name in sorted({*before, *batch})
     }
 
 
 def _are_plain(level: list[Any]) -> bool:
-    """Whether values are of Python's own plain types all the way down.
+    """Return whether values, including nested ones, are of Python's plain types.
 
-    Only these may be given to marshal: it writes whatever has a buffer as bytes, and those of an array of
-    objects are addresses.
+    Only these may be passed to marshal: it writes any object with a buffer as bytes, and the bytes of an
+    array of objects are addresses.
     """
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         kinds = set(map(type, level))
         if not kinds <= _PLAIN:
             return False
@@ -89,37 +91,37 @@ def _are_plain(level: list[Any]) -> bool:
     return False
 
 
-def _written(row: tuple[Any, ...]) -> bytes:
+def _serialized(row: tuple[Any, ...]) -> bytes:
     try:
-        return dumps(tuple(map(_form, row)), _VERSION)
-    except (RecursionError, ValueError):  # It contains itself: there is no end to writing it down.
+        return dumps(tuple(map(_plain_form, row)), _VERSION)
+    except (RecursionError, ValueError):  # It contains itself, so it cannot be serialized.
         return dumps(tuple(type(value).__qualname__ for value in row), _VERSION)
 
 
-def _form(value: Any) -> Any:
-    """Return what stands for a value: the value itself if it is plain all the way down."""
+def _plain_form(value: Any) -> Any:
+    """Return the plain form of a value: the value itself if all of it is plain."""
     kind = type(value)
     if kind in _ATOMS:
         return value
-    form = _forms.get(kind)
+    form = _form_functions.get(kind)
     if form is None:
-        if len(_forms) >= _MOST_FORMS:
-            _forms.clear()
-            _forms.update(_OF_CONTAINERS)
-        form = _forms[kind] = _form_of(kind)
+        if len(_form_functions) >= _MAX_CACHED_TYPES:
+            _form_functions.clear()
+            _form_functions.update(_CONTAINER_FORMS)
+        form = _form_functions[kind] = _find_form_function(kind)
     return form(value)
 
 
-def _of_tuple(value: tuple[Any, ...]) -> Any:
-    return tuple(map(_form, value))
+def _tuple_form(value: tuple[Any, ...]) -> Any:
+    return tuple(map(_plain_form, value))
 
 
-def _of_list(value: list[Any]) -> Any:
-    return list(map(_form, value))
+def _list_form(value: list[Any]) -> Any:
+    return list(map(_plain_form, value))
 
 
-def _of_dict(value: dict[Any, Any]) -> Any:
-    pairs = [(_form(key), _form(its)) for key, its in value.items()]
+def _dict_form(value: dict[Any, Any]) -> Any:
+    pairs = [(_plain_form(key), _plain_form(its)) for key, its in value.items()]
     try:
         found = dict(pairs)
     except TypeError:
@@ -127,8 +129,8 @@ def _of_dict(value: dict[Any, Any]) -> Any:
     return found if len(found) == len(pairs) else ("dict", pairs)
 
 
-def _of_set(value: set[Any] | frozenset[Any]) -> Any:
-    members = list(map(_form, value))
+def _set_form(value: set[Any] | frozenset[Any]) -> Any:
+    members = list(map(_plain_form, value))
     try:
         found = type(value)(members)
     except TypeError:
@@ -138,17 +140,17 @@ def _of_set(value: set[Any] | frozenset[Any]) -> Any:
     return type(value).__name__, sorted(dumps(member, _VERSION) for member in members)
 
 
-_OF_CONTAINERS: dict[type, Callable[[Any], Any]] = {
-    tuple: _of_tuple,
-    list: _of_list,
-    dict: _of_dict,
-    set: _of_set,
-    frozenset: _of_set,
+_CONTAINER_FORMS: dict[type, Callable[[Any], Any]] = {
+    tuple: _tuple_form,
+    list: _list_form,
+    dict: _dict_form,
+    set: _set_form,
+    frozenset: _set_form,
 }
-_forms = dict(_OF_CONTAINERS)
-"""By type, how to find what stands for an instance of it."""
+_form_functions = dict(_CONTAINER_FORMS)
+"""Functions that return the plain form of an instance, by type."""
 
-_BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+_BASE_VALUES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
     (int, int.__int__),
     (float, float.__pos__),
@@ -161,38 +163,42 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (frozenset, frozenset),
     (set, set),
 )
-"""Of classes that are made of a plain one, how to get at that."""
+"""Functions that return the plain value of an instance of a subclass, by base class."""
 
-_NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+_NAMED_TYPES = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
-def _form_of(kind: type) -> Callable[[Any], Any]:
-    """Return how to find what stands for an instance of a class."""
+def _find_form_function(kind: type) -> Callable[[Any], Any]:
+    """Return the function that returns the plain form of an instance of a class."""
     name = kind.__qualname__
     if issubclass(kind, Enum):
-        return lambda value: (name, value.name or _form(value.value))
+        return lambda value: (name, value.name or _plain_form(value.value))
     if is_dataclass(kind):
-        # Its fields and nothing else: what is kept beside them, such as cached properties, comes and goes.
+        # Only its fields: other attributes, such as cached properties, may be missing.
         names = [field.name for field in fields(kind)]
-        return lambda value: (name, *[_form(getattr(value, field, None)) for field in names])
+        return lambda value: (name, *[_plain_form(getattr(value, field, None)) for field in names])
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, numpy.ndarray | numpy.generic):
-        return _of_array
-    for base, plain in _BASES:
+        return _array_form
+    for base, plain in _BASE_VALUES:
         if issubclass(kind, base):
-            return lambda value: (name, _form(plain(value)), _form(getattr(value, "__dict__", None)))
-    if issubclass(kind, _NAMED):
+            return lambda value: (
+                name,
+                _plain_form(plain(value)),
+                _plain_form(getattr(value, "__dict__", None)),
+            )
+    if issubclass(kind, _NAMED_TYPES):
         return lambda value: (name, getattr(value, "__qualname__", value.__name__))
-    return _of_instance
+    return _instance_form
 
 
-def _of_array(value: Any) -> Any:
-    content = _form(value.tolist()) if value.dtype.hasobject else value.tobytes()
+def _array_form(value: Any) -> Any:
+    content = _plain_form(value.tolist()) if value.dtype.hasobject else value.tobytes()
     return type(value).__qualname__, value.dtype.str, value.shape, content
 
 
-def _of_instance(value: Any) -> Any:
-    """Take an instance apart as pickle and copy do."""
+def _instance_form(value: Any) -> Any:
+    """Return the plain form of an instance from its parts, as pickle and copy determine them."""
     name = type(value).__qualname__
     try:
         reduced = value.__reduce_ex__(4)
@@ -204,4 +210,4 @@ def _of_instance(value: Any) -> Any:
         return name, reduced
     _, arguments, state, items, pairs = (*reduced, None, None, None, None)[:5]
     listed = [None if some is None else list(some) for some in (items, pairs)]
-    return name, _form(arguments), _form(state), _form(listed)
+    return name, _plain_form(arguments), _plain_form(state), _plain_form(listed)

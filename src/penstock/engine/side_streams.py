@@ -1,7 +1,7 @@
 """Side streams: late, discarded and failed records, each with the reason.
 
 Every job has the streams ``discarded`` (loops), ``late`` (windows) and ``errors`` (user code and schemas).
-An entry stands in the stream's log as a dict; in reports and tests it is one of these classes.
+An entry is a dict in the stream's log, and an instance of one of these classes in reports and tests.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 from penstock.record import Record
 
 SIDES = {DISCARDED: f"@{DISCARDED}", LATE: f"@{LATE}", ERRORS: f"@{ERRORS}"}
-"""By stream, the name under which it is written like a sink."""
+"""The sink name of each side stream."""
 
 
 @dataclass(frozen=True)
 class SideEntry:
-    """What all entries have: the record, and the vertex that it did not get past."""
+    """An entry of a side stream: the record, and the vertex that did not process it."""
 
     job: str
     vertex: str
@@ -45,11 +45,11 @@ class SideEntry:
         return {name: field for name, field in self.__dict__.items() if name != "record"}
 
     def _with_time(self, reasons: dict[str, Any], shown: str) -> dict[str, Any]:
-        """Add a time that has no form in a log to what is said of the record."""
+        """Add a time that a log cannot store to the fields of an entry."""
         return {**reasons, "ts": shown}
 
     def to_record(self) -> Record:
-        """Return the entry as it stands in its stream. A time that is none is shown in it instead."""
+        """Return the entry as a record of its stream. A time that is not a number is added as text."""
         given, reasons = self.record.ts, self._reasons()
         ts = seconds_of(given)
         if ts is None and given is not None:
@@ -58,7 +58,7 @@ class SideEntry:
 
     @classmethod
     def from_record(cls, entry: Record) -> Any:
-        """Read an entry back from its stream."""
+        """Create an entry from a record of its stream."""
         fields = dict(entry.value)
         fields.pop("ts", None)
         record = Record(entry.key, fields.pop("value"), entry.ts)
@@ -67,11 +67,11 @@ class SideEntry:
 
 @dataclass(frozen=True)
 class Discarded(SideEntry):
-    """A record that did not enter a loop again, and why. ``vertex`` is the loop's entry."""
+    """A record that reached the limit of a loop. ``vertex`` is the loop's entry."""
 
     cycle: tuple[str, ...]
     count: int
-    """How often the record would have come back with this time: more than ``limit``."""
+    """How many times the record would have returned: more than ``limit``."""
     limit: int
 
     def _reasons(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Discarded(SideEntry):
 
     @classmethod
     def from_record(cls, entry: Record) -> Discarded:
-        """Read an entry back from the stream of discarded records."""
+        """Create an entry from a record of the ``discarded`` stream."""
         fields = {**entry.value, "cycle": tuple(entry.value["cycle"])}
         found: Discarded = super().from_record(entry._replace(value=fields))
         return found
@@ -87,10 +87,10 @@ class Discarded(SideEntry):
 
 @dataclass(frozen=True)
 class Late(SideEntry):
-    """A record that came when all its windows were closed."""
+    """A record that arrived after all its windows were closed."""
 
     watermark: float
-    """How far event time had come: windows that end at or before it were closed."""
+    """The watermark at that time: windows that end at or before it were closed."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Failed(SideEntry):
     error: str
     """The type of the exception."""
     message: str
-    """What the exception said."""
+    """The message of the exception."""
 
     def _with_time(self, reasons: dict[str, Any], shown: str) -> dict[str, Any]:
         if shown in self.message:
@@ -109,14 +109,14 @@ class Failed(SideEntry):
 
 
 def seconds_of(ts: Any) -> float | None:
-    """Return a time as a log stores it; None if it is no time.
+    """Return a time in the form that a log stores; None if it is not a number.
 
     >>> seconds_of(5), seconds_of("5"), seconds_of(10**400)
     (5, None, None)
     """
     if ts is None or type(ts) is float:
         return ts
-    is_number = isinstance(ts, Number)  # Text may look like a time, and an array have only one.
+    is_number = isinstance(ts, Number)  # float() would also accept text, and arrays of one element.
     try:
         seconds = float(ts) if is_number else None
     except (TypeError, ValueError, OverflowError):

@@ -1,1 +1,1 @@
-"""Jobs as directed graphs: building, checking and describing them. Pure: no Spark, no I/O."""
+"""Jobs as directed graphs: construction, validation and description. Pure: no Spark, no I/O."""

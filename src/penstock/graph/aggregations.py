@@ -1,9 +1,9 @@
 """Aggregations of the values of each key.
 
 ``Count``, ``Sum``, ``Reduce``, ``Min``, ``Max``, ``Mean``, ``Distinct``, ``TopN`` and ``Quantiles``, and
-how they select what they aggregate (the value, a field, a function of it). Partial results merge in any
-order; for floats the result is exact up to the last digits. It knows nothing of windows, state files or
-parcels.
+how they select what they aggregate (the value, a field, or a function of it). Partial results merge in any
+order; for floats the result is exact up to the last digits. This module does not depend on windows, state
+files or parcels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FieldReader:
         self.name = name
 
     def __call__(self, value: Any) -> Any:
-        """Return the field; a value without it raises an error that names the field."""
+        """Return the field; raises an error that names the field if it is missing."""
         name = self.name
         if isinstance(value, dict | Mapping):
             try:
@@ -50,20 +50,20 @@ class FieldReader:
         return FieldReader, (self.name,)
 
 
-def itself(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """Return the value."""
     return value
 
 
 def field_reader(of: FieldSelector) -> Callable[[Any], Any]:
-    """Return the function that reads what an aggregation looks at."""
+    """Return the function that reads the selected part of a value."""
     if of is None:
-        return itself
+        return identity
     return FieldReader(of) if isinstance(of, str) else of
 
 
 def selector_faults(of: Any) -> tuple[str, ...]:
-    """Return what is wrong with what an aggregation is to look at, if anything is.
+    """Return what is wrong with the selector of an aggregation; empty if it is valid.
 
     >>> selector_faults("price"), selector_faults(3)
     ((), ('of must be a field name, a function or None, not 3',))
@@ -74,11 +74,11 @@ def selector_faults(of: Any) -> tuple[str, ...]:
 
 
 Parts = tuple[Any, ...]
-"""Sets or tuples, the largest first."""
+"""Sets or tuples, largest first."""
 
 
 def merge_parts(left: Parts, right: Parts, unite: Callable[[Any, Any], Any]) -> Parts:
-    """Return the parts of both, with those united that have become too much alike in size.
+    """Return the parts of both; parts of similar size are united.
 
     >>> merge_parts(((1, 2, 3, 4), (5,)), ((6,),), tuple.__add__)
     ((1, 2, 3, 4), (5, 6))
@@ -96,7 +96,7 @@ def merge_parts(left: Parts, right: Parts, unite: Callable[[Any, Any], Any]) -> 
 
 
 class Count(CombiningTask):
-    """How many records each key has had."""
+    """The number of records of each key."""
 
     def lift(self, value: Any) -> int:  # noqa: ARG002
         """Count a record as one."""
@@ -107,14 +107,14 @@ class Count(CombiningTask):
 
 
 class Sum(CombiningTask):
-    """The sum of the values that each key has had, or of a field of them.
+    """The sum of the values of each key, or of a field of them.
 
-    Whole numbers are summed exactly. The last digits of a sum of floats depend on the order in which
-    they are added, and so on how the input was cut into batches.
+    Whole numbers are summed exactly. The last digits of a sum of floats depend on the order of addition, and
+    therefore on how the input was divided into batches.
     """
 
     of: FieldSelector = None
-    read: Callable[[Any], Any] = staticmethod(itself)
+    read: Callable[[Any], Any] = staticmethod(identity)
 
     def __init__(self, of: FieldSelector = None) -> None:
         self.of = of
@@ -122,7 +122,7 @@ class Sum(CombiningTask):
         self.read = field_reader(of)
 
     def lift(self, value: Any) -> Any:
-        """Return what is summed."""
+        """Return the summand of a value."""
         return self.read(value)
 
     # A plain function of the operator module costs a third of what a method does.
@@ -148,9 +148,9 @@ class Reduce(CombiningTask):
 
 
 class Aggregation(CombiningTask):
-    """A combining task that looks at the value, at a field of it or at what a function makes of it.
+    """A combining task over the value, a field of it, or a function of it.
 
-    Making one never raises: validation reports what is wrong with it, as ``faults``.
+    The constructor never raises: validation reports invalid arguments, which are stored in ``faults``.
     """
 
     def __init__(self, of: FieldSelector = None) -> None:
@@ -163,35 +163,35 @@ class Aggregation(CombiningTask):
         found = self._of(value)
         if found is None:
             where = f"the field {self.of!r} is" if isinstance(self.of, str) else "the value is"
-            raise TypeError(f"{type(self).__name__}: {where} None: leave such records out before this task")
+            raise TypeError(f"{type(self).__name__}: {where} None: filter out such records before this task")
         return found
 
     def lift(self, value: Any) -> Any:
-        """Return what is aggregated of a value."""
+        """Return the part of a value that is aggregated."""
         return self.read(value)
 
 
 class Min(Aggregation):
-    """The smallest value that each key has had. A NaN is the result only where there is nothing else.
+    """The smallest value of each key. NaN is the result only if there is no other value.
 
     >>> Min("price").merge(3, 2)
     2
     """
 
     def merge(self, left: Any, right: Any) -> Any:
-        """Return the smaller one."""
+        """Return the smaller value."""
         return right if right < left or left != left else left  # noqa: PLR0124
 
 
 class Max(Aggregation):
-    """The largest value that each key has had. A NaN is the result only where there is nothing else.
+    """The largest value of each key. NaN is the result only if there is no other value.
 
     >>> Max("price").merge(3, 2)
     3
     """
 
     def merge(self, left: Any, right: Any) -> Any:
-        """Return the larger one."""
+        """Return the larger value."""
         return right if right > left or left != left else left  # noqa: PLR0124
 
 
@@ -212,15 +212,15 @@ class Mean(Aggregation):
         return left[0] + right[0], left[1] + right[1]
 
     def result(self, state: tuple[Any, int]) -> Any:
-        """Divide."""
+        """Return the quotient of sum and count."""
         return state[0] / state[1]
 
 
 class Distinct(Aggregation):
-    """How many different values each key has had, exactly; with ``values=True`` the values, sorted.
+    """The exact number of different values of each key; with ``values=True`` the values, sorted.
 
-    Values must be hashable, and values that are equal in Python are one value, as 1 and 1.0 are. All NaN
-    are one value. The state of a key holds all of its different values.
+    Values must be hashable. Values that are equal in Python, such as 1 and 1.0, count as one value, and so do
+    all NaN. The state of a key holds all of its different values.
 
     >>> users = Distinct("user", values=True)
     >>> users.result(users.merge(users.lift({"user": "b"}), users.lift({"user": "a"})))
@@ -238,29 +238,29 @@ class Distinct(Aggregation):
             return (frozenset((found,)),)
         except TypeError:
             raise TypeError(
-                f"Distinct: a {type(found).__name__} has no hash to tell it by: give a field or a function"
+                f"Distinct: a {type(found).__name__} is not hashable: give a field or a function"
             ) from None
 
     def merge(self, left: Parts, right: Parts) -> Parts:
-        """Unite the sets."""
+        """Return the union of the sets."""
         if len(right) == 1 and right[0] <= left[0]:
             return left
         return merge_parts(left, right, frozenset.union)
 
     def result(self, state: Parts) -> Any:
-        """Count the values or list them."""
+        """Return the number of values, or their list."""
         united = frozenset().union(*state)
-        # Two NaN are different members of a set.
+        # A set can contain several NaN.
         proper = [value for value in united if value == value]  # noqa: PLR0124
         nan = [value for value in united if value != value][:1]  # noqa: PLR0124
         return _in_order(proper) + nan if self.values else len(proper) + len(nan)
 
 
 class TopN(Aggregation):
-    """The ``n`` largest values of each key, the largest first; with ``of`` those in which it is largest.
+    """The ``n`` largest values of each key, largest first; ``of`` selects what is compared.
 
-    Among values that are equal in it, those come first whose text (``repr``) comes first, so that the
-    result does not depend on which was there earlier. A NaN is smaller than all else.
+    Equal values are ordered by their text (``repr``), so that the result does not depend on the order of
+    arrival. NaN is smaller than all other values.
 
     >>> best = TopN(2, of="score")
     >>> entries = [{"name": "a", "score": 5}, {"name": "b", "score": 9}, {"name": "c", "score": 5}]
@@ -278,11 +278,11 @@ class TopN(Aggregation):
             self.faults = (f"n must be a whole number from 1 on, not {shown(n)}", *self.faults)
 
     def lift(self, value: Any) -> tuple[Any, ...]:
-        """Return a list of one value, with what it is ranked by."""
+        """Return a list of one value, with its rank."""
         return ((self.read(value), value),)
 
     def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the largest of both, in order."""
+        """Return the largest values of both, in order."""
         n = self.n
         if len(left) >= n and not _before(right[0], left[-1]):
             return left
@@ -298,16 +298,16 @@ class TopN(Aggregation):
         return tuple(merged)
 
     def result(self, state: tuple[Any, ...]) -> list[Any]:
-        """List the values."""
+        """Return the list of values."""
         return [value for _, value in state]
 
 
 class Quantiles(Aggregation):
-    """Quantiles of the values of each key, exactly, as a list in the order in which they were asked for.
+    """Exact quantiles of the values of each key, as a list in the order of the argument.
 
-    Between two values a quantile is interpolated linearly: of n sorted values the quantile q is at the
-    place ``q * (n - 1)``, as in NumPy. One that falls on a value is that value. The state of a key holds
-    all of its values.
+    A quantile between two values is interpolated linearly: of n sorted values the quantile q is at the index
+    ``q * (n - 1)``, as in NumPy. A quantile at a value is that value. The state of a key holds all of its
+    values.
 
     >>> quantiles = Quantiles((0.5, 1))
     >>> state = quantiles.lift(10)
@@ -324,22 +324,22 @@ class Quantiles(Aggregation):
         self.quantiles = wanted
         wrong = [f"a quantile must be from 0 to 1, not {shown(q)}" for q in wanted if not _is_part(q)]
         if not wanted:
-            wrong = ["at least one quantile must be asked for"]
+            wrong = ["at least one quantile is required"]
         self.faults = (*wrong, *self.faults)
 
     def lift(self, value: Any) -> Parts:
-        """Return a list of one value; a NaN has no place among others."""
+        """Return a list of one value; raises ValueError for NaN, which has no order."""
         found = self.read(value)
         if found != found:  # noqa: PLR0124
-            raise ValueError("Quantiles: the value is NaN: leave such records out before this task")
+            raise ValueError("Quantiles: the value is NaN: filter out such records before this task")
         return ((found,),)
 
     def merge(self, left: Parts, right: Parts) -> Parts:
-        """Keep all values."""
+        """Return the values of both."""
         return merge_parts(left, right, _concatenate)
 
     def result(self, state: Parts) -> list[Any]:
-        """Sort the values and look the quantiles up."""
+        """Return the quantiles of the sorted values."""
         ordered = sorted(value for part in state for value in part)
         return [_at(ordered, q) for q in self.quantiles]
 
@@ -360,7 +360,7 @@ def _is_part(q: Any) -> bool:
 
 
 def _before(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    """Whether one of two ranked values comes first."""
+    """Return whether one ranked value comes before another."""
     rank, against = one[0], other[0]
     if rank > against:
         return True
@@ -373,7 +373,7 @@ def _before(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
 
 
 def _in_order(values: list[Any]) -> list[Any]:
-    """Sort values of one kind by themselves and all others by their text, which any two have."""
+    """Return sorted values; values that cannot be compared are sorted by their text."""
     kinds = set(map(type, values))
     if kinds <= {int, float, bool} or kinds in ({str}, {bytes}):
         return sorted(values)

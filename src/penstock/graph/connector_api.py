@@ -1,8 +1,8 @@
 """The protocols of connectors: sources and sinks.
 
-A connector is plain Python and knows nothing of Spark. A source names positions and can read the same
-range twice; a sink writes on the workers what becomes visible only when the driver commits it. Exactly
-once follows from these two properties and from nothing else.
+A connector is plain Python and does not depend on Spark. A source defines positions and can read the same
+range twice; a sink writes on the workers, and its output becomes visible only when the driver commits it. The
+exactly-once guarantee follows from these two properties.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Position = dict[str, int]
 """How far a source has been read, by partition. It is stored as JSON."""
 
 Split = Any
-"""A part of a range that one Spark task reads; any picklable value of the source's own."""
+"""A part of a range that one Spark task reads; any picklable value defined by the source."""
 
 Receipt = Any
-"""What a writer hands to its sink's commit; plain JSON data where the sink is transactional."""
+"""The result of a writer for its sink's ``commit``; JSON data if the sink is transactional."""
 
 Reject = Callable[[Record, str], None]
-"""Takes a record that a sink cannot store, with the reason."""
+"""Handles a record that a sink cannot store, with the reason."""
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """What a source could not read as records: each piece as it was found, with the reason.
+    """Input that a source could not convert to records: each piece unchanged, with the reason.
 
-    A source gives it between its lists of records. With ``on_error="fail"`` it ends the job; otherwise
-    the pieces go into the job's ``errors`` stream, and the rest goes on.
+    A source yields it between its lists of records. With ``on_error="fail"`` it ends the job; otherwise the
+    pieces go into the job's ``errors`` stream, and the job continues.
     """
 
     pieces: Sequence[tuple[Any, str]]
@@ -50,18 +50,18 @@ class Source(ABC):
     """
 
     bounded: bool = False
-    """Whether the stream ends: what is there when the job starts is all that will ever come. At the end
-    of its sources a job closes the windows that are still open."""
+    """Whether the stream ends: it has no more records than at the start of the job. At the end of all its
+    sources a job closes the windows that are still open."""
 
     durable: bool = True
-    """Whether what was read can be read again after the program has ended."""
+    """Whether records can be read again after the program has ended."""
 
     replicable: bool = True
-    """Whether any process on any machine that asks for the same positions gets the same records and lanes,
-    whenever it asks. A job with replicas needs that of all its sources."""
+    """Whether every process on every machine gets the same records and lanes for the same positions at any
+    time. A job with replicas requires this of all its sources."""
 
     not_replicable: str = ""
-    """Where it is not so: why, and what to do about it."""
+    """Why the source is not ``replicable``, and what to do about it."""
 
     @abstractmethod
     def begin(self) -> Position:
@@ -73,109 +73,109 @@ class Source(ABC):
 
     @abstractmethod
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Divide the range into parts that can be read side by side."""
+        """Divide the range into parts that can be read in parallel."""
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[list[Record] | Columns | Rejected]:
         """Read one part, in order, as lists of a few thousand records, or as typed columns."""
 
     def records_in(self, split: Split) -> int | None:  # noqa: ARG002
-        """Return how many records a part has, those that are rejected included, or None when nobody knows.
+        """Return the number of records in a part, including rejected ones, or None if it is not known.
 
-        Where it is known, a part that gives another number ends the job: a view of a file that is not up to
-        date must not pass for all there is.
+        If it is known, a part with another number of records ends the job, because a stale view of a file
+        must not be mistaken for the complete file.
         """
         return None
 
     def lane(self, split: Split) -> str:  # noqa: ARG002
         """Return the name of the ordered stream that a part belongs to, such as a partition.
 
-        Records of one lane come in order from part to part, and a batch has one part of a lane at the
-        most. Windows are cut, and late records told, by the order within a lane.
+        Records of one lane are in order from part to part, and a batch has at most one part of a lane. The
+        order within a lane determines windows and late records.
         """
         return ""
 
     def lanes(self, end: Position) -> Sequence[str]:  # noqa: ARG002
-        """Return the lanes that have any record before a position.
+        """Return the lanes that have records before a position.
 
-        No window is closed before each of them has sent one.
+        No window closes before each of these lanes has sent a record.
         """
         return ()
 
     def unread(self, end: Position) -> Sequence[str]:  # noqa: ARG002
-        """Return the lanes of which a position says that there is something behind it.
+        """Return the lanes that are known to have records after a position.
 
-        However long such a lane has sent nothing, it is not idle: it waits for its turn. The answer must
-        follow from the position, so that it is the same for a batch that is planned again.
+        Such a lane is not idle, however long it has sent nothing, because it waits to be read. The result
+        must follow from the position, so that it is the same for a batch that is planned again.
         """
         return ()
 
     def committed(self, position: Position, reader: str) -> None:  # noqa: B027
-        """Take note that a reader will never again ask for what lies before a position."""
+        """Handle the notice that a reader will never again read before a position."""
 
     def on_worker(self) -> Source:
-        """Return what a worker needs of this source in order to read."""
+        """Return a copy of this source with what a worker needs for reading."""
         return self
 
     def lag(self, after: Position) -> int | None:  # noqa: ARG002
-        """Return how many records wait behind a position, or None when that is not known."""
+        """Return the number of records after a position, or None if it is not known."""
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return what this source reads, as plain JSON data, the same from run to run.
+        """Return what this source reads, as JSON data that is the same in every run.
 
-        A job goes on from a position only with a source that describes itself as the one before did.
+        A job continues from a position only if the description of its source is unchanged.
         """
         return {}
 
 
 @dataclass(frozen=True)
 class WriteContext:
-    """What a sink's writer may know about the Spark task it writes for."""
+    """The context of a sink's writer: the Spark task for which it writes."""
 
     job: str
     vertex: str
     batch: int
     task: str
-    """Different for each attempt of each Spark task, so that no two attempts write the same file."""
+    """An id that is unique to each attempt of a Spark task, so that no two attempts write the same file."""
     reject: Reject | None = None
-    """Takes a record that the sink cannot store, with the reason; raises where such a record ends the job."""
+    """Handles a record that the sink cannot store, with the reason; raises if such a record ends the job."""
     ids: RecordIds | None = None
-    """Gives each record an id that it has in every replica of the job; None for a job without replicas. A
-    writer asks for as many as it is handed records, in their order."""
+    """Gives each record an id that is the same in every replica of the job; None for a job without replicas.
+    A writer takes as many ids as it is given records, in their order."""
 
 
 class SinkWriter(ABC):
-    """Takes the records that one Spark task has for a sink."""
+    """Writes the records of one Spark task for a sink."""
 
     @abstractmethod
     def write(self, records: list[Record]) -> None:
-        """Take records. Nothing may be visible to anybody before the sink's commit."""
+        """Write records. Nothing may be visible before the sink's commit."""
 
     @abstractmethod
     def finish(self) -> Receipt | None:
-        """Seal what was written and describe it for the commit; None when there is nothing."""
+        """Complete the output and return a receipt for the commit; None if there is no output."""
 
 
 class Sink(ABC):
-    """A place where a job's results go."""
+    """A destination of a job's results."""
 
     transactional: bool = False
-    """True when ``commit`` can be repeated for the same batch without doubling it. Receipts of such a
-    sink are stored with the batch, and a commit that a crash interrupted is completed later."""
+    """Whether ``commit`` can be repeated for the same batch without duplicating output. Receipts of such a
+    sink are stored with the batch, and an interrupted commit is completed later."""
 
     shared: bool = False
-    """True when several processes, on several machines, may call ``commit`` for the same batch at the same
-    time, with receipts of what yet another process has staged, without doubling it. Any replica of a job can
-    then finish what another has begun; of other sinks each batch is left to one of them."""
+    """Whether several processes, on several machines, may concurrently call ``commit`` for the same batch,
+    also with receipts of another process, without duplicating output. Any replica can then complete the
+    commit of another one; for other sinks only one replica commits each batch."""
 
     synced: bool = False
-    """Set by a job with ``durability="batch"``: what a writer has finished, and what ``commit`` has made
-    visible, must be on the disk when they return."""
+    """Set by a job with ``durability="batch"``: the output of a writer, and that made visible by ``commit``,
+    must be synced to the disk when ``finish`` and ``commit`` return."""
 
     holdable: bool = False
-    """True for a transactional sink that stores whatever a log can store, and refuses the rest as a log does:
-    then a backup can keep records for it in files of its own, and hand them over unseen."""
+    """Whether a transactional sink can store exactly the values that a log can store: then a backup replica
+    can hold records for it in files, and pass them on later without checks."""
 
     @abstractmethod
     def writer(self, context: WriteContext) -> SinkWriter:
@@ -183,24 +183,24 @@ class Sink(ABC):
 
     @abstractmethod
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
-        """Make a batch visible, on the driver."""
+        """Make the output of a batch visible, on the driver."""
 
     def discard(self, receipts: Sequence[Receipt]) -> None:  # noqa: B027
-        """Remove what was staged and will never be committed, on the driver.
+        """Remove staged output that will never be committed, on the driver.
 
-        Whatever of it is gone already is no error. What nobody discards is the leftover of a crash.
+        Output that no longer exists is not an error. Crashes can leave output that is never discarded.
         """
 
     def prepare(self) -> None:  # noqa: B027
-        """Make the sink ready to be written to, on the driver, before the first batch."""
+        """Prepare the sink for writing, on the driver, before the first batch."""
 
     def tidy(self, job: str) -> None:  # noqa: B027
-        """Remove what crashes of a job have left here long ago, on the driver, after batches.
+        """Remove old leftovers of crashes of a job, on the driver, after batches.
 
-        It is called when all sinks of the job have got all that is theirs, so whatever the job has staged
-        before is nobody's any more, even where another of its sinks has staged it.
+        It is called when the output of the job in all its sinks is published, so that all earlier staged
+        output is obsolete, even that of another of its sinks.
         """
 
     def describe(self) -> dict[str, Any]:
-        """Return the options of this sink, as plain JSON data, the same from run to run."""
+        """Return the options of this sink, as JSON data that is the same in every run."""
         return {}

@@ -1,7 +1,7 @@
 """Edges of a job.
 
-The partitioning that the user asks for, and the distribution of records over the instances of the target
-that follows from it, together with the number of instances and buckets. It must not know the physical plan.
+Derives the distribution of records over the instances of a target, and the numbers of instances and buckets,
+from the partitioning that the user has chosen. It must not depend on the physical plan.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Partitioning(Enum):
     """
 
     ROUND_ROBIN = "round-robin"
-    """Each record goes to one instance: it stays where it is, which costs nothing, where sender and target
-    have the same number of them; else they get the records in turn."""
+    """Each record goes to one instance. If sender and target have the same number of instances, records stay
+    in their process, which costs nothing; otherwise the instances get records in turn."""
 
     SAME_KEY = "same-key"
-    """All records of a key go to the same instance: a Spark shuffle."""
+    """All records of a key go to the same instance, through a Spark shuffle."""
 
     BROADCAST = "broadcast"
-    """Each record goes to every instance, whichever process it runs in."""
+    """Each record goes to every instance, in all processes."""
 
 
 ROUND_ROBIN = Partitioning.ROUND_ROBIN
@@ -45,7 +45,7 @@ BROADCAST = Partitioning.BROADCAST
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge of a job. Vertices are named by their index, because names may still be wrong.
+    """An edge of a job. Vertices are identified by index, because names may still be invalid.
 
     >>> Edge(0, "out", 1, "in", Partitioning.ROUND_ROBIN).target
     1
@@ -59,37 +59,37 @@ class Edge:
 
 
 class Distribution(Enum):
-    """What decides which instance of its target a record goes to."""
+    """How the instance of the target is chosen for a record."""
 
     CHAINED = "chained"
-    """It stays where it is."""
+    """The record stays in its process."""
     BY_KEY = "by key"
     IN_TURN = "in turn"
     TO_ALL = "to all"
 
 
 def distribution_of(job: Job, edge: Edge) -> Distribution:
-    """Return how the records of an edge are dealt out."""
-    return _dealing(job, edge, instances_of(job))
+    """Return how the records of an edge are distributed."""
+    return _distribution(job, edge, instances_of(job))
 
 
 def distributions_of(job: Job) -> list[tuple[Edge, Distribution]]:
-    """Return all edges in their order, each with how its records are dealt out."""
+    """Return all edges in the order of adding, each with its distribution."""
     instances = instances_of(job)
-    return [(edge, _dealing(job, edge, instances)) for edge in job.edges]
+    return [(edge, _distribution(job, edge, instances)) for edge in job.edges]
 
 
 def instances_of(job: Job) -> dict[int, int]:
-    """Return how many instances each vertex has that has some of its own; 0 for one in each bucket.
+    """Return the number of instances of each vertex that has its own; 0 means one for each bucket.
 
-    That is a plain task that says so, or that a BROADCAST edge leads to. Where the job has a number for tasks
-    that do not say, it also is one that gets records in turn from such a task.
+    These are plain tasks that declare a number, or that are the target of a BROADCAST edge. If the job has a
+    default parallelism, they include tasks that receive records in turn from such a task.
     """
     plain = [_may_have_instances(vertex) for vertex in job.vertices]
-    default = _said(job.parallelism)
+    default = _declared_number(job.parallelism)
     found: dict[int, int] = {}
     for vertex in job.vertices:
-        number = _said(vertex.parallelism)
+        number = _declared_number(vertex.parallelism)
         if plain[vertex.index] and number is not None:
             found[vertex.index] = number
     for edge in job.edges:
@@ -110,18 +110,20 @@ def instances_of(job: Job) -> dict[int, int]:
 
 
 def buckets_of(job: Job) -> int | None:
-    """Return into how many parts a job divides its keyed work; None leaves that to what runs it.
+    """Return the number of buckets into which a job divides its keys; None leaves it to the runtime.
 
-    These parts are the instances of its tasks with state, which may say their number as well.
+    Buckets are the instances of the stateful tasks, whose ``parallelism`` can set the number as well.
     """
-    keyed = [_said(vertex.parallelism) for vertex in job.vertices if vertex.stateful]
-    return _said(job.buckets) or next(filter(None, keyed), None) or _said(job.parallelism)
+    keyed = [_declared_number(vertex.parallelism) for vertex in job.vertices if vertex.stateful]
+    return (
+        _declared_number(job.buckets) or next(filter(None, keyed), None) or _declared_number(job.parallelism)
+    )
 
 
-def _dealing(job: Job, edge: Edge, instances: Mapping[int, int]) -> Distribution:
+def _distribution(job: Job, edge: Edge, instances: Mapping[int, int]) -> Distribution:
     target = job.vertices[edge.target]
     if target.kind != "task" or isinstance(target.operator, COLUMNAR_TASKS):
-        return Distribution.CHAINED  # A sink writes from wherever its records are.
+        return Distribution.CHAINED  # A sink writes in the process of its records.
     if target.sync or edge.by is SAME_KEY:
         return Distribution.BY_KEY
     if edge.by is BROADCAST:
@@ -133,19 +135,19 @@ def _dealing(job: Job, edge: Edge, instances: Mapping[int, int]) -> Distribution
 
 
 def _is_side(job: Job, edge: Edge) -> bool:
-    """Whether an edge leaves from a side port.
+    """Return whether an edge starts at a side port.
 
-    What does not fit a vertex, or may not enter it again, is found by its sender and leaves from there: not
-    from an instance of the vertex.
+    Records that do not fit a vertex, or may not enter it again, are detected by the sender and leave from
+    there, not from an instance of the vertex.
     """
     return job.vertices[edge.source].is_side_port(edge.source_port)
 
 
 def _may_have_instances(vertex: Vertex) -> bool:
-    """Whether a vertex is a plain task: the parts of what keeps state are its keys."""
+    """Return whether a vertex is a plain task: tasks with state are divided by key."""
     return vertex.kind == "task" and not vertex.stateful and not isinstance(vertex.operator, COLUMNAR_TASKS)
 
 
-def _said(parallelism: object) -> int | None:
-    """Return a number of instances; None when there is none, or what there is cannot be one."""
+def _declared_number(parallelism: object) -> int | None:
+    """Return a declared number of instances; None if there is none or it is invalid."""
     return parallelism if isinstance(parallelism, int) else None

@@ -1,4 +1,4 @@
-"""The error policy: what happens to a record for which user code raises."""
+"""The error policy: how a job handles a record for which user code raises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACTIONS = ("fail", "discard", "retry")
 
 @dataclass(frozen=True)
 class Retry:
-    """Call the code again, waiting twice as long each time, before the record is given up.
+    """Repeat the call, with doubled delay each time, before the ``then`` action is taken.
 
     >>> Retry(5, delay="50ms", then="discard")
     Retry(times=5, delay='50ms', then='discard')
@@ -21,14 +21,14 @@ class Retry:
 
     times: int = 3
     delay: str | float = 0.1
-    """How long to wait before the first time: seconds, or a duration such as "50ms"."""
+    """The delay before the first repetition: seconds, or a duration such as "50ms"."""
     then: str = "fail"
-    """What to do when none has helped: "fail" ends the job, "discard" puts the record into ``errors``."""
+    """The last resort: "fail" ends the job, "discard" puts the record into ``errors``."""
 
 
 @dataclass(frozen=True)
 class ErrorPolicy:
-    """The setting, read: how often to try again, and whether to go on without the record."""
+    """The parsed setting: the number of repetitions, and whether to continue without the record."""
 
     discard: bool = False
     retries: int = 0
@@ -36,12 +36,12 @@ class ErrorPolicy:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is something after an error: what the failed call has done must not be seen then."""
+        """Whether the job can continue after an error, so that effects of the failed call must be undone."""
         return self.discard or self.retries > 0
 
 
 def read_on_error(given: Any) -> ErrorPolicy:
-    """Read a setting that validation has let through.
+    """Parse a validated setting.
 
     >>> read_on_error("retry")
     ErrorPolicy(discard=False, retries=3, delay=0.1)
@@ -55,7 +55,7 @@ def read_on_error(given: Any) -> ErrorPolicy:
 
 
 def on_error_fault(given: Any) -> str | None:
-    """Return what is wrong with a setting, if anything is.
+    """Return what is wrong with a setting; None if it is valid.
 
     >>> on_error_fault("explode")
     "on_error must be one of 'fail', 'discard', 'retry' or a ps.Retry, not 'explode'"

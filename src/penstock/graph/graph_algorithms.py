@@ -1,6 +1,6 @@
 """Reachability, shortest paths, elementary cycles (Johnson), and the edges that close loops.
 
-It works on lists of arcs; only ``job_arcs``, ``job_cycles`` and ``loop_edges`` know a job.
+The functions work on lists of arcs; only ``job_arcs``, ``job_cycles`` and ``loop_edges`` depend on jobs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 Arcs = Sequence[Sequence[int]]
-"""For each vertex the vertices it has an arc to, each once, in ascending order."""
+"""The targets of each vertex's arcs, without duplicates, in ascending order."""
 
 
 def arcs_of(size: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Collect arcs by the vertex they leave; edges between the same two vertices are one arc.
+    """Return arcs by source vertex; edges between the same two vertices are one arc.
 
     >>> arcs_of(3, [(0, 2), (0, 1), (0, 2)])
     [[1, 2], [], []]
@@ -32,7 +32,7 @@ def arcs_of(size: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
 
 
 def reversed_arcs(arcs: Arcs) -> list[list[int]]:
-    """Turn every arc round.
+    """Return the arcs in the opposite direction.
 
     >>> reversed_arcs([[1, 2], [], []])
     [[], [0], [0]]
@@ -41,7 +41,7 @@ def reversed_arcs(arcs: Arcs) -> list[list[int]]:
 
 
 def reachable(arcs: Arcs, starts: Iterable[int], floor: int = 0) -> list[int]:
-    """Return the starts and all that they reach through vertices from ``floor`` on, ascending.
+    """Return the starts and all vertices that they reach through vertices from ``floor`` on, ascending.
 
     >>> reachable([[1], [0], [0]], [1]), reachable([[1], [0, 2], [0]], [1], floor=1)
     ([0, 1], [1, 2])
@@ -57,9 +57,9 @@ def reachable(arcs: Arcs, starts: Iterable[int], floor: int = 0) -> list[int]:
 
 
 def shortest_paths(arcs: Arcs, start: int, floor: int = 0) -> dict[int, int | None]:
-    """Return for each vertex that ``start`` reaches its predecessor on a shortest path from there.
+    """Return the predecessor of each vertex reachable from ``start`` on a shortest path.
 
-    Among paths of the same length the one through earlier vertices is taken.
+    Among paths of equal length, the one through earlier vertices is chosen.
 
     >>> shortest_paths([[1, 2], [3], [3], []], 0)
     {0: None, 1: 0, 2: 0, 3: 1}
@@ -78,7 +78,7 @@ def shortest_paths(arcs: Arcs, start: int, floor: int = 0) -> dict[int, int | No
 
 
 def path_to(before: dict[int, int | None], end: int) -> list[int]:
-    """Read the path to a vertex from what :func:`shortest_paths` found.
+    """Return the path to a vertex from the result of :func:`shortest_paths`.
 
     >>> path_to({0: None, 1: 0, 2: 0, 3: 1}, 3)
     [0, 1, 3]
@@ -92,19 +92,19 @@ def path_to(before: dict[int, int | None], end: int) -> list[int]:
 
 
 _STEPS_A_CYCLE = 300
-_FEWEST_STEPS, _MOST_STEPS = 3_000_000, 30_000_000
-"""Work that the search may do, from a second to ten of Python. It bounds graphs that are large rather than
-full of cycles; who asks for more cycles allows more work."""
+_MIN_STEPS, _MAX_STEPS = 3_000_000, 30_000_000
+"""The limits of steps of the search, about one to ten seconds. They bound the time for large graphs with few
+cycles; a larger ``limit`` of cycles permits more steps."""
 
 
 @dataclass(frozen=True)
 class LoopEdge:
-    """An arc that closes a loop: it leads from ``tail`` back into ``entry``."""
+    """An arc that closes a loop, from ``tail`` back to ``entry``."""
 
     tail: int
     entry: int
     cycle: tuple[str, ...]
-    """The names on a shortest cycle that the arc closes, entry first."""
+    """The names of the vertices on a shortest cycle that the arc closes, entry first."""
 
 
 def job_arcs(job: Job) -> list[list[int]]:
@@ -113,9 +113,9 @@ def job_arcs(job: Job) -> list[list[int]]:
 
 
 def job_cycles(job: Job, limit: int) -> list[list[str]]:
-    """List all elementary cycles of a job by names."""
+    """Return all elementary cycles of a job as lists of names."""
     names = [vertex.label for vertex in job.vertices]
-    most_steps = min(max(_FEWEST_STEPS, _STEPS_A_CYCLE * limit), _MOST_STEPS)
+    most_steps = min(max(_MIN_STEPS, _STEPS_A_CYCLE * limit), _MAX_STEPS)
     found: list[list[str]] = []
     try:
         for cycle in elementary_cycles(job_arcs(job), most_steps):
@@ -135,7 +135,7 @@ def job_cycles(job: Job, limit: int) -> list[list[str]]:
 
 
 def loop_edges(job: Job) -> list[LoopEdge]:
-    """Return the arcs that close a loop, by entry and tail. No cycle is enumerated."""
+    """Return the arcs that close a loop, by entry and tail, without enumerating cycles."""
     names = [vertex.label for vertex in job.vertices]
     return [
         LoopEdge(tail, entry, tuple(names[vertex] for vertex in cycle))
@@ -144,7 +144,7 @@ def loop_edges(job: Job) -> list[LoopEdge]:
 
 
 def closing_arcs(arcs: Arcs) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield (tail, entry, cycle) for each arc that leads back to the earliest vertex of some cycle.
+    """Yield (tail, entry, cycle) for each arc that leads to the earliest vertex of a cycle.
 
     That is an arc u→v where v reaches u through vertices that were added no earlier than v.
 
@@ -177,7 +177,7 @@ class _TooMuchWorkError(Exception):
 
 
 def elementary_cycles(arcs: Arcs, most_steps: int) -> Iterator[list[int]]:
-    """Yield every elementary cycle once, from its earliest vertex on, with at most so many steps.
+    """Yield every elementary cycle once, from its earliest vertex on, in at most ``most_steps`` steps.
 
     This is Johnson's algorithm (SIAM J. Comput. 4, 1975) without recursion: cycles are searched from
     each vertex through later vertices only, and a vertex from which the start was not reached stays

@@ -1,4 +1,4 @@
-"""A job: a directed graph of sources, tasks and sinks, cycles allowed. Building it runs nothing."""
+"""A job: a directed graph of sources, tasks and sinks, which may have cycles. Building it runs nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SparkValue = str | int | float | bool
 class Job:
     """A stream job.
 
-    Building a job never raises because of its graph; :meth:`validate` reports all problems.
+    Building a job never raises errors of its graph; :meth:`validate` reports all problems.
 
     >>> from penstock.graph.aggregations import Count
     >>> job = Job("wordcount")
@@ -58,11 +58,11 @@ class Job:
         self.mode = mode
         """How Spark runs the job: "throughput" (micro-batches)."""
         self.guarantee = guarantee
-        """What a failure may do to the result: "exactly-once" (nothing), "at-least-once" (repeat some of
-        it), "at-most-once" (lose some of it)."""
+        """The effect of failures on the result: "exactly-once" (none), "at-least-once" (some of it is
+        repeated), "at-most-once" (some of it is lost)."""
         self.durability = durability
-        """What a power cut may do to the result: "none" (lose the last batches, or repeat them in a sink that
-        is safer than the job's folder), "batch" (nothing: each batch is written to the disk).
+        """The durability of the result: with "none" a power cut may lose the last batches, or repeat them in
+        a sink that is more durable than the job's folder; with "batch" each batch is synced to the disk.
         """
         self.k = k
         """How many machines may fail without interrupting the job; k + 1 replicas run."""
@@ -72,28 +72,28 @@ class Job:
         """
         self.replication = replication
         """Which replica publishes output: "active" (the first to commit a batch), "standby" (the primary; the
-        others hold theirs until it fails).
+        others hold their output until it fails).
         """
         self.standby = standby
         """For a job with k=0: "warm" keeps a Spark session and a copy of the state ready on another node."""
         self.qos: QoS | None = read_qos(qos)
         self.max_iterations = max_iterations
-        """How often a record may come back into the entry of a loop, unless the entry says otherwise."""
+        """The default limit of loops: how many times a record may return to the entry of a loop."""
         self.parallelism = parallelism
-        """How many instances a task has that does not say, and that gets records from instances or by
-        BROADCAST. Other tasks that do not say run where their records are."""
+        """The default number of instances of tasks that receive records from instances or by BROADCAST. Other
+        tasks without a number of instances run in the process of their records."""
         self.buckets = buckets
-        """Into how many parts the keyed work is divided; None takes ``parallelism``, or else leaves it to
-        Spark."""
+        """The number of buckets into which keys are divided; by default ``parallelism`` if given, else chosen
+        by Spark."""
         self.interval = interval
-        """The least time from the start of one batch to the start of the next, such as "500ms"."""
+        """The minimum time from the start of one batch to the start of the next, such as "500ms"."""
         self.on_error = on_error
-        """What happens when user code raises: "fail" ends the job, "discard" puts the record into the
-        ``errors`` stream and goes on, "retry" tries again first."""
+        """The action if user code raises: "fail" ends the job, "discard" puts the record into the ``errors``
+        stream and continues, "retry" repeats the call first."""
         self.spark = cast("dict[str, SparkValue]", _copied(spark))
-        """Spark settings, over Penstock's own."""
+        """Spark settings, which override Penstock's defaults."""
         self.foreign: list[tuple[Vertex, Vertex]] = []
-        """Edges between vertices that are not both in this job."""
+        """Edges with a vertex of another job."""
         self._vertices: tuple[Vertex, ...] = ()
         self._edges: list[Edge] = []
 
@@ -106,10 +106,11 @@ class Job:
         schema: Any = None,
         on_error: str | Retry | None = None,
     ) -> Vertex:
-        """Add a vertex that brings records in.
+        """Add a vertex that reads records.
 
-        With a ``window`` the vertices after it get a :class:`~penstock.graph.windows.Window` of records
-        at a time. ``schema`` declares its values (see :class:`~penstock.schema.record_schema.Schema`).
+        With a ``window``, the vertices after it receive :class:`~penstock.graph.windows.Window` objects
+        instead of single records. ``schema`` declares its values (see
+        :class:`~penstock.schema.record_schema.Schema`).
         """
         vertex = self._add(name, "source", read_source(source))
         vertex.window = window
@@ -131,14 +132,14 @@ class Job:
         input_schema: Any = None,
         on_error: str | Retry | None = None,
     ) -> Vertex:
-        """Add a vertex that works on records: a function of a record, a Task or a StatefulTask.
+        """Add a vertex that processes records: a function of a record, a Task or a StatefulTask.
 
-        A vertex that works on columns is an ArrowTask, a Sql or a DataFrameTask.
+        A vertex that processes columns is an ArrowTask, a Sql or a DataFrameTask.
 
-        ``max_iterations`` is the limit of the loops that this vertex is the entry of; ``config`` is
-        handed to the task's ``prepare``. A ``window`` makes a stateful task work on one window of a key
-        at a time. ``schema`` declares the values it emits, ``input_schema`` those it takes; ``on_error``
-        is the job's unless it is given here.
+        ``max_iterations`` is the limit of the loops whose entry is this vertex; ``config`` is passed to the
+        task's ``prepare``. With a ``window``, a stateful task processes one window of a key at a time.
+        ``schema`` declares the emitted values, ``input_schema`` those of the input; ``on_error`` overrides
+        the job's.
         """
         vertex = self._add(name, "task", read_task(task))
         vertex.window = window
@@ -154,20 +155,20 @@ class Job:
     def sink(
         self, name: str, sink: Sink, *, input_schema: Any = None, on_error: str | Retry | None = None
     ) -> Vertex:
-        """Add a vertex that takes records out."""
+        """Add a vertex that writes records."""
         vertex = self._add(name, "sink", read_sink(sink))
         vertex.input_schema = input_schema
         vertex.on_error = on_error
         return vertex
 
     def connect(self, source: Endpoint, target: Endpoint, by: Partitioning | None = None) -> None:
-        """Add an edge between two vertices or ports of them.
+        """Add an edge between two vertices or their ports.
 
-        Without ``by`` it is SAME_KEY into a stateful task and ROUND_ROBIN elsewhere.
+        The default of ``by`` is SAME_KEY into a stateful task and ROUND_ROBIN otherwise.
         """
         start, source_port, end, target_port = edge_endpoints(source, target)
         if start.job is not self or end.job is not self:
-            # An edge between two jobs makes both of them wrong, whichever is validated.
+            # An edge between two jobs makes both of them invalid.
             owners = (start.job, end.job) if start.job is not end.job else ()
             for job in {id(job): job for job in (self, *owners)}.values():
                 job.foreign.append((start, end))
@@ -197,7 +198,7 @@ class Job:
         return [vertex.label for vertex in self._vertices if vertex.kind == "sink"]
 
     def vertex(self, name: str) -> Vertex:
-        """Return the vertex of a name."""
+        """Return the vertex with a name."""
         for vertex in self._vertices:
             if vertex.label == name:
                 return vertex
@@ -212,17 +213,17 @@ class Job:
         return rows
 
     def cycles(self, limit: int = 10_000) -> list[list[str]]:
-        """Return all elementary cycles, each from its earliest-added vertex on, in a sorted order.
+        """Return all elementary cycles, sorted, each starting at its earliest-added vertex.
 
-        More than ``limit`` of them raise :class:`~penstock.errors.CycleLimitError`.
+        Raises :class:`~penstock.errors.CycleLimitError` if there are more than ``limit``.
         """
         return _cycles.job_cycles(self, limit)
 
     def validate(self) -> None:
-        """Raise one :class:`~penstock.errors.GraphError` with everything that is wrong, if anything is.
+        """Raise one :class:`~penstock.errors.GraphError` with all problems of the job, if there are any.
 
-        Of a job with replicas, :class:`~penstock.errors.DeliveryWarning` tells the sinks that do not take
-        each record once; :meth:`delivery` has all of them.
+        For a job with replicas, a :class:`~penstock.errors.DeliveryWarning` names each sink that does not get
+        every record exactly once; :meth:`delivery` returns the delivery of all sinks.
         """
         from penstock.graph.validation import validate
 
@@ -230,30 +231,30 @@ class Job:
         warn_if_not_exactly_once(self, stacklevel=2)
 
     def delivery(self) -> dict[str, str]:
-        """Return by sink what it gives when the job has replicas.
+        """Return the delivery guarantee of each sink for a job with replicas.
 
-        "first-writer-wins": each record once. "by-the-winner": each batch once, and once more if the replica
-        that hands it over dies in between. "every-replica": a copy from each replica, with ids by which
-        :func:`penstock.deduplicated` tells them. "by-the-primary": at most once, with
+        "first-writer-wins": each record once. "by-the-winner": each batch once, and again if the delivering
+        replica dies before it confirms. "every-replica": a copy from each replica, with ids by which
+        :func:`penstock.deduplicated` drops the others. "by-the-primary": each record at most once, with
         ``replication="standby"``.
         """
         return deliveries(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the structure of the job as plain data, the same from run to run."""
+        """Return the structure of the job as plain data that is the same in every run."""
         from penstock.graph.job_document import to_dict
 
         return to_dict(self)
 
     def to_json(self) -> str:
-        """Return the structure of the job as JSON, the same from run to run."""
+        """Return the structure of the job as JSON that is the same in every run."""
         from penstock.graph.job_document import to_json
 
         return to_json(self)
 
     def explain(self) -> str:
-        """Return a text that says how Spark will run the job: regions, shuffles, loops, sinks."""
-        # The one place where the graph looks up to the planner, so that a user needs one object only.
+        """Return a description of how Spark will run the job: regions, shuffles, loops and sinks."""
+        # The only import of the planner by the graph; it lets a user do everything through one object.
         from penstock.plan.plan_text import explain_job
 
         return explain_job(self)
@@ -277,7 +278,7 @@ class Job:
 
 
 def _copied(given: Any) -> Any:
-    """Copy a mapping, so that later changes to it do not reach the job; keep anything else to report it."""
+    """Return a copy of a mapping, so that later changes do not affect the job; other values unchanged."""
     if given is None:
         return {}
     return dict(given) if isinstance(given, Mapping) else given

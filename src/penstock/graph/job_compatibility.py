@@ -1,12 +1,12 @@
-"""Whether a job can continue from the state of another version, by both structures (``job.to_dict()``)."""
+"""Checks whether a job can continue from the state of another version, given both structures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-_PLACES = ("folder", "log", "root", "batches")
-"""Options that say where a sink keeps its staged records and its record of delivered batches."""
+_STAGING_OPTIONS = ("folder", "log", "root", "batches")
+"""Options that determine where a sink stores staged records and the numbers of delivered batches."""
 
 
 def incompatibilities(
@@ -14,7 +14,7 @@ def incompatibilities(
 ) -> list[str]:
     """Return why a job with a new structure cannot continue from the state of the old one.
 
-    ``has_state`` says whether the old one holds state, ``in_flight`` whether records are on their way in it.
+    ``has_state`` tells whether the old one holds state, ``in_flight`` whether records are in transit in it.
     """
     found = []
     before = {vertex["name"]: vertex for vertex in old["vertices"]}
@@ -27,7 +27,7 @@ def incompatibilities(
             found.append(
                 f"source {name!r} reads {now['options']} now, but its position belongs to {vertex['options']}"
             )
-        elif now is not None and has_state and (reason := _waits_otherwise(name, vertex, now)):
+        elif now is not None and has_state and (reason := _alignment_change(name, vertex, now)):
             found.append(reason)
         elif vertex["stateful"] and has_state and (now is None or not now["stateful"]):
             found.append(f"the state of vertex {name!r} would be lost")
@@ -36,14 +36,14 @@ def incompatibilities(
                 f"vertex {name!r} has the state of {_class(vertex)}, which {_class(now)} cannot read"
             )
         elif now is not None and has_state:
-            found += _other_windows(name, vertex, now)
+            found += _window_changes(name, vertex, now)
     if in_flight and not same_graph(old, new):
         found.append("records are in transit through the old graph: drain the job first")
     return found
 
 
 def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
-    """Return by name why staged records of a sink of the old structure cannot be delivered by the new one.
+    """Return by sink why its staged records cannot be delivered by the sinks of the new structure.
 
     A sink may deliver to another address, such as that of a service that has moved. It must have the same
     class and the same staging folder.
@@ -60,23 +60,23 @@ def other_sinks(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str
         elif _class(then) != _class(now):
             found[name] = f"sink {name!r} was a {_class(then)} and is a {_class(now)}"
         else:
-            for option in _PLACES:
+            for option in _STAGING_OPTIONS:
                 was, has = then["options"].get(option), now["options"].get(option)
-                # Version 0.1.0 did not write down all of them, and a place that is not known is no other one.
+                # Version 0.1.0 did not store all of these options; an unknown one counts as unchanged.
                 if option in then["options"] and was != has:
                     found[name] = f"sink {name!r} had {option}={was!r} and has {option}={has!r}"
     return found
 
 
 def same_graph(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether records in transit through one structure can continue in another."""
+    """Return whether records in transit through one structure can continue in another."""
     vertices = [[vertex["name"] for vertex in structure["vertices"]] for structure in (old, new)]
     return bool(old["edges"] == new["edges"]) and vertices[0] == vertices[1]
 
 
-def _other_windows(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def _window_changes(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return why the window state of a vertex does not fit its new definition."""
-    window, now = _held(old.get("window")), _held(new.get("window"))
+    window, now = _stored_state_options(old.get("window")), _stored_state_options(new.get("window"))
     if window == now or (window is None and not old["stateful"]):
         return []
     if window is None:
@@ -84,7 +84,7 @@ def _other_windows(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) ->
     return [f"vertex {name!r} had windows of {window} and has windows of {now} now"]
 
 
-def _waits_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+def _alignment_change(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """Return why records that wait at a vertex for its other ports would never be matched."""
     way, now = old.get("sync"), new.get("sync")
     if not way or way == now:
@@ -95,12 +95,12 @@ def _waits_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 
 def _class(vertex: dict[str, Any]) -> str:
-    """The name of a vertex's class, without its module: a file may be run in more than one way."""
+    """Return the name of a vertex's class without its module, which depends on how the file is run."""
     return str(vertex["operator"]).rpartition(".")[2]
 
 
-def _held(window: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what of a window decides where its records are held, and not how its results look."""
+def _stored_state_options(window: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the options of a window that determine its stored state, without those of its results."""
     if window is None:
         return None
     return {name: value for name, value in window.items() if name != "with_bounds"}

@@ -1,6 +1,6 @@
 """A changed copy of a job, and the list of differences between two jobs.
 
-It reaches into private fields of ``Job``; nothing else may.
+This is the only module that uses private fields of ``Job``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.graph.vertex import Vertex
 
 
 def job_copy(job: Job) -> Job:
-    """Return a job with vertices and edges of its own, which runs the same code."""
+    """Return a copy of a job with its own vertices and edges, which share the code."""
     twin = copy.copy(job)
     twin.spark = dict(job.spark)
     twin.foreign = list(job.foreign)
@@ -39,7 +39,7 @@ def changed_copy(
     on_error: Any = None,
     max_iterations: int | None = None,
 ) -> Job:
-    """Return a copy of a job with the given changes. It need not be valid.
+    """Return a copy of a job with the given changes. The result may be invalid.
 
     >>> job = Job("orders", parallelism=2)
     >>> double = job.task("double", lambda record: record.value * 2)
@@ -76,8 +76,8 @@ def _give_task(job: Job, vertex: Vertex, given: Any) -> None:
     if vertex.kind != "task":
         tasks = choices(tuple(other.label for other in job.vertices if other.kind == "task"))
         raise SettingError(
-            f"vertex {shown(vertex.name)} is a {vertex.kind}, and only tasks can be given other code "
-            f"({tasks}): give a whole job to change it"
+            f"vertex {shown(vertex.name)} is a {vertex.kind}, and only the code of tasks can be changed "
+            f"({tasks}): pass a whole job to change it"
         )
     operator = read_task(given)
     usual = SAME_KEY if vertex.stateful else ROUND_ROBIN
@@ -94,7 +94,7 @@ _OF_VERTICES = ("vertices", "edges")
 
 
 def differences(old: Job, new: Job) -> list[str]:
-    """List the differences between two jobs: settings, vertices, edges, code.
+    """Return descriptions of the differences between two jobs: settings, vertices, edges and code.
 
     >>> from penstock.graph.job_copy import changed_copy
     >>> job = Job("orders", parallelism=2)
@@ -108,10 +108,10 @@ def differences(old: Job, new: Job) -> list[str]:
     new_vertices = {vertex["name"]: vertex for vertex in after["vertices"]}
     for name, vertex in old_vertices.items():
         if name not in new_vertices:
-            found.append(f"vertex {name!r} is gone")
+            found.append(f"vertex {name!r} was removed")
         else:
             found += _fields(vertex, new_vertices[name], f"vertex {name!r}, ", ("operator",))
-    found += [f"vertex {name!r} is new" for name in new_vertices if name not in old_vertices]
+    found += [f"vertex {name!r} was added" for name in new_vertices if name not in old_vertices]
     if before["edges"] != after["edges"]:
         found.append("other edges")
     code = {vertex.label: vertex.operator for vertex in old.vertices if vertex.kind == "task"}

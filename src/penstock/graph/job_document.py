@@ -1,4 +1,4 @@
-"""The JSON document of a job's structure, to show or store it. It is the same from run to run."""
+"""The JSON document of a job's structure. It is the same in every run."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 FORMAT = "penstock.job"
 VERSION = 1
 
-# Python refuses to write very large numbers in decimal, and no reader of JSON would take them.
+# Python refuses to convert very large integers to decimal, and JSON readers would reject them.
 _LARGEST_BITS = 1024
 
-# Spark hides the values of the same settings in its own user interface.
+# Spark hides the values of the same settings in its user interface.
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
 
 def to_dict(job: Job) -> dict[str, Any]:
-    """Return the structure of a job as plain data. The job need not be valid."""
+    """Return the structure of a job, which may be invalid, as plain data."""
     labels = [vertex.label for vertex in job.vertices]
     return {
         "format": FORMAT,
@@ -117,7 +117,7 @@ def operator_name(operator: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON data; what has no JSON form is shown as text without an address.
+    """Return a value as JSON data; other objects become text without a memory address.
 
     >>> plain({1: (2.5, float("nan"))}), plain(object())
     ({'1': [2.5, 'nan']}, '<object>')

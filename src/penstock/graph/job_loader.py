@@ -1,6 +1,6 @@
-"""Imports the file of ``FILE[:JOB]``, returns its job, and checks that required parameters are given.
+"""Loading of a job from ``FILE[:JOB]``, and a check that required parameters are given.
 
-The only module of this package with I/O.
+This is the only module of the package with I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.parameters import params
 
 @dataclass(frozen=True)
 class RequiredParameter:
-    """A parameter that is read by the code of a vertex."""
+    """A parameter that the code of a vertex reads."""
 
     name: str
     vertex: str
@@ -34,18 +34,20 @@ class RequiredParameter:
 
 
 def required_parameters(job: Job) -> list[RequiredParameter]:
-    """Return the parameters that the code of a job's vertices needs, in the order of vertices and lines."""
+    """Return the parameters that a job's vertices require, in the order of vertices and lines."""
     return [
         RequiredParameter(name, vertex.name, function.__code__.co_filename, line)
         for vertex in job.vertices
         for function in _functions(vertex.operator)
-        for name, line in _needed(function.__code__, function.__globals__)
+        for name, line in _required(function.__code__, function.__globals__)
     ]
 
 
 def _functions(operator: Any) -> Iterator[FunctionType]:
-    """Return the functions of the user's that an operator runs."""
-    own = [value for cls in type(operator).__mro__ if not _is_ours(cls) for value in vars(cls).values()]
+    """Yield the user's functions that an operator runs."""
+    own = [
+        value for cls in type(operator).__mro__ if not _is_penstock_class(cls) for value in vars(cls).values()
+    ]
     held = list(vars(operator).values()) if hasattr(operator, "__dict__") else []
     for value in (*held, *own):
         found = value
@@ -56,12 +58,12 @@ def _functions(operator: Any) -> Iterator[FunctionType]:
             yield found
 
 
-def _is_ours(cls: type) -> bool:
+def _is_penstock_class(cls: type) -> bool:
     return cls.__module__ == "builtins" or cls.__module__.partition(".")[0] == "penstock"
 
 
-def _needed(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Return the parameters that a function needs, and on which line."""
+def _required(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the parameters that a function requires, with their lines."""
     steps = list(dis.get_instructions(code))
     caught = [range(entry.start, entry.end) for entry in dis.Bytecode(code).exception_entries]  # type: ignore[attr-defined]
     optional = {
@@ -83,11 +85,11 @@ def _needed(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[str, int
             yield name, line
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _needed(constant, names)
+            yield from _required(constant, names)
 
 
 def _params_at(steps: list[dis.Instruction], end: int, names: Mapping[str, Any]) -> int | None:
-    """Return where the instructions begin that load ``ps.params`` just before a place; None if none do."""
+    """Return where the instructions before ``end`` that load ``ps.params`` begin; None if there are none."""
     if end >= 1 and _global(steps[end - 1], names) is params:
         return end - 1
     if end >= 2 and steps[end - 1].opname == "LOAD_ATTR" and steps[end - 1].argval == "params":
@@ -101,16 +103,16 @@ def _global(step: dis.Instruction, names: Mapping[str, Any]) -> Any:
 
 
 def load_job(target: str) -> Job:
-    """Import a file and return its job; the name is needed only where it has several.
+    """Import a file and return its job; the name is required only if the file has several jobs.
 
-    The file is imported under its own name with its folder on the path, as Python itself would do, so
-    that workers can import it too.
+    The file is imported under its own name with its folder on the path, as Python itself would do, so that
+    workers can import it too.
     """
     path, wanted = _split(target)
     job = _find(path, wanted, _import(path))
     for use in required_parameters(job):
         if use.name not in params:
-            # What the code of tasks reads would be missed only when Spark runs it.
+            # Without this check a missing parameter of a task would be noticed only when Spark runs it.
             raise SettingError(
                 f"{use.file}, line {use.line}, vertex {use.vertex!r}: {MissingParameterError(use.name)}"
             )
@@ -124,8 +126,8 @@ def _find(path: Path, wanted: str | None, module: ModuleType) -> Job:
         if len(distinct) == 1:
             return next(iter(distinct.values()))
         if not distinct:
-            raise SettingError(f"{path} defines no job: make one with ps.Job(...) at the top level")
-        raise SettingError(f"{path} defines several jobs: say which, as {path}:NAME, of {_names(jobs)}")
+            raise SettingError(f"{path} defines no job: create one with ps.Job(...) at the top level")
+        raise SettingError(f"{path} defines several jobs: choose one with {path}:NAME, of {_names(jobs)}")
     by_name = {job.name: job for job in distinct.values()}
     found = jobs.get(wanted) or by_name.get(wanted)
     if found is None:
@@ -147,11 +149,11 @@ def _split(target: str) -> tuple[Path, str | None]:
     raise SettingError(f"there is no file {file if colon and name.isidentifier() else target}")
 
 
-class _AsItIs(SourceFileLoader):
-    """Reads a file whatever byte code there is of it.
+class _UncachedLoader(SourceFileLoader):
+    """Compiles a file without using cached byte code.
 
-    Python takes that for up to date if the file has the same size and was changed within the same second:
-    for a file that is edited while its job runs, both can be so.
+    Python accepts byte code if the source has the same size and was modified in the same second, which can
+    be wrong for a file that is edited while its job runs.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -168,9 +170,9 @@ def _import(path: Path) -> ModuleType:
         name = f"penstock_job_{crc32(str(path.resolve()).encode())}"
     if path.suffix != ".py":
         raise SettingError(f"{path} is not a Python file")
-    loader = _AsItIs(name, str(path))
+    loader = _UncachedLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader)
-    assert spec is not None, "a loader of files knows where they are"
+    assert spec is not None, "a file loader always finds its file"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

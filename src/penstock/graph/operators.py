@@ -1,7 +1,7 @@
-"""Reads what the user gave for a vertex: a function, a task, a task class, a source or a sink.
+"""Reads the operator that a user gave for a vertex: a function, a task, a task class, a source or a sink.
 
-What is wrong with it is recorded as faults, which validation reports later. It must not know the job or other
-vertices.
+Errors are recorded as faults, which validation reports later. This module must not depend on the job or on
+other vertices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def columnar_task_fault(task: ArrowTask | NativeTask) -> tuple[str, str] | None:
-    """Return the code and the reason of a fault of a columnar task; None if it has none.
+    """Return the code and the reason of a fault of a columnar task; None if it is valid.
 
     >>> columnar_task_fault(Sql(" "))
     ('bad-sql', 'the query is empty')
@@ -82,7 +82,7 @@ TASKS = (FunctionTask, Task, StatefulTask, *COLUMNAR_TASKS)
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of what a vertex was given; validation reports it with the name of the vertex."""
+    """A fault of an operator; validation reports it with the name of the vertex."""
 
     code: str
     reason: str
@@ -90,7 +90,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Operator:
-    """What a vertex runs, and its ports."""
+    """The operator of a vertex, and its ports."""
 
     runs: Any
     inputs: tuple[str, ...]
@@ -99,17 +99,17 @@ class Operator:
 
 
 def read_source(given: Any) -> Operator:
-    """Read what was given as a source."""
+    """Read the operator of a source vertex."""
     return Operator(given, (), (DEFAULT_OUTPUT,), _end_faults(given, Source, "bad-source"))
 
 
 def read_sink(given: Any) -> Operator:
-    """Read what was given as a sink."""
+    """Read the operator of a sink vertex."""
     return Operator(given, (DEFAULT_INPUT,), (), _end_faults(given, Sink, "bad-sink"))
 
 
 def read_task(given: Any) -> Operator:
-    """Read what was given as a task: a function, a task, or a task class that needs no arguments.
+    """Read the operator of a task vertex: a function, a task, or a task class without required arguments.
 
     >>> read_task(len).inputs, read_task(3).faults[0].reason
     (('in',), 'must be a function, a Task or a StatefulTask, not 3')

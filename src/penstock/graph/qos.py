@@ -16,28 +16,28 @@ PRIORITIES = range(11)
 class QoS:
     """The quality of service of a job or of a vertex.
 
-    Making one never raises: :meth:`Job.validate <penstock.graph.job.Job.validate>` reports bad values
-    together with everything else that is wrong.
+    The constructor never raises: :meth:`Job.validate <penstock.graph.job.Job.validate>` reports invalid
+    values together with all other problems.
 
     >>> QoS(priority=8, max_latency=0.5)
     QoS(priority=8, max_latency=0.5, max_loss=0.0)
     """
 
     priority: int = 5
-    """From 0, the first to wait when resources are short, to 10, the last."""
+    """From 0, the first to wait for scarce resources, to 10, the last."""
 
     max_latency: float | None = None
-    """Seconds that a record may take from source to sink, or None for no bound."""
+    """The maximum seconds from source to sink for a record, or None for no limit."""
 
     max_loss: float = 0.0
-    """The share of records, from 0 to 1, that may be shed under overload."""
+    """The fraction of records, from 0 to 1, that may be dropped under overload."""
 
 
 _FIELDS = tuple(field.name for field in fields(QoS))
 
 
 def read_qos(value: Any) -> Any:
-    """Turn the dict form of a QoS into a QoS; leave everything else, right or wrong, as it is.
+    """Convert the dict form of a QoS to a QoS; return any other value, valid or not, unchanged.
 
     >>> read_qos({"priority": 8})
     QoS(priority=8, max_latency=None, max_loss=0.0)
@@ -48,7 +48,7 @@ def read_qos(value: Any) -> Any:
 
 
 def qos_faults(value: Any) -> list[str]:
-    """Return the reasons why a value is not a good QoS, none when it is one (or None, or its dict form).
+    """Return why a value is not a valid QoS; empty if it is a QoS, its dict form, or None.
 
     >>> qos_faults(QoS(priority=11))
     ['priority must be a whole number from 0 to 10, not 11']

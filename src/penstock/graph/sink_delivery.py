@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.graph.job import Job
 
 FIRST_WRITER_WINS = "first-writer-wins"
-"""The output of one replica is committed for each batch, and any replica can publish it: each record once."""
+"""Each record once: the output of one replica is committed for each batch, and any replica can publish it."""
 
 BY_THE_WINNER = "by-the-winner"
 """The replica whose output was committed delivers each batch. If it dies before it confirms the delivery,
@@ -21,15 +21,15 @@ the repetition.
 """
 
 EVERY_REPLICA = "every-replica"
-"""Every replica delivers a copy of its own, with ids by which a reader drops the others."""
+"""Every replica delivers a copy, with record ids by which a reader drops duplicates."""
 
 BY_THE_PRIMARY = "by-the-primary"
-"""Only the primary delivers. What it has not delivered when it dies is missing."""
+"""Only the primary delivers. Records that it has not delivered when it dies are lost."""
 
 _SAID = {
     FIRST_WRITER_WINS: "each record once",
     BY_THE_WINNER: "each batch once, and again if its replica dies before it confirms",
-    EVERY_REPLICA: "each record once for every replica, with an id",
+    EVERY_REPLICA: "each record once from every replica, with an id",
     BY_THE_PRIMARY: "each record at most once",
 }
 
@@ -50,7 +50,7 @@ def _delivery(sink: Sink, *, held: bool) -> str:
 
 
 def delivery_text(delivery: str) -> str:
-    """Return a delivery guarantee as a phrase.
+    """Return the description of a delivery guarantee.
 
     >>> delivery_text(FIRST_WRITER_WINS)
     'each record once (first-writer-wins)'
@@ -65,7 +65,7 @@ def warn_if_not_exactly_once(job: Job, stacklevel: int) -> None:
     for name, delivery in deliveries(job).items():
         if delivery == EVERY_REPLICA:
             gives = (
-                f"each of the {job.k + 1} replicas delivers every record, with an id. Read what they deliver"
+                f"each of the {job.k + 1} replicas delivers every record, with an id. Read the output"
                 " with penstock.deduplicated"
             )
         elif delivery == BY_THE_PRIMARY:

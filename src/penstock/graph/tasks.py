@@ -1,6 +1,6 @@
-"""The task classes that a user writes or passes.
+"""The task classes that users write or instantiate.
 
-Functions, tasks with ports, tasks with keyed state, and tasks on columns (Arrow, SQL, DataFrame). They are
+Functions, tasks with ports, tasks with keyed state, and tasks on columns (Arrow, SQL, DataFrame). These are
 definitions only; nothing here runs a task.
 """
 
@@ -16,9 +16,10 @@ DEFAULT_OUTPUT = "out"
 
 
 class FunctionTask:
-    """A function of one record, which returns nothing, one item or many (a list or an iterator).
+    """A function of one record, which returns nothing, one item, or a list or iterator of items.
 
-    It, as all code of a job, asks ``ps.ctx`` for the time and for random numbers: a batch may be run again.
+    As all code of a job, it must take the time and random numbers from ``ps.ctx``, because a batch may be
+    repeated.
     """
 
     inputs: tuple[str, ...] = (DEFAULT_INPUT,)
@@ -29,7 +30,7 @@ class FunctionTask:
 
 
 class Inputs(Mapping[str, "list[Record]"]):
-    """The records that one call of :meth:`Task.execute` works on, by port."""
+    """The records for one call of :meth:`Task.execute`, by port."""
 
     __slots__ = ("_by_port",)
 
@@ -46,14 +47,14 @@ class Inputs(Mapping[str, "list[Record]"]):
         return len(self._by_port)
 
     def get(self, port: str | None = None, default: Any = None) -> Any:
-        """Return the records of a port, or with no port those of all ports."""
+        """Return the records of a port, or without a port those of all ports."""
         if port is not None:
             return self._by_port.get(port, default)
         return [record for records in self._by_port.values() for record in records]
 
 
 class Outputs:
-    """Takes what :meth:`Task.execute` emits."""
+    """Collects the records that :meth:`Task.execute` emits."""
 
     __slots__ = ("_default", "_emitted", "_incoming")
 
@@ -63,7 +64,7 @@ class Outputs:
         self._incoming = Record()
 
     def emit(self, key: Any, value: Any, *, port: str | None = None, ts: float | None = None) -> None:
-        """Send a record on; the port may be left out where the task has only one."""
+        """Emit a record; the port is optional if the task has only one."""
         name = port if port is not None else self._default
         if name is None or name not in self._emitted:
             known = ", ".join(repr(known) for known in self._emitted)
@@ -71,7 +72,7 @@ class Outputs:
         self._emitted[name].append(Record(key, value, self._incoming.ts if ts is None else ts))
 
     def _cut(self, marks: dict[str, int]) -> None:
-        """Take back what was emitted since each port had so many records."""
+        """Remove records emitted after each port had the given number of records."""
         for port, mark in marks.items():
             del self._emitted[port][mark:]
 
@@ -79,10 +80,10 @@ class Outputs:
 class Task:
     """User code with named ports.
 
-    ``execute`` is called once for each record that comes in, from whichever port. With ``sync = True`` and
-    several input ports it is called once for each aligned set: one record from every port, of the same key
-    where the edges are SAME_KEY (the default), in the order of coming where they are ROUND_ROBIN. What has
-    no counterpart yet waits in the job's state.
+    ``execute`` is called once for each input record of any port. With ``sync = True`` and several input ports
+    it is called once for each aligned set: one record from every port, with equal keys if the edges are
+    SAME_KEY (the default), or in order of arrival if they are ROUND_ROBIN. Records without a counterpart wait
+    in the job's state.
 
     >>> class Parity(Task):
     ...     outputs = ("even", "odd")
@@ -96,10 +97,10 @@ class Task:
     sync: bool = False
 
     def prepare(self, config: Mapping[str, Any]) -> None:
-        """Get ready: open models, tables, connections. Called once in each worker process."""
+        """Open models, tables or connections. Called once in each worker process."""
 
     def execute(self, inputs: Inputs, outputs: Outputs) -> None:
-        """Work on what has come in and emit what follows from it."""
+        """Process the input records and emit results."""
         raise NotImplementedError(f"{type(self).__name__} does not define execute(self, inputs, outputs)")
 
 
@@ -116,26 +117,26 @@ class StatefulTask:
     outputs: tuple[str, ...] = (DEFAULT_OUTPUT,)
 
     def prepare(self, config: Mapping[str, Any]) -> None:
-        """Get ready, once in each worker process."""
+        """Open models, tables or connections. Called once in each worker process."""
 
     def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, Iterable[Any]]:
-        """Take the values that have come for a key, return its new state and the items to emit.
+        """Process the new values of a key; return its new state and the items to emit.
 
-        ``state`` is None for a key that is new; a new state of None forgets the key.
+        ``state`` is None for a new key; returning None as the state removes the key.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define update(self, key, values, state)")
 
 
 class CombiningTask(StatefulTask):
-    """A stateful task whose values can be merged before they are sent to where the state is.
+    """A stateful task whose values can be merged before the shuffle.
 
-    Merging must be associative and commutative. It is what makes a keyed count cheap: a worker sends
-    one partial result for each key and batch instead of every record. Each key that a batch touches
-    emits its new state once.
+    Merging must be associative and commutative. It makes a keyed count cheap: a worker sends one partial
+    result for each key and batch instead of every record. Each key with new values in a batch emits its
+    result once.
     """
 
     faults: tuple[str, ...] = ()
-    """What is wrong with how the task was made; validation reports it."""
+    """Invalid arguments of the constructor, which validation reports."""
 
     def lift(self, value: Any) -> Any:
         """Return the partial result of one value."""
@@ -146,18 +147,18 @@ class CombiningTask(StatefulTask):
         raise NotImplementedError(f"{type(self).__name__} does not define merge(self, left, right)")
 
     def result(self, state: Any) -> Any:
-        """Return what is emitted for a state: the state itself, unless a task says otherwise."""
+        """Return the item to emit for a state: by default the state itself."""
         return state
 
     def update(self, key: Any, values: list[Any], state: Any) -> tuple[Any, Iterable[Any]]:
-        """Merge partial results into the state and emit what it stands for."""
+        """Merge partial results into the state and emit its result."""
         for partial in values:
             state = partial if state is None else self.merge(state, partial)
         return state, [(key, self.result(state))]
 
 
 class ArrowTask:
-    """A function of a ``pyarrow.RecordBatch``, which returns such batches: one, many, a table or None.
+    """A function of a ``pyarrow.RecordBatch`` that returns a batch, several batches, a table or None.
 
     The batch has a column for each field of the values, ``_ts`` when its records have times, and ``_key``
     when they have keys of one plain type. Columns ``_key`` and ``_ts`` of the result become the keys and
@@ -172,11 +173,11 @@ class ArrowTask:
 
 
 class NativeTask:
-    """A vertex that Spark runs itself, without Python: what :class:`Sql` and :class:`DataFrameTask` share.
+    """The base class of vertices that Spark runs itself: :class:`Sql` and :class:`DataFrameTask`.
 
-    It sees the fields of the values as columns, and ``_key`` and ``_ts`` beside them. Its result need
-    not have these two; records without them have no key and no time. ``key`` is the type that keys have
-    when they come from Python.
+    Their input has the fields of the values as columns, and in addition ``_key`` and ``_ts``. The result need
+    not have these two; records without them have no key and no time. ``key`` is the type of keys that come
+    from Python.
     """
 
     inputs: tuple[str, ...] = (DEFAULT_INPUT,)
@@ -188,9 +189,9 @@ class NativeTask:
 
 
 class Sql(NativeTask):
-    """A query over the records that come in, which are the view ``input``.
+    """A query over the input records, which are the view ``input``.
 
-    With ``inputs`` each of these ports is a view of its own name.
+    With ``inputs`` each of these ports is a view with the port's name.
 
     >>> Sql("SELECT user, amount * 2 AS amount FROM input WHERE amount > 0").views
     {'in': 'input'}
@@ -204,14 +205,14 @@ class Sql(NativeTask):
 
     @property
     def views(self) -> dict[str, str]:
-        """The name of the view for each port."""
+        """The name of each port's view."""
         return {port: "input" if port == DEFAULT_INPUT else port for port in self.inputs}
 
 
 class DataFrameTask(NativeTask):
     """A function of Spark DataFrames, one for each input port in order, that returns a DataFrame.
 
-    It is called on the driver: once before the job starts, to see what it does, and once for each batch.
+    It is called on the driver: once before the job starts, to check its result, and once for each batch.
 
     >>> DataFrameTask(lambda frame: frame.where("amount > 0")).inputs
     ('in',)

@@ -1,4 +1,4 @@
-"""Validation: every rule, in the order in which problems are reported."""
+"""Validation of a job: all rules, in the order in which problems are reported."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ RULES: tuple[Rule, ...] = (
 
 
 def find_problems(job: Job) -> list[Problem]:
-    """Return everything that is wrong with a job."""
+    """Return all problems of a job."""
     return [problem for rule in RULES for problem in rule(job)]
 
 
 def validate(job: Job) -> None:
-    """Raise one error with everything that is wrong with a job, if anything is."""
+    """Raise one GraphError with all problems of a job, if there are any."""
     problems = find_problems(job)
     if problems:
         raise GraphError(label(job.name), problems)

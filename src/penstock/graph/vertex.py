@@ -23,14 +23,14 @@ Kind = Literal["source", "task", "sink"]
 
 DISCARDED, LATE, ERRORS = "discarded", "late", "errors"
 SIDE_STREAMS = (DISCARDED, LATE, ERRORS)
-"""Output ports that every vertex has beside its own: what does not go the main way. They may be left
-unconnected: all of it can be found in the job's streams of these names."""
+"""Output ports that every vertex has in addition to its own. They may be left unconnected: their records are
+also in the job's side streams of the same names."""
 
 
 class Endpoint:
-    """What can stand on either side of ``>>``: a vertex, or a port of one."""
+    """An operand of ``>>``: a vertex or a port of a vertex."""
 
-    # An object with __getitem__ is iterable by an old protocol of Python; this one would never end.
+    # Python can iterate over any object with __getitem__; this iteration would never end.
     __iter__ = None
     __contains__ = None
 
@@ -44,7 +44,7 @@ class Endpoint:
         raise NotImplementedError
 
     def _passed(self) -> Endpoint:
-        """Return what a chain continues from once an edge has come in here."""
+        """Return the endpoint from which a chain continues after an edge into this one."""
         return self
 
     @overload
@@ -55,15 +55,15 @@ class Endpoint:
     def __rshift__(self, other: Sequence[Endpoint]) -> list[Endpoint]: ...
     def __rshift__(self, other: Endpoint | Sequence[Endpoint]) -> Endpoint | list[Endpoint]:
         if isinstance(other, list | tuple):
-            targets = [_joint(item) for item in other]
+            targets = [_as_endpoint(item) for item in other]
             return [_connect(self, target) for target in targets]
-        return _connect(self, _joint(other))
+        return _connect(self, _as_endpoint(other))
 
     def __rrshift__(self: AnyEndpoint, others: Sequence[Endpoint]) -> AnyEndpoint:
         if not isinstance(others, list | tuple):
-            _joint(others)
+            _as_endpoint(others)
         passed: Any = self
-        for item in [_joint(item) for item in others]:
+        for item in [_as_endpoint(item) for item in others]:
             passed = _connect(item, self)
         return passed  # type: ignore[no-any-return]
 
@@ -77,7 +77,7 @@ class Vertex(Endpoint):
 
     job: Job
     index: int
-    """The order of adding."""
+    """The number of the vertex in the order of adding."""
     name: str
     kind: Kind
     operator: Any
@@ -88,51 +88,51 @@ class Vertex(Endpoint):
     max_iterations: int | None = None
     qos: QoS | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Handed to the operator's ``prepare``."""
+    """The argument of the operator's ``prepare``."""
     window: Any = None
     """A TimeWindow or a CountWindow, or None."""
     schema: Any = None
-    """What the values are that come out: whatever Schema.of reads, or None for any objects."""
+    """The declared schema of output values, in any form that Schema.of reads; None for arbitrary objects."""
     input_schema: Any = None
-    """What the values must be that go in, or None."""
+    """The declared schema of input values, or None."""
     on_error: Any = None
-    """What happens when the vertex cannot work on a record; None leaves it to the job."""
+    """The error policy of the vertex; None means that of the job."""
     faults: tuple[Fault, ...] = ()
-    """What was wrong with the operator when it was given; reported by validation."""
+    """Faults of the operator, which validation reports."""
 
     @property
     def sync(self) -> bool:
-        """True when the vertex runs for aligned sets of its inputs, so that records may have to wait."""
+        """Whether the input ports are synchronised, so that records may have to wait."""
         return isinstance(self.operator, Task) and self.operator.sync is True and len(self.inputs) > 1
 
     @property
     def alignment(self) -> Partitioning | None:
-        """How a vertex aligns its inputs: by key, or in the order of coming; None where it does not."""
+        """How the input ports are aligned: by key or by order of arrival; None if they are not."""
         if not self.sync:
             return None
         return next((edge.by for edge in self.job.edges if edge.target == self.index), None)
 
     @property
     def stateful(self) -> bool:
-        """True when the vertex keeps state by key."""
+        """Whether the vertex keeps state by key."""
         return isinstance(self.operator, StatefulTask) or self.sync
 
     @property
     def windowed_source(self) -> bool:
-        """True when the vertex is a source that gives windows of records."""
+        """Whether the vertex is a source with windows of records."""
         return self.kind == "source" and self.window is not None
 
     def is_side_port(self, port: str) -> bool:
-        """Whether an output port is one of the side streams; a port that the vertex declares is not."""
+        """Return whether an output port is a side stream; ports that the vertex declares are not."""
         return port in SIDE_STREAMS and port not in self.outputs
 
     @property
     def label(self) -> str:
-        """The name, or a text for whatever was given in place of a name."""
+        """The name, or a text for an invalid name."""
         return label(self.name)
 
     def __getitem__(self, port: str) -> PortRef:
-        """Name a port: an output port on the left side of ``>>``, an input port on the right."""
+        """Return a port: an output port on the left side of ``>>``, an input port on the right."""
         return PortRef(self, label(port))
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class PortRef(Endpoint):
     vertex: Vertex
     port: str
     passed: bool = False
-    """True behind an edge: the port was an input, and the chain goes on from the default output."""
+    """Whether an edge leads into this input port, so that the chain continues from the default output."""
 
     def __repr__(self) -> str:
         return f"{self.vertex!r}[{self.port!r}]"
@@ -175,7 +175,7 @@ class PortRef(Endpoint):
 
 def edge_endpoints(left: Any, right: Any) -> tuple[Vertex, str, Vertex, str]:
     """Return the vertex and output port on the left and the vertex and input port on the right."""
-    left, right = _joint(left), _joint(right)
+    left, right = _as_endpoint(left), _as_endpoint(right)
     return left._vertex(), left._output(), right._vertex(), right._input()
 
 
@@ -184,21 +184,21 @@ def _connect(left: Endpoint, right: Endpoint) -> Endpoint:
     return right._passed()
 
 
-def _joint(value: Any) -> Endpoint:
+def _as_endpoint(value: Any) -> Endpoint:
     if isinstance(value, Endpoint):
         return value
     raise TypeError(f'both sides of an edge must be vertices or ports such as v["port"], not {shown(value)}')
 
 
 def _default_port(ports: tuple[str, ...], usual: str) -> str:
-    """Choose the port of a vertex used without one; "" when only the user can choose."""
+    """Return the default port of a vertex; "" if the user must choose."""
     if len(ports) == 1:
         return ports[0]
     return usual if usual in ports else ""
 
 
 def schema_of(vertex: Vertex, side: str) -> Schema | None:
-    """Return a declared schema; None when there is none or it cannot be read."""
+    """Return a declared schema; None if there is none or it is invalid."""
     given = getattr(vertex, side)
     try:
         return None if given is None else Schema.of(given)

@@ -1,8 +1,8 @@
-"""Windows: finite parts of an endless stream (seed 001 II.D).
+"""Windows: finite parts of an unbounded stream (seed 001 II.D).
 
-Event-time windows are cut by what records say of themselves, so a result does not depend on how records
-were gathered into batches. A record is *late* when, in the order of its own source partition, a record
-came before it that was newer than the end of its last window by the watermark's delay or more.
+Event-time windows depend only on the times of records, so results do not depend on how records were divided
+into batches. A record is *late* if a record before it in the same source partition was newer than the end of
+its last window by the watermark's delay or more.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ EVENT_TIME = "event"
 PROCESSING_TIME = "processing"
 
 _LEAST = 0.001
-_MOST_PANES = 10_000
+_MAX_PANES = 10_000
 _ROUNDING = 1e-9
-"""How far, as a part of the size, whole slides may be off it and still be taken for it."""
+"""The relative tolerance within which a multiple of the slide counts as equal to the size."""
 
 
-class _Described:
-    """Making a window never raises: validation reports what is wrong with it, as ``faults``."""
+class _WindowDefinition:
+    """A window whose constructor never raises: validation reports invalid arguments, stored in ``faults``."""
 
     faults: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the window as plain data, the same from run to run."""
+        """Return the window as plain data that is the same in every run."""
         names = [field.name for field in fields(self) if field.name != "faults"]  # type: ignore[arg-type]
         return {"type": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True, init=False)
-class TimeWindow(_Described):
-    """Windows of a length in time; with a ``slide`` shorter than it they overlap.
+class TimeWindow(_WindowDefinition):
+    """Windows of a fixed length in time; they overlap if ``slide`` is shorter.
 
-    Windows begin at multiples of the slide since 1970, in seconds. ``watermark`` is how long a window
-    waits for records that come out of order. ``time`` is ``"event"``, the record's own time, or
-    ``"processing"``, when it is processed. A source partition that has been silent for ``idle`` no
-    longer holds windows open. ``with_bounds`` gives the result of an aggregation together with its window, as
+    Windows begin at multiples of the slide since 1970, in seconds. ``watermark`` is how long a window waits
+    for records that arrive out of order. ``time`` is ``"event"``, the time of the record, or
+    ``"processing"``, the time at which it is processed. A source partition that has been silent for ``idle``
+    no longer holds windows open. ``with_bounds`` adds the window to the result of an aggregation, as
     ``{"value": …, "start": …, "end": …}``.
 
     >>> TimeWindow("10s", slide="5s", watermark="2s").starts(12.0)
@@ -75,8 +75,8 @@ class TimeWindow(_Described):
         silence = _seconds("idle", idle, faults, least=0.0)
         if not faults and step > length:
             faults.append(f"slide must not be longer than size ({shown(slide)} > {shown(size)})")
-        if not faults and length / step > _MOST_PANES:
-            faults.append(f"a record would be in more than {_MOST_PANES} windows: take a longer slide")
+        if not faults and length / step > _MAX_PANES:
+            faults.append(f"a record would be in more than {_MAX_PANES} windows: use a longer slide")
         if time not in (EVENT_TIME, PROCESSING_TIME):
             faults.append(f"time must be 'event' or 'processing', not {shown(time)}")
         if not isinstance(with_bounds, bool):
@@ -93,18 +93,18 @@ class TimeWindow(_Described):
             object.__setattr__(self, name, value)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the window as plain data; what few windows have is left out where it is not so."""
+        """Return the window as plain data; rarely used options are omitted if they are not set."""
         found = super().to_dict()
         return found if self.with_bounds else {n: value for n, value in found.items() if n != "with_bounds"}
 
     def starts(self, ts: float) -> list[float]:
-        """Return where the windows begin that a time lies in, earliest first."""
+        """Return the starts of the windows that contain a time, earliest first."""
         return [index * self.slide for index in range(self.first(ts), self.last(ts) + 1)]
 
     def last(self, ts: float) -> int:
-        """Return the index of the last window that has begun at a time. Window i begins at i * slide."""
+        """Return the index of the last window that contains a time. Window i begins at i * slide."""
         index = floor(ts / self.slide)
-        # A division may place a time that is just a multiple of the slide one window off.
+        # Rounding of the division may give an adjacent window for a time at a multiple of the slide.
         if (index + 1) * self.slide <= ts:
             return index + 1
         return index - 1 if index * self.slide > ts else index
@@ -119,23 +119,23 @@ class TimeWindow(_Described):
         return index + 1 if self.end(index) <= ts else index
 
     def end(self, index: int) -> float:
-        """Return where a window ends; that moment itself is not in it."""
+        """Return the end of a window, which itself is not in the window."""
         if self.panes is not None:
-            # Where the next one begins that does not overlap: a sum that is rounded otherwise would put
-            # a time at the border into both of them or into none.
+            # Equal to the start of the next window that does not overlap: a sum with other rounding would put
+            # a time at the boundary into both of them or into none.
             return (index + self.panes) * self.slide
         return index * self.slide + self.size
 
     @cached_property
     def panes(self) -> int | None:
-        """How many windows every time is in, or None where it depends on the time."""
+        """The number of windows that contain each time; None if it differs between times."""
         panes = round(self.size / self.slide)
         return panes if abs(panes * self.slide - self.size) <= _ROUNDING * self.size else None
 
 
 @dataclass(frozen=True, init=False)
-class CountWindow(_Described):
-    """Windows of a number of records; with a ``slide`` below it they overlap. Each is whole or not given.
+class CountWindow(_WindowDefinition):
+    """Windows of a fixed number of records; they overlap if ``slide`` is smaller. Only full ones are emitted.
 
     >>> CountWindow(100, slide=10).slide
     10
@@ -162,10 +162,10 @@ AnyWindow = TimeWindow | CountWindow
 
 @dataclass(frozen=True)
 class Window:
-    """The records of one window of a source: what the function after such a source is given.
+    """The records of one window of a source, the argument of the function after such a source.
 
-    ``start`` and ``end`` are seconds since 1970 for a time window, the end not included; for a count
-    window they are positions among the records of the source partition.
+    ``start`` and ``end`` are seconds since 1970 for a time window, the end not included; for a count window
+    they are positions of records in the source partition.
     """
 
     records: list[Record]
@@ -179,7 +179,7 @@ class Window:
 
 
 class WindowValues(list[Any]):
-    """The values of one key and window, as ``update`` of a stateful task gets them, oldest first."""
+    """The values of one key and window, oldest first, as passed to ``update`` of a stateful task."""
 
     start: float
     end: float
@@ -191,7 +191,7 @@ class WindowValues(list[Any]):
 
 
 def result_time(start: float, end: float) -> float:
-    """Return the time of what a time window gives: its last millisecond, so that it lies in the window."""
+    """Return the time of a window's result: its last millisecond, so that it is within the window."""
     return max(start, end - _LEAST)
 
 

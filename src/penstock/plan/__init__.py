@@ -1,1 +1,1 @@
-"""From a graph to what the engine runs: regions, exchanges, loops. Pure: no Spark, no I/O."""
+"""Compilation of a graph to a physical plan: regions, exchanges and loops. Pure: no Spark, no I/O."""

@@ -1,6 +1,6 @@
-"""Classifies edges: in memory, through the shuffle, or to Spark as columns.
+"""Classification of edges: in memory, through the shuffle, or to Spark as columns.
 
-Also the sides of the shuffle on which a vertex runs, and the regions that memory edges connect.
+Also finds the sides of the shuffle on which each vertex runs, and the regions that memory edges connect.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from penstock.graph.tasks import NativeTask
 
 
 class Channel(Enum):
-    """How a record gets from a vertex to the next."""
+    """The way in which records get from one vertex to the next."""
 
     MEMORY = "memory"
-    """As a Python object, in the same process."""
+    """As Python objects within one process."""
     EXCHANGE = "exchange"
-    """Through the shuffle, by key or to an instance."""
+    """Through the shuffle, by key or to instances."""
     NATIVE = "native"
-    """As typed columns, into a vertex that Spark runs itself."""
+    """As typed columns, into a vertex that Spark runs."""
 
 
 WINDOW_PORT = "@window"
-"""The port through which a source with a window sends its records to where windows are gathered."""
+"""The internal port through which a source with a window sends records to its own windows."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """An edge into a task that goes through the shuffle, or the way from a source to its own windows."""
+    """An edge that goes through the shuffle, or the connection of a source to its own windows."""
 
     source: int
     source_port: str
     target: int
     target_port: str
     feedback: bool
-    """True when the sender can run after the shuffle: what it sends goes into the next micro-batch."""
+    """True if the sender can run after the shuffle: its records then go into the next micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Sides:
 
 
 def channels_of(job: Job) -> list[tuple[Edge, Channel]]:
-    """Return all edges in their order, each with its channel."""
+    """Return all edges in the order of adding, each with its channel."""
     return [(edge, _channel(job, edge, distribution)) for edge, distribution in distributions_of(job)]
 
 
 def edges_by(job: Job, channel: Channel) -> list[Edge]:
-    """Return the edges that have a channel, in their order."""
+    """Return the edges of one channel, in the order of adding."""
     return [edge for edge, its in channels_of(job) if its is channel]
 
 
@@ -66,7 +66,7 @@ def _channel(job: Job, edge: Edge, distribution: Distribution) -> Channel:
 
 
 def memory_arcs(job: Job) -> list[list[int]]:
-    """Return the arcs that stay in memory."""
+    """Return the arcs of the edges whose records stay in memory."""
     return arcs_of(
         len(job.vertices),
         ((edge.source, edge.target) for edge in edges_by(job, Channel.MEMORY)),
@@ -74,10 +74,10 @@ def memory_arcs(job: Job) -> list[list[int]]:
 
 
 def find_sides(job: Job) -> Sides:
-    """Say which vertices can run before the shuffle and which after it."""
+    """Return the vertices that can run before the shuffle and those that can run after it."""
     arcs = memory_arcs(job)
     windowed = [vertex.index for vertex in job.vertices if vertex.windowed_source]
-    # What Spark's own vertices give goes on before the shuffle, as what sources give does.
+    # Results of Spark's vertices continue before the shuffle, like records of sources.
     sources = [
         vertex.index
         for vertex in job.vertices
@@ -88,7 +88,7 @@ def find_sides(job: Job) -> Sides:
 
 
 def find_exchanges(job: Job, sides: Sides) -> tuple[Exchange, ...]:
-    """Return the sources that gather windows behind the shuffle, then the keyed edges in edge order."""
+    """Return the exchanges of sources with windows, then those of keyed edges in the order of adding."""
     after = set(sides.keyed)
     windowed = [
         Exchange(vertex.index, WINDOW_PORT, vertex.index, WINDOW_PORT, False)
@@ -111,7 +111,7 @@ class Region:
     index: int
     vertices: tuple[int, ...]
     entered_by: tuple[str, ...]
-    """Where its records come from, such as ``source lines`` or ``exchange split->count``."""
+    """The origins of its records, such as ``source lines`` or ``exchange split->count``."""
 
 
 def find_regions(job: Job, exchanges: tuple[Exchange, ...]) -> tuple[Region, ...]:

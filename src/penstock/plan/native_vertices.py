@@ -1,7 +1,7 @@
-"""Plans the vertices that Spark runs itself: their order, and the exchange of records with Python.
+"""Planning of the vertices that Spark runs itself: their order, and their exchange of records with Python.
 
-Python hands records to such a vertex as typed columns of its rows, a struct column for each input port: a
-*slot*. What the vertex gives goes on in Python, before the shuffle, unless its target is Spark's own too.
+Python passes records to such a vertex as typed columns, one struct column for each input port: a *slot*. The
+results continue in Python, before the shuffle, unless their target also runs in Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.schema.record_schema import Schema
 
 @dataclass(frozen=True)
 class Slot:
-    """An input port of a vertex of Spark's own that gets records from Python."""
+    """An input port of a vertex in Spark that receives records from Python."""
 
     vertex: int
     port: str
@@ -29,29 +29,29 @@ class Slot:
 
 @dataclass(frozen=True)
 class NativePlan:
-    """How a job uses Spark's own vertices."""
+    """The vertices of a job that run in Spark, and their exchange of records with Python."""
 
     order: tuple[int, ...] = ()
-    """The vertices, each behind those that it depends on within a batch."""
+    """The vertices, each after those that it depends on within a batch."""
     slots: tuple[Slot, ...] = ()
     feeds: tuple[tuple[int, ...], ...] = ()
-    """For each vertex in ``order``, the slots that Python may fill with what follows from its result."""
+    """For each vertex in ``order``, the slots that Python may fill with records derived from its result."""
     source_feeds: tuple[int, ...] = ()
-    """The slots that Python may fill with what sources and the batch before have given."""
+    """The slots that Python may fill with records of sources and of the previous batch."""
     sources: tuple[str, ...] = ()
-    """The names of sources that give everything to such vertices."""
+    """The names of sources all of whose records go to such vertices."""
     feedback: bool = False
-    """Whether what runs behind the shuffle sends something to such a vertex: into the next batch."""
+    """Whether vertices after the shuffle send records to such a vertex, which get into the next batch."""
 
     def slot_of(self, vertex: int, port: str) -> int:
-        """Return the number of a slot."""
+        """Return the index of a slot."""
         return next(
             number for number, slot in enumerate(self.slots) if (slot.vertex, slot.port) == (vertex, port)
         )
 
 
 def find_native(job: Job, sides: Sides) -> NativePlan:
-    """Work out what Spark runs itself."""
+    """Plan the vertices of a job that Spark runs itself."""
     natives = [vertex.index for vertex in job.vertices if isinstance(vertex.operator, NativeTask)]
     if not natives:
         return NativePlan()
@@ -72,7 +72,7 @@ def find_native(job: Job, sides: Sides) -> NativePlan:
         if place not in known:
             target = job.vertices[edge.target]
             schema = schema_of(target, "input_schema") or columns_of(job.vertices[edge.source])
-            assert schema is not None, "validation refuses columns that nobody has declared"
+            assert schema is not None, "validation rejects columns without a declared schema"
             slots.append(Slot(*place, schema, target.operator.key))
             senders.append(set())
             known.append(place)

@@ -1,7 +1,4 @@
-"""The physical plan: hops, loops with their counters, and other data computed once for a job.
-
-Plain data that can be pickled.
-"""
+"""The physical plan: hops, loops with their counters, and other picklable data computed once for a job."""
 
 from __future__ import annotations
 
@@ -33,24 +30,24 @@ class Loop:
     entry: int
     """The earliest-added vertex of the cycles."""
     limit: int
-    """How often a record may come back into the entry."""
+    """The maximum number of times that a record may return to the entry."""
     members: tuple[str, ...]
     """The names of all vertices on these cycles, entry first."""
 
 
 @dataclass(frozen=True)
 class LoopClosure:
-    """What an edge that closes a loop does: count one more round, and discard past the limit."""
+    """The effect of an edge that closes a loop: count one more round, and discard records past the limit."""
 
     slot: int
     limit: int
     entry: str
     cycle: tuple[str, ...]
-    """A shortest cycle that the edge closes, entry first: what a discarded record is reported with."""
+    """A shortest cycle that the edge closes, entry first; reported with each discarded record."""
 
 
 def find_loops(job: Job) -> tuple[tuple[Loop, ...], dict[tuple[int, int], LoopClosure]]:
-    """Return the loops by slot, and what closes them by (source, target) of the edge."""
+    """Return the loops by slot, and the closures of loops by (source, target) of their edges."""
     arcs = job_arcs(job)
     loops: dict[int, Loop] = {}
     closings: dict[tuple[int, int], LoopClosure] = {}
@@ -59,7 +56,7 @@ def find_loops(job: Job) -> tuple[tuple[Loop, ...], dict[tuple[int, int], LoopCl
         if edge.entry not in loops:
             own = entry.max_iterations
             limit = own if own is not None else job.max_iterations
-            assert limit is not None, "validation refuses a loop without a limit"
+            assert limit is not None, "validation rejects a loop without a limit"
             members = tuple(job.vertices[member].name for member in loop_members(arcs, edge.entry))
             loops[edge.entry] = Loop(len(loops), edge.entry, limit, members)
         loop = loops[edge.entry]
@@ -70,9 +67,9 @@ def find_loops(job: Job) -> tuple[tuple[Loop, ...], dict[tuple[int, int], LoopCl
 def find_live(
     job: Job, loops: tuple[Loop, ...], closings: Mapping[tuple[int, int], LoopClosure]
 ) -> tuple[tuple[bool, ...], ...]:
-    """Say for each vertex and loop whether a record there can still reach an edge that closes the loop.
+    """Return for each vertex and loop whether a record there can reach an edge that closes the loop.
 
-    A counter that can matter no more need not travel with the record.
+    If it cannot, the counter need not travel with the record.
     """
     backward = reversed_arcs(job_arcs(job))
     tails: list[list[int]] = [[] for _ in loops]
@@ -97,7 +94,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Hop:
-    """One edge, as the engine follows it."""
+    """One edge in the form that the engine follows."""
 
     target: int
     port: str
@@ -108,42 +105,42 @@ class Hop:
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """How a job runs: plain data that can be pickled. Vertices are named by their index."""
+    """The plan of a job as picklable data. Vertices are identified by index."""
 
     job: str
     regions: tuple[Region, ...]
     loops: tuple[Loop, ...]
     exchanges: tuple[Exchange, ...]
     hops: Mapping[tuple[int, str], tuple[Hop, ...]]
-    """By vertex and output port, in edge order."""
+    """Hops by vertex and output port, in the order in which edges were added."""
     live: tuple[tuple[bool, ...], ...]
-    """``live[vertex][slot]``: a record at this vertex can still reach an edge that closes that loop."""
+    """``live[vertex][slot]``: whether a record at this vertex can reach an edge that closes that loop."""
     direct: tuple[int, ...]
     """Vertices that can run before the exchange."""
     keyed: tuple[int, ...]
     """Vertices that can run after the exchange."""
     timed: tuple[TimedVertex, ...] = ()
-    """Vertices that need to know how far event time has come, in an order in which it flows."""
+    """Vertices that need a watermark, each after those that its watermark depends on."""
     multipath_sources: tuple[int, ...] = ()
-    """Sources from which a record can come to the same windows on more than one way."""
+    """Sources from which a record can reach the same windows along more than one path."""
     native: NativePlan = field(default_factory=NativePlan)
-    """What Spark runs itself."""
+    """The vertices that Spark runs itself."""
     instances: Mapping[int, int] = field(default_factory=dict)
-    """How many each vertex has that has instances of its own; 0 for as many as there are buckets."""
+    """The number of instances of each vertex that has its own; 0 means one for each bucket."""
 
     @property
     def needs_exchange(self) -> bool:
-        """True when the job has a keyed edge, so that Spark has to shuffle."""
+        """Whether the job has a keyed edge, so that Spark has to shuffle."""
         return bool(self.exchanges)
 
     @property
     def needs_feedback(self) -> bool:
-        """True when a micro-batch can leave records for the next one."""
+        """Whether a micro-batch can leave records for the next one."""
         return self.native.feedback or any(exchange.feedback for exchange in self.exchanges)
 
 
 def compile_plan(job: Job) -> PhysicalPlan:
-    """Validate a job and work out how it runs."""
+    """Validate a job and return its physical plan."""
     job.validate()
     sides = find_sides(job)
     exchanges = find_exchanges(job, sides)

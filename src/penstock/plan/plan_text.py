@@ -1,4 +1,4 @@
-"""A physical plan as text: regions, shuffles and loops."""
+"""Formats a physical plan as text: regions, shuffles and loops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def explain_job(job: Job) -> str:
 
 
 def explain(plan: PhysicalPlan, job: Job) -> str:
-    """Return a text that says how Spark will run a job."""
+    """Return a description of how Spark will run a job."""
     before = [region for region in plan.regions if _side(plan, region.vertices) != _AFTER]
     after = [region for region in plan.regions if _side(plan, region.vertices) == _AFTER]
     sections = [
@@ -56,12 +56,12 @@ def _region(region: Region, plan: PhysicalPlan, job: Job) -> Iterator[str]:
         ways = ", ".join(_ways(plan, job, member))
         corner = "└" if member == region.vertices[-1] else "├"
         line = f"{corner}─ {kind:<8} {vertex.name:<{width}} {f'─▶ {ways}' if ways else ''}".rstrip()
-        line += _gathering(vertex)
+        line += _waiting_note(vertex)
         yield line if side != _BOTH else f"{line}  [{_side(plan, (member,))}]"
 
 
-def _gathering(vertex: Vertex) -> str:
-    """Say what a vertex waits for before it runs."""
+def _waiting_note(vertex: Vertex) -> str:
+    """Return a note on the windows or synchronised ports of a vertex; empty if it has none."""
     window = vertex.window
     if isinstance(window, TimeWindow):
         late = f", watermark {window.watermark:g} s" if window.time == EVENT_TIME else ""
@@ -82,7 +82,7 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
     for port in (*vertex.outputs, *(side for side in SIDE_STREAMS if vertex.is_side_port(side))):
         for hop in plan.hops.get((member, port), ()):
             notes = [
-                *([_dealt(plan, hop)] if hop.channel is Channel.EXCHANGE else []),
+                *([_target_instances(plan, hop)] if hop.channel is Channel.EXCHANGE else []),
                 *(["as columns"] if hop.channel is Channel.NATIVE else []),
                 *(["closes a loop"] if hop.closing else []),
             ]
@@ -92,8 +92,8 @@ def _ways(plan: PhysicalPlan, job: Job, member: int) -> Iterator[str]:
             yield f"{out}{job.vertices[hop.target].name}{into}{note}"
 
 
-def _dealt(plan: PhysicalPlan, hop: Hop) -> str:
-    """Say to which instances the records of an edge go that leads through the shuffle."""
+def _target_instances(plan: PhysicalPlan, hop: Hop) -> str:
+    """Return a note on which instances receive the records of an edge through the shuffle."""
     if hop.distribution is Distribution.BY_KEY:
         return "by key"
     number = plan.instances[hop.target]
@@ -123,10 +123,10 @@ def _loops(plan: PhysicalPlan, job: Job) -> Iterator[str]:
     for loop in plan.loops:
         entry, limit = job.vertices[loop.entry].name, _count(loop.limit, "time", "times")
         yield f"  into {entry}, at most {limit} a record: {', '.join(loop.members)}"
-        yield f"    {_medium(loop, plan, job)}"
+        yield f"    {_loop_path(loop, plan, job)}"
 
 
-def _medium(loop: Loop, plan: PhysicalPlan, job: Job) -> str:
+def _loop_path(loop: Loop, plan: PhysicalPlan, job: Job) -> str:
     members = set(loop.members)
     crossed = [
         _arrow(job, exchange)

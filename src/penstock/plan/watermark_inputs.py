@@ -1,4 +1,4 @@
-"""The inputs of event time: the sources and earlier results that a window waits for."""
+"""The inputs of watermarks: the sources and earlier results that determine when a window closes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from penstock.plan.exchanges import WINDOW_PORT, Channel, Exchange, edges_by
 
 @dataclass(frozen=True)
 class TimedVertex:
-    """A vertex behind the shuffle that has windows of time, or that such a vertex gets its records from."""
+    """A vertex after the shuffle that has time windows, or from which such a vertex receives records."""
 
     vertex: int
     sources: tuple[int, ...]
-    """The sources, and Spark's own vertices, whose records come here without another shuffle."""
+    """The sources and vertices in Spark whose records arrive here without another shuffle."""
     upstream: tuple[int, ...]
-    """The vertices behind the shuffle whose results come here, a batch later."""
+    """The vertices after the shuffle whose results arrive here, one batch later."""
 
 
 def find_timed(
     job: Job, exchanges: tuple[Exchange, ...], closings: Container[tuple[int, int]]
 ) -> tuple[TimedVertex, ...]:
-    """Return the vertices that need a watermark.
+    """Return the vertices that need a watermark, each after those that its own depends on.
 
-    What comes back round a loop does not hold time up: time would wait for itself.
+    Records that return through a loop do not hold back a watermark: it would wait for itself.
     """
     keyed = {exchange.target for exchange in exchanges}
     backward = arcs_of(
@@ -38,7 +38,7 @@ def find_timed(
             (edge.target, edge.source)
             for edge in edges_by(job, Channel.MEMORY)
             if (edge.source, edge.target) not in closings
-            # Behind the shuffle a way backwards ends at the vertex that began it.
+            # After the shuffle, a backward path ends at the vertex that sent into the shuffle.
             and edge.target not in keyed
         ),
     )
@@ -61,7 +61,7 @@ def find_timed(
             found[index] = TimedVertex(index, (index,), ())
             continue
         origins = reachable(backward, senders)
-        sources = [v for v in origins if _begins(job.vertices[v])]
+        sources = [v for v in origins if _enters_python(job.vertices[v])]
         upstream = [v for v in origins if v in keyed]
         found[index] = TimedVertex(index, tuple(sources), tuple(upstream))
         waiting.extend(upstream)
@@ -71,9 +71,9 @@ def find_timed(
 def find_multipath_sources(
     job: Job, exchanges: tuple[Exchange, ...], timed: tuple[TimedVertex, ...]
 ) -> tuple[int, ...]:
-    """Return the sources from which a record can come to the same windows on more than one way.
+    """Return the sources from which a record can reach the same windows along more than one path.
 
-    What came on one way must not make late what comes on the other, so such records go one by one.
+    The copy on one path must not make that on the other late, so such records are processed one by one.
     """
     onward: list[list[int]] = [[] for _ in job.vertices]
     for edge in edges_by(job, Channel.MEMORY):
@@ -83,13 +83,13 @@ def find_multipath_sources(
     for window in timed:
         senders = [e.source for e in exchanges if e.target == window.vertex and e.target_port != WINDOW_PORT]
         for source in window.sources:
-            if _ways(onward, source, senders) > 1:
+            if _path_count(onward, source, senders) > 1:
                 found.add(source)
     return tuple(sorted(found))
 
 
-def _ways(onward: list[list[int]], source: int, senders: list[int]) -> int:
-    """Count the ways from a source to where records are sent from; two stand for any larger number."""
+def _path_count(onward: list[list[int]], source: int, senders: list[int]) -> int:
+    """Count the paths from a source to the senders, up to two."""
     leading = set(reachable(_reversed(onward), senders))
     arrived = [0] * len(onward)
     waiting = [source]
@@ -100,7 +100,7 @@ def _ways(onward: list[list[int]], source: int, senders: list[int]) -> int:
             continue
         ways += senders.count(vertex)
         arrived[vertex] += 1
-        if arrived[vertex] > 1:  # Come here twice: round a loop, or on two ways.
+        if arrived[vertex] > 1:  # Reached twice: through a loop, or along two paths.
             return 2
         waiting.extend(onward[vertex])
     return ways
@@ -110,6 +110,6 @@ def _reversed(arcs: list[list[int]]) -> list[list[int]]:
     return arcs_of(len(arcs), ((end, start) for start, ends in enumerate(arcs) for end in ends))
 
 
-def _begins(vertex: Vertex) -> bool:
-    """Whether records begin their way in Python at a vertex."""
+def _enters_python(vertex: Vertex) -> bool:
+    """Return whether records enter Python at a vertex."""
     return (vertex.kind == "source" and not vertex.window) or isinstance(vertex.operator, NativeTask)

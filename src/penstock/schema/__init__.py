@@ -1,1 +1,1 @@
-"""Types and schemas of values, and their Arrow form."""
+"""Types and schemas of values, and their conversion to Arrow."""

@@ -1,7 +1,7 @@
-"""Converts Python values to Arrow arrays.
+"""Conversion of Python values to Arrow arrays.
 
 ``array_of`` builds small arrays of plain values without importing pandas (0.4 s); ``build_arrays`` builds
-the columns of a schema and refuses values that Arrow would convert silently.
+the columns of a schema and rejects values that Arrow would convert silently.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 _SMALL = 10_000
-"""pyarrow is up to four times as fast with text that is not ASCII: larger arrays are worth the import."""
+"""Above this size pyarrow is worth its import: it converts non-ASCII text up to four times as fast."""
 _NONE = type(None)
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return what ``pyarrow.array(values, kind)`` does, and raise what it raises.
+    """Return the same array, or raise the same error, as ``pyarrow.array(values, kind)``.
 
     >>> import pyarrow as pa
     >>> array_of(["a", None, "b"], pa.large_utf8()).to_pylist()
@@ -36,12 +36,12 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
     array = None
     if len(values) <= _SMALL and "pandas" not in sys.modules:
-        array = built(values, kind)
+        array = array_from_buffers(values, kind)
     return pa.array(values, kind) if array is None else array
 
 
-def built(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
-    """Return an array made of its buffers; None if the type or a value is not one of the plain ones."""
+def array_from_buffers(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+    """Build an array from its buffers; return None if the type or a value is not a plain one."""
     import pyarrow as pa
 
     python, empty, build = _forms().get(kind, (_NONE, None, None))
@@ -56,7 +56,7 @@ def built(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
 
 
 def numbers_in(array: pa.Array) -> list[Any]:
-    """Return the numbers of an array of 64-bit ones without nulls.
+    """Return the numbers in an array of 64-bit numbers without nulls.
 
     >>> import pyarrow as pa
     >>> numbers_in(pa.array([1, 2, 3]).slice(1)), numbers_in(pa.array([0.5]))
@@ -72,7 +72,7 @@ def numbers_in(array: pa.Array) -> list[Any]:
 
 
 def _forms() -> dict[pa.DataType, tuple[type, Any, Any]]:
-    """Return by type what values have to be, what stands for a null, and what builds the other buffers."""
+    """Return by Arrow type the Python type of values, the filler for nulls, and the builder of buffers."""
     if not _known:
         import numpy as np
         import pyarrow as pa
@@ -149,21 +149,21 @@ _PYTHON: dict[str, set[type]] = {
     "timestamp": {datetime},
     "timestamp_ntz": {datetime},
 }
-"""What Arrow may be given for a type: it would take more, and change it without a word."""
+"""The Python types permitted for each field type. Arrow would accept more and convert them silently."""
 
 _NONE_TYPE = type(None)
 
 
 class UnfitError(ValueError):
-    """Some value is not of exactly the type that Arrow must be given."""
+    """A value is not of exactly the Python type that its field requires."""
 
 
 FAULTS = (ValueError, TypeError, OverflowError, KeyError, NotImplementedError)
-"""What building an array can raise: Arrow's own errors and those for surrogates in text are among them."""
+"""Exceptions of building an array. Arrow's errors and that for surrogates in text are subclasses."""
 
 
 def arrow_schema(schema: Schema) -> Any:
-    """Return the schema as Arrow has it."""
+    """Return the Arrow schema of a schema."""
     import pyarrow as pa
 
     return pa.schema([_arrow_field(field) for field in schema.fields])
@@ -205,7 +205,7 @@ def build_arrays(schema: Schema, values: list[Any], *, strict: bool) -> list[Any
 
 
 def _struct_arrays(fields: Sequence[Field], cls: type | None, values: list[Any], strict: bool) -> list[Any]:
-    """Build a column for each field of values that are there, none of them None."""
+    """Build a column for each field from values that are not None."""
     kinds = set(map(type, values))
     read: Callable[[str], list[Any]]
     if cls is not None and kinds == {cls}:
@@ -228,7 +228,7 @@ def _struct_arrays(fields: Sequence[Field], cls: type | None, values: list[Any],
         column = read(field.name)
         if strict and not (field.nullable or field.optional) and _NONE_TYPE in set(map(type, column)):
             raise UnfitError(f"{field.name} is None")
-        # None and left out look the same in a column, and only one of them may be allowed.
+        # A column cannot tell None from a missing field, and perhaps only one of them is permitted.
         if strict and field.optional and not field.nullable and _has_none(values, field.name):
             raise UnfitError(f"{field.name} is None")
         arrays.append(_array(field.type, column, strict))

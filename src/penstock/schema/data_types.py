@@ -12,11 +12,11 @@ from typing import Any
 from penstock.errors import shown
 
 Rebuild = Callable[[Any], Any]
-"""Makes the user's value of one that came out of a column."""
+"""Converts a value read from a column to the user's type."""
 
 INTEGERS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 _EXACT = {"float": 1 << 24, "double": 1 << 53}
-"""Up to where a floating-point number can stand for every whole number."""
+"""The limit up to which a floating-point type represents every whole number exactly."""
 _DIGITS = {"byte": 3, "short": 5, "int": 10, "long": 19}
 _PYTHON: dict[str, type[Any]] = {"string": str, "boolean": bool, "binary": bytes}
 _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,7 +24,7 @@ _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class PlainType:
-    """A type without parts: string, boolean, a number, binary, date or a timestamp."""
+    """A scalar type: string, boolean, number, binary, date or timestamp."""
 
     name: str
 
@@ -41,26 +41,26 @@ class PlainType:
         name = self.name
         if name in _PYTHON:
             if not isinstance(value, _PYTHON[name]):
-                return _not(value, name)
+                return _not_a(value, name)
             return _text_reason(value) if name == "string" else None
         if name in INTEGERS:
-            if not _whole(value):
-                return _not(value, name)
+            if not _is_whole_number(value):
+                return _not_a(value, name)
             limit = 1 << (INTEGERS[name] - 1)
             return None if -limit <= value < limit else f"{shown(value)} is out of the range of {name}"
         if name in _EXACT:
             if isinstance(value, float):
                 return None
-            if not _whole(value):
-                return _not(value, name)
-            return None if abs(value) <= _EXACT[name] else f"no {name} is exactly {shown(value)}"
+            if not _is_whole_number(value):
+                return _not_a(value, name)
+            return None if abs(value) <= _EXACT[name] else f"{shown(value)} has no exact {name}"
         if name == "date":
             is_date = isinstance(value, date) and not isinstance(value, datetime)
-            return None if is_date else _not(value, name)
+            return None if is_date else _not_a(value, name)
         return _time_reason(value, name)
 
     def fits(self, wanted: DataType) -> bool:
-        """Whether every value of this type is one of the wanted type."""
+        """Return whether every value of this type is one of the wanted type."""
         if self == wanted:
             return True
         if isinstance(wanted, DecimalType):
@@ -69,7 +69,7 @@ class PlainType:
             return False
         if self.name in INTEGERS and wanted.name in INTEGERS:
             return INTEGERS[self.name] <= INTEGERS[wanted.name]
-        # A number that is a whole one is fine where a floating-point number is asked for.
+        # A floating-point field also accepts whole numbers.
         return (self.name in INTEGERS or self.name == "float") and wanted.name == "double"
 
     def rebuild(self) -> Rebuild | None:
@@ -79,7 +79,7 @@ class PlainType:
 
 @dataclass(frozen=True)
 class DecimalType:
-    """A decimal number of so many digits, ``scale`` of them behind the point."""
+    """A decimal number with ``precision`` digits, ``scale`` of them after the point."""
 
     precision: int
     scale: int
@@ -91,12 +91,12 @@ class DecimalType:
 
     def fault(self, value: Any, place: str) -> str | None:
         """Return why a value does not fit, if it does not."""
-        if _whole(value):
+        if _is_whole_number(value):
             value = Decimal(value)
         if not isinstance(value, Decimal) or not value.is_finite():
-            return f"{place}: {_not(value, self.ddl)}"
+            return f"{place}: {_not_a(value, self.ddl)}"
         _, digits, exponent = value.as_tuple()
-        assert isinstance(exponent, int), "only a number that is not finite has none"
+        assert isinstance(exponent, int), "finite numbers have an integer exponent"
         text = "".join(map(str, digits)).lstrip("0")
         stripped = text.rstrip("0")
         behind = -(exponent + len(text) - len(stripped)) if stripped else 0
@@ -106,7 +106,7 @@ class DecimalType:
         return f"{place}: {value} has more digits than {self.ddl}"
 
     def fits(self, wanted: DataType) -> bool:
-        """Whether every value of this type is one of the wanted type."""
+        """Return whether every value of this type is one of the wanted type."""
         return (
             isinstance(wanted, DecimalType)
             and self.scale <= wanted.scale
@@ -132,18 +132,18 @@ class ArrayType:
     def fault(self, value: Any, place: str) -> str | None:
         """Return why a value does not fit, if it does not."""
         if not isinstance(value, list | tuple):
-            return f"{place}: {_not(value, 'list')}"
+            return f"{place}: {_not_a(value, 'list')}"
         for index, item in enumerate(value):
             if item is not None and (reason := self.element.fault(item, f"{place}[{index}]")):
                 return reason
         return None
 
     def fits(self, wanted: DataType) -> bool:
-        """Whether every value of this type is one of the wanted type."""
+        """Return whether every value of this type is one of the wanted type."""
         return isinstance(wanted, ArrayType) and self.element.fits(wanted.element)
 
     def rebuild(self) -> Rebuild | None:
-        """Rebuild the elements where they need it."""
+        """Return a function that rebuilds the elements; None if they need none."""
         inner = self.element.rebuild()
         if inner is None:
             return None
@@ -165,7 +165,7 @@ class MapType:
     def fault(self, value: Any, place: str) -> str | None:
         """Return why a value does not fit, if it does not."""
         if not isinstance(value, dict):
-            return f"{place}: {_not(value, 'dict')}"
+            return f"{place}: {_not_a(value, 'dict')}"
         for key, item in value.items():
             inside = f"{place}[{shown(key)}]"
             if reason := self.key.fault(key, f"{place}, key {shown(key)}"):
@@ -175,11 +175,11 @@ class MapType:
         return None
 
     def fits(self, wanted: DataType) -> bool:
-        """Whether every value of this type is one of the wanted type."""
+        """Return whether every value of this type is one of the wanted type."""
         return isinstance(wanted, MapType) and self.key.fits(wanted.key) and self.value.fits(wanted.value)
 
     def rebuild(self) -> Rebuild | None:
-        """Make a dict of pairs."""
+        """Return a function that turns pairs into a dict."""
         inner = self.value.rebuild()
         if inner is None:
             return dict
@@ -194,16 +194,16 @@ class Field:
     type: DataType
     nullable: bool = True
     optional: bool = False
-    """Whether it may be left out; in a column it is then None."""
+    """Whether the field may be missing; a column then holds None."""
 
     @property
     def ddl(self) -> str:
-        """The field as it stands in a schema."""
+        """The field in the syntax of a schema."""
         return f"{self._quoted} {self.type.ddl}{self._null}"
 
     @property
     def inner_ddl(self) -> str:
-        """The field as it stands in a struct."""
+        """The field in the syntax of a struct."""
         return f"{self._quoted}: {self.type.ddl}{self._null}"
 
     @property
@@ -222,7 +222,7 @@ class StructType:
 
     fields: tuple[Field, ...]
     cls: type | None = None
-    """The dataclass that values are built as; None for dicts."""
+    """The dataclass of the values; None for dicts."""
 
     @property
     def ddl(self) -> str:
@@ -234,7 +234,7 @@ class StructType:
         given = fields_of(value)
         if given is None:
             wanted = self.cls.__name__ if self.cls else "dict"
-            return f"{place}: {_not(value, wanted)}" if place else _not(value, wanted)
+            return f"{place}: {_not_a(value, wanted)}" if place else _not_a(value, wanted)
         for field in self.fields:
             inside = f"{place}.{field.name}" if place else f"field {field.name!r}"
             if field.name not in given:
@@ -254,7 +254,7 @@ class StructType:
         return None
 
     def fits(self, wanted: DataType) -> bool:
-        """Whether every value of this type is one of the wanted type."""
+        """Return whether every value of this type is one of the wanted type."""
         return isinstance(wanted, StructType) and not self.mismatches(wanted)
 
     def mismatches(self, wanted: StructType) -> list[str]:
@@ -276,7 +276,7 @@ class StructType:
         return found
 
     def rebuild(self) -> Rebuild | None:
-        """Make the dataclass, or a dict whose parts need rebuilding or may be left out."""
+        """Return a function that builds the dataclass or the dict; None if the dict can stay as it is."""
         parts = {field.name: field.type.rebuild() for field in self.fields}
         inner = {name: part for name, part in parts.items() if part is not None}
         dropped = [field.name for field in self.fields if field.optional]
@@ -300,7 +300,7 @@ DataType = PlainType | DecimalType | ArrayType | MapType | StructType
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a value: a dict, or an instance of a dataclass; None for anything else."""
+    """Return the fields of a dict or of an instance of a dataclass; None for any other value."""
     if isinstance(value, dict):
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -308,11 +308,11 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     return None
 
 
-def _whole(value: Any) -> bool:
+def _is_whole_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _not(value: Any, wanted: str) -> str:
+def _not_a(value: Any, wanted: str) -> str:
     return f"{shown(value)} is not a {wanted}"
 
 
@@ -320,13 +320,13 @@ def _text_reason(value: str) -> str | None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return f"{shown(value)} is not text that UTF-8 can hold"
+        return f"{shown(value)} is not text that UTF-8 can encode"
     return None
 
 
 def _time_reason(value: Any, name: str) -> str | None:
     if not isinstance(value, datetime):
-        return _not(value, name)
+        return _not_a(value, name)
     if name == "timestamp_ntz":
         return None if value.tzinfo is None else f"{value} has a time zone: declare it as timestamp"
     if value.tzinfo is None:

@@ -1,4 +1,4 @@
-"""Reads schemas as Spark writes them: ``user string, amount double not null``."""
+"""Parser of schemas in Spark's DDL syntax: ``user string, amount double not null``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DECIMAL = ("decimal", "dec", "numeric")
 
 
 def read_fields(text: str) -> tuple[Field, ...]:
-    """Read the fields of a schema.
+    """Parse the fields of a schema.
 
     >>> [field.ddl for field in read_fields("user STRING, amount: decimal(10, 2) NOT NULL")]
     ['user string', 'amount decimal(10,2) not null']
@@ -46,7 +46,7 @@ def read_fields(text: str) -> tuple[Field, ...]:
 
 
 def read_type(text: str) -> DataType:
-    """Read a single type.
+    """Parse a single type.
 
     >>> read_type("array<bigint>").ddl
     'array<long>'
@@ -54,12 +54,12 @@ def read_type(text: str) -> DataType:
     reader = _Parser(text)
     found = reader.type()
     if reader.peek() is not None:
-        reader.fail("there is more behind the type")
+        reader.fail("unexpected text after the type")
     return found
 
 
 class _Parser:
-    """A cursor over the words of a schema."""
+    """A recursive-descent parser over the tokens of a schema."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -90,7 +90,7 @@ class _Parser:
             field = self._field()
             if any(field.name.lower() == other.name.lower() for other in found):
                 self._next -= 1
-                self.fail(f"there are two fields {field.name!r}")
+                self.fail(f"the field {field.name!r} is declared twice")
             found.append(field)
             if self.peek() == until:
                 return tuple(found)
@@ -121,7 +121,7 @@ class _Parser:
             self._take(">")
             return StructType(fields)
         self._next -= 1
-        return self.fail(f"{word!r} is no type: use one of {_NAMES}")
+        return self.fail(f"{word!r} is not a type: use one of {_NAMES}")
 
     def _field(self) -> Field:
         name = self._word("the name of a field")
@@ -134,7 +134,7 @@ class _Parser:
         if (self.peek() or "").lower() == "not":
             self._next += 1
             if (self.peek() or "").lower() != "null":
-                self.fail("NULL was expected behind NOT")
+                self.fail("NULL was expected after NOT")
             self._next += 1
             nullable = False
         if (self.peek() or "").lower() == "comment":
@@ -152,7 +152,7 @@ class _Parser:
             self._take(")")
         if not 1 <= precision <= _MOST_DIGITS or scale > precision:
             self._next -= 1
-            self.fail(f"a decimal has 1 to {_MOST_DIGITS} digits, and no more than those behind the point")
+            self.fail(f"a decimal has 1 to {_MOST_DIGITS} digits, and at most as many after the point")
         return DecimalType(precision, scale)
 
     def _number(self) -> int:

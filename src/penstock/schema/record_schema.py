@@ -1,7 +1,4 @@
-"""The schema of a vertex's values, declared as text, a dataclass or a TypedDict.
-
-Also the names of the columns for key and time.
-"""
+"""The schema of a vertex's values, declared as text, a dataclass or a TypedDict; names of key and time."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
 
 KEY, TIME = "_key", "_ts"
-"""The columns of a record's key and time, beside those of its value."""
+"""The names of the columns that hold a record's key and time."""
 
 
 _PLAIN: dict[Any, DataType] = {
@@ -49,9 +46,9 @@ _PLAIN: dict[Any, DataType] = {
 
 
 def read_class(cls: type, outer: tuple[type, ...] = ()) -> StructType:
-    """Read a dataclass or a TypedDict. An annotation ``Annotated[int, "short"]`` names the type itself."""
+    """Read a dataclass or a TypedDict; ``Annotated[int, "short"]`` gives the type of a column explicitly."""
     if cls in outer:
-        raise SettingError(f"schema {cls.__name__}: it contains itself, and columns cannot")
+        raise SettingError(f"schema {cls.__name__}: it contains itself, which columns cannot represent")
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except Exception as error:
@@ -66,7 +63,7 @@ def read_class(cls: type, outer: tuple[type, ...] = ()) -> StructType:
 
 
 def is_record_class(given: Any) -> bool:
-    """Whether a class declares fields that :func:`read_class` reads."""
+    """Return whether a class is a dataclass or a TypedDict, which :func:`read_class` can read."""
     return isinstance(given, type) and (dataclasses.is_dataclass(given) or typing.is_typeddict(given))
 
 
@@ -75,7 +72,7 @@ def _dataclass_fields(cls: Any, hints: Mapping[str, Any], outer: tuple[type, ...
     for field in dataclasses.fields(cls):
         place = f"{cls.__name__}.{field.name}"
         if not field.init:
-            raise SettingError(f"schema {place}: a field with init=False cannot be given its value")
+            raise SettingError(f"schema {place}: a field with init=False cannot be set")
         kind, nullable = _read(hints[field.name], place, outer)
         found.append(Field(field.name, kind, nullable))
     return found
@@ -86,7 +83,7 @@ def _typed_dict_fields(cls: Any, hints: Mapping[str, Any], outer: tuple[type, ..
     for name, given in hints.items():
         hint = given
         optional = name not in cls.__required_keys__
-        # Annotations that are text hide Required and NotRequired from Python until they are read.
+        # In annotations given as text, Required and NotRequired are visible only after evaluation.
         while typing.get_origin(hint) in (typing.Required, typing.NotRequired):
             optional = typing.get_origin(hint) is typing.NotRequired
             hint = typing.get_args(hint)[0]
@@ -96,7 +93,7 @@ def _typed_dict_fields(cls: Any, hints: Mapping[str, Any], outer: tuple[type, ..
 
 
 def _read(hint: Any, place: str, outer: tuple[type, ...]) -> tuple[DataType, bool]:
-    """Return the type of an annotation, and whether it may be None."""
+    """Return the type of an annotation, and whether it permits None."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         named = next((extra for extra in arguments[1:] if isinstance(extra, str)), None)
@@ -117,8 +114,8 @@ def _read(hint: Any, place: str, outer: tuple[type, ...]) -> tuple[DataType, boo
     if is_record_class(hint):
         return read_class(hint, outer), False
     raise SettingError(
-        f"schema {place}: no column can hold {_shown(hint)}: use str, bool, int, float, bytes, Decimal, date,"
-        " datetime, list[…], dict[…, …], a dataclass or a TypedDict"
+        f"schema {place}: columns cannot hold {_shown(hint)}: use str, bool, int, float, bytes, Decimal,"
+        " date, datetime, list[…], dict[…, …], a dataclass or a TypedDict"
     )
 
 
@@ -152,7 +149,7 @@ class Schema:
     def of(cls, given: Any) -> Schema:
         """Read a schema: text as in Spark, a dataclass, a TypedDict, or a schema.
 
-        Raises :class:`~penstock.errors.SettingError`, which names the place, for anything else.
+        Raises :class:`~penstock.errors.SettingError`, which names the position, for anything else.
         """
         if isinstance(given, Schema):
             return given
@@ -174,17 +171,17 @@ class Schema:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields, in order."""
+        """The fields in order."""
         return self.struct.fields
 
     @property
     def cls(self) -> type | None:
-        """The dataclass of the values; None where they are dicts."""
+        """The dataclass of the values; None if they are dicts."""
         return self.struct.cls
 
     @property
     def ddl(self) -> str:
-        """The schema as text, the same however it was declared.
+        """The schema as text; equal schemas have equal text, however they were declared.
 
         >>> Schema.of("n BIGINT, tags array<string> NOT NULL").ddl
         'n long, tags array<string> not null'
@@ -192,21 +189,21 @@ class Schema:
         return ", ".join(field.ddl for field in self.fields)
 
     def check(self, value: Any) -> str | None:
-        """Return why a value does not fit, or None when it does."""
+        """Return why a value does not fit; None if it does."""
         return self.struct.fault(value, "")
 
     def build(self, fields: dict[str, Any]) -> Any:
-        """Return the value that has these fields, as they come out of columns."""
+        """Return the value with the given fields, as read from columns."""
         return fields if self.rebuild is None else self.rebuild(fields)
 
     @cached_property
     def rebuild(self) -> Rebuild | None:
-        """What :meth:`build` does; None when it would do nothing."""
+        """The function that :meth:`build` applies; None if it would change nothing."""
         return self.struct.rebuild()
 
     @cached_property
     def positional(self) -> Callable[..., Any] | None:
-        """The dataclass where it can simply be called with the columns' values in order, which is faster."""
+        """The dataclass if it can be called with the values in order, which is faster than by name."""
         cls: Any = self.cls
         if cls is None or any(field.type.rebuild() is not None for field in self.fields):
             return None

@@ -1,8 +1,8 @@
 """Rows between the stages of a batch.
 
-As Arrow batches, and collected from Spark with a check that all of them have arrived. PySpark's own
-``collect`` takes a stream that breaks off for one that has ended. So Java is asked how sending ended, and
-where the plan does not say how many rows there are, Spark counts them while it computes them.
+Converts rows to Arrow batches and back, and collects them from Spark with a check that all have arrived.
+PySpark's own ``collect`` does not notice a truncated stream. Therefore Java is asked how sending ended, and
+Spark counts the rows while it computes them if their number does not follow from the plan.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _BATCH_BYTES = 8 << 20
 
 
 def row_schema(plan: NativePlan) -> str:
-    """Return the schema of rows that carry records for vertices of Spark's own, a column for each slot."""
+    """Return the schema of rows with records for vertices in Spark, one column for each slot."""
     slots = [f"n{number} {_struct(slot).ddl}" for number, slot in enumerate(plan.slots)]
     return ", ".join([SCHEMA, *slots])
 
 
 def to_batches(rows: Iterable[Row], plan: NativePlan | None = None) -> Iterator[Any]:
-    """Gather rows into record batches of a few megabytes."""
+    """Combine rows into record batches of a few megabytes."""
     slots = [arrow_type(_struct(slot)) for slot in plan.slots] if plan is not None else []
     waiting: list[Row] = []
     size = 0
@@ -50,13 +50,13 @@ def to_batches(rows: Iterable[Row], plan: NativePlan | None = None) -> Iterator[
 
 
 def from_batches(batches: Iterable[Any]) -> Iterator[Row]:
-    """Read rows from record batches."""
+    """Yield the rows of record batches."""
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _struct(slot: Slot) -> StructType:
-    """All of a slot's fields may be null for Spark: what must not be has been checked before."""
+    """Return a slot's type, with all fields nullable for Spark: nulls have been checked before."""
     fields = [Field(field.name, field.type) for field in slot.schema.fields]
     return StructType((*fields, Field(KEY, read_type(slot.key)), Field(TIME, PlainType("double"))))
 
@@ -96,9 +96,9 @@ def _with_slots(columns: list[Any], slots: list[Any]) -> Any:
 
 
 def collect_rows(frame: Any, job: str, batch: int, *, counted: bool = False) -> list[Row]:
-    """Return all rows of a frame; raises IncompleteBatchError when some did not arrive.
+    """Return all rows of a frame; raises IncompleteBatchError if some did not arrive.
 
-    ``counted`` has Spark count the rows apart from the stream in which they come.
+    With ``counted``, Spark counts the rows independently of the stream that carries them.
     """
     from pyspark.serializers import BatchedSerializer, CPickleSerializer
     from pyspark.sql import Observation, functions
@@ -113,16 +113,16 @@ def collect_rows(frame: Any, job: str, batch: int, *, counted: bool = False) -> 
         with _load_from_socket(served, serializer) as stream:
             rows = [(bucket, kind, data) for bucket, kind, data in stream]
     except (struct.error, EOFError, OSError) as cut:
-        raise IncompleteBatchError(job, batch, f"the result broke off: {cause_of(cut)}") from cut
+        raise IncompleteBatchError(job, batch, f"the result was truncated: {cause_of(cut)}") from cut
     _check_sent(served[2], job, batch)
     if expected is not None and expected.get["rows"] != len(rows):
-        reason = f"{len(rows)} of {expected.get['rows']} rows of the result have arrived"
+        reason = f"{len(rows)} of {expected.get['rows']} rows of the result arrived"
         raise IncompleteBatchError(job, batch, reason)
     return rows
 
 
 def _check_sent(server: Any, job: str, batch: int) -> None:
-    """Ask Java how the thread has ended that has sent the rows."""
+    """Raise IncompleteBatchError if the Java thread that sent the rows has failed."""
     try:
         server.getResult()
     except Exception as error:

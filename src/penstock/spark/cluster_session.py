@@ -1,4 +1,4 @@
-"""The Spark session of a worker: in one process, with executors of supervisors, or on a user's cluster."""
+"""The Spark session of a worker: in one process, with executors on nodes, or on a user's Spark cluster."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _PAUSE = 0.05
 
 @dataclass(frozen=True)
 class DriverOptions:
-    """What a worker's session is made from."""
+    """The options of a worker's session."""
 
     host: str
     cores: int
     memory: int
-    """Bytes of Java's heap."""
+    """The size of Java's heap in bytes."""
     executor_cores: int = 0
-    """How many cores all executors together have; 0 without executors."""
+    """The number of cores of all executors together; 0 without executors."""
     spark_master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def master(self) -> str:
-        """The Spark master to ask for."""
+        """The URL of the Spark master."""
         return self.spark_master or (EXTERNAL_EXECUTORS if self.executor_cores else f"local[{self.cores}]")
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings beside Penstock's own. What keeps others out is not the user's to change."""
+        """The settings in addition to Penstock's defaults. Users cannot override those of security."""
         settings = {
             **self.conf,
             "spark.driver.host": self.host,
@@ -53,18 +53,18 @@ class DriverOptions:
             settings = {**WORKER_DAEMON, **settings}
         if self.master == EXTERNAL_EXECUTORS:
             settings |= {
-                # Such a driver opens a web page about its executors; nobody gets access to it.
+                # Such a driver serves a web page about its executors; access to it is denied.
                 "spark.ui.filters": _FILTER,
                 "spark.ui.killEnabled": "false",
                 "spark.master.ui.decommission.allow.mode": "DENY",
                 "spark.master.rest.enabled": "false",
-                # An executor that is drained gives its shuffle blocks to others before it goes.
+                # A drained executor moves its shuffle blocks to others before it exits.
                 "spark.decommission.enabled": "true",
                 "spark.storage.decommission.enabled": "true",
                 "spark.storage.decommission.shuffleBlocks.enabled": "true",
                 "spark.default.parallelism": str(self.executor_cores),
             }
-            # An executor that hangs is given up after this long; one that died is noticed at once.
+            # The timeout for a hanging executor; a dead one is detected at once.
             settings.setdefault("spark.network.timeout", "30s")
             settings.setdefault("spark.network.timeoutInterval", "15s")
             settings.setdefault("spark.shuffle.io.retryWait", "500ms")
@@ -74,27 +74,27 @@ class DriverOptions:
 
 @dataclass(frozen=True)
 class Driver:
-    """A session that is up."""
+    """A running session."""
 
     session: Any
     url: str
-    """Where executors report to; empty where there are none of ours."""
+    """The address at which executors register; empty without executors."""
     app_id: str
 
     def answers(self) -> bool:
-        """Whether Java answers, and its context lives."""
+        """Return whether Java responds and its Spark context is active."""
         try:
             return not self.session.sparkContext._jsc.sc().isStopped()
         except Exception:
             return False
 
     def executors(self) -> int:
-        """How many executors have reported."""
+        """Return the number of registered executors."""
         known = self.session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-        return len(known) - 1  # The driver counts itself.
+        return len(known) - 1  # The list includes the driver.
 
     def wait_for_executors(self, timeout: float, look: Callable[[], bool]) -> bool:
-        """Wait until one has reported, or until ``look`` says no; say whether one has."""
+        """Wait until an executor has registered or ``look`` returns false; return whether one has."""
         deadline = time.monotonic() + timeout
         while self.executors() < 1:
             if time.monotonic() >= deadline or not look():
@@ -104,11 +104,11 @@ class Driver:
 
 
 def open_driver(job: Job, options: DriverOptions, scratch: Path, secret: str) -> Driver:
-    """Start the session of a worker, or return it when it has been started."""
+    """Start the session of a worker, or return the running one."""
     master = options.master
     own = master == EXTERNAL_EXECUTORS
     for name in ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"):
-        # Whatever else in Spark looks for an address takes the node's.
+        # Other parts of Spark that need an address use the node's.
         os.environ[name] = options.host
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
     if own:
@@ -123,7 +123,7 @@ def open_driver(job: Job, options: DriverOptions, scratch: Path, secret: str) ->
 
 
 def _lock_pages(scratch: Path) -> None:
-    """Give Spark's pages a key that nobody has; settings in a file are on no command line."""
+    """Protect Spark's web pages with a random key, in a file so that no command line shows it."""
     folder = scratch / "conf"
     folder.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(folder / "spark-defaults.conf", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -134,7 +134,7 @@ def _lock_pages(scratch: Path) -> None:
 
 @contextmanager
 def _secret(secret: str | None) -> Iterator[None]:
-    """Have the secret in the environment while Java is started, and not on its command line."""
+    """Set the secret in the environment while Java is started, instead of on its command line."""
     if secret is None:
         yield
         return

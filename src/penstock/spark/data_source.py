@@ -1,6 +1,6 @@
-"""The direct half of a job as a Spark data source: reading and everything up to a keyed edge or a sink.
+"""The direct stage of a job as a Spark data source: reading, and all vertices up to a keyed edge or a sink.
 
-Running the region where the data is read saves the way of each record from Python to Java and back.
+Running these vertices where data is read saves sending each record from Python to Java and back.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from penstock.spark.batch_rows import SCHEMA, to_batches
 
 
 class PenstockSource(DataSource):
-    """Reads the direct half of one job."""
+    """The data source that runs the direct stage of one job."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name it is registered under."""
+        """Return the name under which it is registered."""
         return "penstock"
 
     def schema(self) -> str:
-        """Return the schema of the rows between the halves."""
+        """Return the schema of the rows between the stages."""
         return self.options.get("rows", SCHEMA)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """Return the reader of the job whose blueprint lies at the given path."""
+        """Return the reader of the job whose blueprint is at the given path."""
         planner, worker = pickle.loads(Path(self.options["blueprint"]).read_bytes())  # noqa: S301 - our own
         return PenstockReader(worker, planner)
 
@@ -52,21 +52,21 @@ class PenstockReader(DataSourceStreamReader):
 
     @property
     def planner(self) -> BatchPlanner:
-        """The driver's side of the reader."""
+        """The planner, on the driver's side of the reader."""
         if self._planner is None:
             self._planner = BatchPlanner(unpack_blueprint(self._packed_planner))
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where the first batch starts."""
+        """Return the offset at which the first batch starts."""
         return self.planner.begin()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Leave the limit to each source."""
+        """Return no limit: sources limit their batches themselves."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """Return where the next batch ends; the start itself when there is nothing to do."""
+        """Return the offset at which the next batch ends; the start itself if there is nothing to do."""
         return self.planner.latest(start)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -83,12 +83,12 @@ class PenstockReader(DataSourceStreamReader):
         return to_batches(run_source_stage(program, part), program.blueprint.plan.native)
 
     def stop(self) -> None:
-        """Leave without a word when Spark has hung up: PySpark would print a traceback for it."""
+        """Exit silently when Spark has closed the connection: PySpark would print a traceback."""
         if isinstance(sys.exc_info()[1], EOFError | ConnectionError):
             os._exit(0)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the ledger has it."""
+        """Do nothing: the ledger records the batch."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_worker": self._worker, "_packed_planner": b"", "_planner": None}

@@ -1,8 +1,8 @@
-"""The part of a batch that Spark runs itself: SQL and DataFrame vertices, in one plan and without Python.
+"""The part of a batch that Spark runs itself: SQL and DataFrame vertices, in one query plan.
 
-The rows of the Python halves bring records in as columns, or Spark reads them itself. What comes out goes
-on in Python, in front of the shuffle, or into files that Spark writes. Nothing of it counts before the
-ledger has the batch.
+Input arrives as columns in the rows of the Python stages, or Spark reads it itself. Results continue in
+Python, before the shuffle, or go into files that Spark writes. None of them is visible before the batch is
+committed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ _ARROW = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
 }
-"""Here rows are single records too, and a few of them make no batch. The session is the query's own."""
+"""Rows can be single records here, so batches must not be as small as elsewhere. Each query has its own
+session."""
 
 KeyedHalf = Callable[[Any], Any]
-"""Puts the keyed half behind a frame of rows."""
+"""Applies the keyed stage to a frame of rows."""
 
 
 class NativeStage:
-    """Runs the batches of a job with vertices of Spark's own."""
+    """Runs the batches of a job with vertices in Spark."""
 
     def __init__(self, blueprint: Blueprint, worker: bytes, keyed: KeyedHalf | None) -> None:
         self.blueprint = blueprint
@@ -53,7 +54,7 @@ class NativeStage:
         }
 
     def run(self, frame: Any, before: LedgerEntry | None) -> TaskSummary:
-        """Run the batch that follows another one, and return what it has done."""
+        """Run the batch after ``before``, and return its summary."""
         note = json.loads(self.blueprint.folders.planned.read_text())
         end = note["end"]
         summary = TaskSummary(note["batch"], end=end)
@@ -92,9 +93,9 @@ class _Batch:
         for name, value in _ARROW.items():
             self._session.conf.set(name, value)
         self._rows: list[tuple[Any, tuple[int, ...]]] = []
-        """Frames of rows from Python, each with the slots that may be filled in it."""
-        self._given: dict[int, Any] = {}
-        """By vertex, the frame of what it has given."""
+        """Frames of rows from Python, each with the slots that it may fill."""
+        self._results: dict[int, Any] = {}
+        """The result frame of each vertex."""
         self._kept: list[Any] = []
 
     def run(self) -> None:
@@ -109,8 +110,8 @@ class _Batch:
             frame = self._make(spec, frames)
             hops = self._plan.hops.get((vertex, "out"), ())
             onward = [hop for hop in hops if runs_in_spark(self._blueprint, hop)]
-            goes_on = self._goes_on(vertex)
-            frame = self._given[vertex] = self._shared(frame, len(onward) + goes_on)
+            goes_on = self._continues_in_python(vertex)
+            frame = self._results[vertex] = self._shared(frame, len(onward) + goes_on)
             if goes_on:
                 resumed = frame.mapInArrow(
                     _resumed(self._half.worker, self._note["batch"], vertex, self._clock), row_schema(native)
@@ -131,20 +132,20 @@ class _Batch:
             raise TaskError(self._blueprint.job, spec.name, "a batch", cause, trace_of(error)) from error
 
     def close(self) -> None:
-        """Let go of what was kept because it was needed more than once."""
+        """Release the cached frames."""
         for frame in self._kept:
-            with suppress(Exception):  # Java may have died; then nothing is kept.
+            with suppress(Exception):  # Java may have died; then nothing is cached.
                 frame.unpersist()
 
     def _shared(self, frame: Any, uses: int) -> Any:
-        """Keep a frame that is used more than once: Spark would compute it each time."""
+        """Cache a frame that is used more than once: Spark would compute it each time."""
         if uses > 1:
             frame = frame.persist()
             self._kept.append(frame)
         return frame
 
     def _input(self, vertex: int, port: str) -> Any:
-        """Return all that comes into a port within this batch."""
+        """Return the frame of all records for a port in this batch."""
         parts = [*self._from_python(vertex, port), *self._from_spark(vertex, port)]
         if not parts:
             return self._empty(vertex, port)
@@ -165,13 +166,13 @@ class _Batch:
         for (sender, _), hops in self._plan.hops.items():
             if any((hop.target, hop.port) == (vertex, port) for hop in hops):
                 spec = self._blueprint.vertices[sender]
-                if sender in self._given:
-                    yield with_ends(self._given[sender])
+                if sender in self._results:
+                    yield with_ends(self._results[sender])
                 elif spec.name in self._blueprint.read_by_spark:
                     yield from self._read(sender, vertex)
 
     def _read(self, sender: int, target: int) -> Iterator[Any]:
-        """Read the range of a source that Spark can read itself."""
+        """Yield the frame of a source's range, if Spark can read it itself."""
         spec = self._blueprint.vertices[sender]
         how = self._half.positions.native(spec.name, self._note["start"], self._note["end"]["sources"])
         if how is None or not how["paths"]:
@@ -188,7 +189,7 @@ class _Batch:
         return rows.select(f"n{number}.*")
 
     def _write(self, frame: Any, vertex: int, sink: int) -> None:
-        """Let Spark write files where a sink wants them, and hand them over to it."""
+        """Let Spark write files to the staging folder of a sink, and pass them to the sink."""
         spec = self._blueprint.vertices[sink]
         target = spec.operator.native_target(self._blueprint.job)
         digest = RowDigest() if self._blueprint.replica_spec is not None else None
@@ -201,13 +202,13 @@ class _Batch:
             self._summary.receipts.setdefault(spec.name, []).append(receipt)
         rows = row_count(target["format"], files) or 0
         self._count(self._summary.records_in, sink, rows)
-        # Python, where it goes on with the same result, counts it too.
+        # If Python continues with the same result, it counts the records too.
         self._summary.records_out.setdefault(vertex, 0)
-        if not self._goes_on(vertex):
+        if not self._continues_in_python(vertex):
             self._summary.records_out[vertex] = rows
 
-    def _goes_on(self, vertex: int) -> bool:
-        """Whether Python goes on with what a vertex has given."""
+    def _continues_in_python(self, vertex: int) -> bool:
+        """Return whether Python continues with the result of a vertex."""
         hops = self._plan.hops.get((vertex, "out"), ())
         return any(not runs_in_spark(self._blueprint, hop) for hop in hops)
 
@@ -216,7 +217,7 @@ class _Batch:
         counts[vertex] = counts.get(vertex, 0) + number
 
     def _finish(self) -> None:
-        """Run the rows of all Python parts through the keyed half, and gather what they tell."""
+        """Run the rows of all Python parts through the keyed stage, and merge the summaries."""
         if not self._rows:
             return
         rows = None
@@ -228,13 +229,13 @@ class _Batch:
             rows = self._half.keyed(rows)
         assert rows is not None
         job, batch = self._blueprint.job, self._note["batch"]
-        # The plan knows nothing of the tasks behind Spark's own vertices: Spark itself has to count them.
+        # The number of tasks after vertices in Spark does not follow from the plan: Spark counts their rows.
         result = collect_rows(rows, job, batch, counted=True)
         self._summary.absorb(merge_result(self._blueprint, batch, result, planned=self._planned))
 
     @property
     def _planned(self) -> int:
-        """How many parts the direct half has in this batch; one that reads nothing where only buckets run."""
+        """Return the number of parts of the direct stage; at least one, which may be empty."""
         return int(self._note["parts"]) or int(self._plan.needs_exchange)
 
 
@@ -252,7 +253,7 @@ def _resumed(packed: bytes, batch: int, vertex: int, clock: BatchClock) -> Any:
 
 
 def _task_number() -> int:
-    """Return which of its stage's Spark tasks this process works on."""
+    """Return the number of this Spark task within its stage."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

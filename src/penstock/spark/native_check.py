@@ -1,7 +1,7 @@
-"""Checks the vertices that Spark runs itself before a job starts, and reads their output schemas.
+"""Checks the vertices that Spark runs itself before a job starts, and determines their output schemas.
 
-Each is tried on an empty stream. Spark then says what is wrong with a query, and which columns come out; and
-the plan shows whether the result would depend on where the stream is cut into batches.
+Each is applied to an empty stream. Spark then reports errors of the query and the columns of its result, and
+the query plan shows whether the result would depend on how the stream is divided into batches.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from penstock.spark.native_frames import make_frame, with_ends
 from penstock.spark.spark_failures import sentence
 from penstock.spark.spark_output import quiet
 
-_COUNT = "use ps.Count(), ps.Reduce or another stateful task, with a window where it shall end"
+_COUNT = "use ps.Count(), ps.Reduce or another stateful task, with a window if results should end"
 _ADVICE = {
     "Aggregate": ("aggregates", _COUNT),
     "Distinct": ("removes duplicates", "use a stateful task by key"),
     "Deduplicate": ("removes duplicates", "use a stateful task by key"),
     "DeduplicateWithinWatermark": ("removes duplicates", "use a stateful task by key"),
-    "Sort": ("sorts", "sort what has come out of the sink"),
+    "Sort": ("sorts", "sort the output of the sink"),
     "GlobalLimit": ("limits the number of rows", "use a count window"),
     "LocalLimit": ("limits the number of rows", "use a count window"),
     "Offset": ("skips rows", "filter by a column"),
@@ -35,7 +35,7 @@ _ADVICE = {
     "Intersect": ("compares its rows with one another", "use a stateful task by key"),
     "Except": ("compares its rows with one another", "use a stateful task by key"),
     "Join": (
-        "joins its input with what has come in",
+        "joins its input with earlier input",
         "use a task with sync ports, or a stateful task by key",
     ),
 }
@@ -43,7 +43,7 @@ _GROUPED = ("FlatMapGroups", "FlatMapCoGroups", "MapGroups", "CoGroup", "Transfo
 
 
 def check_natives(session: Any, blueprint: Blueprint) -> None:
-    """Raise GraphError with everything that is wrong with a job's native vertices, if anything is."""
+    """Raise GraphError with all problems of the vertices that Spark runs, if there are any."""
     with tempfile.TemporaryDirectory(prefix="penstock-check-") as folder, quiet():
         checker = _Checker(session, blueprint, folder)
         problems = [problem for vertex in blueprint.plan.native.order for problem in checker.check(vertex)]
@@ -58,13 +58,13 @@ class _Checker:
         self._plan = blueprint.plan
         self._folder = folder
         self._given: dict[int, Any] = {}
-        """By vertex, the Spark schema of what comes out."""
+        """The Spark schema of each vertex's result."""
 
     def check(self, vertex: int) -> Iterator[Problem]:
         spec = self._blueprint.vertices[vertex]
         frames = {port: self._input(vertex, port) for port in spec.inputs}
         if any(frame is None for frame in frames.values()):
-            return  # What is wrong with the vertex before it has been reported.
+            return  # A problem of the preceding vertex has been reported.
         where = f"task {spec.name!r}"
         code = "bad-sql" if isinstance(spec.operator, Sql) else "bad-task"
         try:
@@ -132,7 +132,7 @@ class _Checker:
         except SettingError as error:
             yield "schema-mismatch", f"its result cannot be compared with its schema: {error}"
             return
-        # Spark calls almost everything nullable; what must not be is looked at in the data.
+        # Spark declares almost every column nullable; nulls are checked in the data.
         loose = StructType(tuple(Field(f.name, f.type, True, f.optional) for f in wanted.fields), wanted.cls)
         reasons = Schema(StructType(tuple(Field(f.name, f.type) for f in given.fields))).struct.mismatches(
             loose
@@ -142,13 +142,13 @@ class _Checker:
 
 
 def _obstacles(plan: Any) -> Iterator[str]:
-    """Yield why the result of a plan depends on how its endless input is cut into batches."""
+    """Yield why the result of a plan depends on how its unbounded input is divided into batches."""
     children = plan.children()
     streams = [child for child in map(children.apply, range(children.size())) if child.isStreaming()]
     name = plan.nodeName()
     needed = 2 if name == "Join" else 1
     if len(streams) >= needed and (name in _ADVICE or name.startswith(_GROUPED)):
         what, advice = _ADVICE.get(name, ("groups its rows", _COUNT))
-        yield f"it {what} within a batch, and where batches are cut must not matter: {advice}"
+        yield f"it {what} within a batch, so results would depend on the division into batches: {advice}"
     for child in streams:
         yield from _obstacles(child)

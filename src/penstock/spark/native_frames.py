@@ -1,6 +1,6 @@
-"""The frames of vertices that Spark runs itself.
+"""The DataFrames of vertices that Spark runs itself.
 
-Made by SQL or user code, read from files and written to files, with a digest where there are replicas.
+They are made by SQL or user code, read from files and written to files; with replicas, output gets a digest.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from penstock.schema.record_schema import KEY, TIME, Schema
 
 
 def make_frame(session: Any, spec: VertexSpec, frames: Mapping[str, Any]) -> Any:
-    """Return what a vertex makes of the frames of its input ports."""
+    """Return the result of a vertex for the frames of its input ports."""
     task = spec.operator
     if isinstance(task, Sql):
         for port, view in task.views.items():
             frames[port].createOrReplaceTempView(view)
-        # The views stay: the session is ours alone, and the next batch replaces them.
+        # The views remain: the session belongs to this query, and the next batch replaces them.
         return session.sql(task.query)
     assert isinstance(task, DataFrameTask)
     return task.function(*(frames[port] for port in task.inputs))
 
 
 def with_ends(frame: Any) -> Any:
-    """Return a frame that has keys and times, if only empty ones."""
+    """Return a frame with columns for keys and times; missing ones are null."""
     names = frame.columns
     ends = [(KEY, "string"), (TIME, "double")]
     missing = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in ends if name not in names]
@@ -40,7 +40,7 @@ _LOW = 0xFFFFFFFF
 
 
 class RowDigest:
-    """Watches one frame on its way into files."""
+    """Computes the digest of a frame while it is written to files."""
 
     def __init__(self) -> None:
         from pyspark.sql import Observation
@@ -48,12 +48,12 @@ class RowDigest:
         self._seen = Observation()
 
     def watching(self, frame: Any) -> Any:
-        """Return the frame as it is, with an eye on its rows. It must be written once."""
+        """Return the frame with an observation of its rows. It must be written exactly once."""
         from pyspark.sql import functions
 
         columns = [_hashable(frame, field) for field in frame.schema.fields]
         row = functions.xxhash64(*columns)
-        # Both halves of the hashes by themselves: Spark takes a sum that is too large for an error.
+        # The halves of the hashes are summed separately: Spark fails if a sum overflows.
         low = functions.sum(row.bitwiseAND(functions.lit(_LOW)))
         high = functions.sum(functions.shiftrightunsigned(row, 32))
         return frame.observe(self._seen, low.alias("low"), high.alias("high"))
@@ -65,7 +65,7 @@ class RowDigest:
 
 
 def _hashable(frame: Any, field: Any) -> Any:
-    """Return a column in a form that Spark can hash: maps and variants have none but their text."""
+    """Return a column in a type that Spark can hash: maps and variants are converted to text."""
     column = frame[f"`{field.name}`"]
     text = field.dataType.simpleString()
     return column.cast("string") if "map<" in text or "variant" in text else column
@@ -78,18 +78,18 @@ _COMMIT = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-"""The ledger commits, so Spark need not; and a second file of checksums beside each one, which Parquet's own
-make superfluous, would cost another fork of chmod."""
+"""Disables Spark's commit protocol, because the ledger commits, and its checksum files, which Parquet does
+not need and which would cost another fork of chmod for each file."""
 
 
 def read_files(session: Any, how: dict[str, Any], declared: Schema | None) -> Any:
-    """Return the frame of what a source's ``native`` names, with the keys and times of its records."""
+    """Return the frame of the files that a source's ``native`` describes, with keys and times."""
     from pyspark.sql import functions
 
     schema = how.get("schema") or (declared.ddl if declared is not None else None)
     reader = session.read.format(how["format"]).options(**(how.get("options") or {}))
     if how["format"] in ("csv", "json"):
-        # By default Spark makes nulls of what it cannot read.
+        # By default Spark reads malformed values as nulls.
         reader = reader.option("mode", "FAILFAST")
     frame = reader.schema(schema).load(how["paths"])
     key, time, chosen = how.get("key"), how.get("ts"), how.get("columns")
@@ -110,9 +110,9 @@ def read_files(session: Any, how: dict[str, Any], declared: Schema | None) -> An
 def write_files(
     frame: Any, target: dict[str, Any], batch: int, digest: RowDigest | None = None
 ) -> tuple[str, list[str]]:
-    """Let Spark write a frame into a sink's staging folder; return a name for it, and the files.
+    """Let Spark write a frame into a sink's staging folder; return a name for the output, and the files.
 
-    A ``digest`` sees what is in the files.
+    A ``digest`` is computed from the written rows.
     """
     task = f"{batch:012d}-{uuid4().hex}"
     staging = Path(target["staging"])
@@ -125,7 +125,7 @@ def write_files(
     writer.save(str(folder))
     files = []
     for number, path in enumerate(sorted(folder.iterdir())):
-        # Spark adds checksums, a mark of success, and where there is nothing a file without rows.
+        # Spark adds checksums, a success marker and, without rows, an empty file.
         if path.name[0] not in "._" and row_count(target["format"], [str(path)]) != 0 and path.stat().st_size:
             files.append(str(path.rename(staging / f"{task}-{number:05d}{path.suffix}")))
     shutil.rmtree(folder)
@@ -133,7 +133,7 @@ def write_files(
 
 
 def row_count(format: str, paths: list[str]) -> int | None:
-    """Return how many rows files have, where that can be told without reading them."""
+    """Return the number of rows in files, if it is known without reading them; else None."""
     if format != "parquet":
         return None
     from pyarrow.parquet import read_metadata
@@ -142,7 +142,7 @@ def row_count(format: str, paths: list[str]) -> int | None:
 
 
 def _as_sink_wants(frame: Any, target: dict[str, Any]) -> Any:
-    """Return the columns that a sink's files have: keys and times only where it names columns for them."""
+    """Return the columns of a sink's files; keys and times are included if the sink names their columns."""
     ends = {KEY: target.get("key_column"), TIME: target.get("ts_column")}
     for name, column in ends.items():
         if name in frame.columns:

@@ -1,9 +1,9 @@
-"""The daemon of Python workers that Spark starts in place of its own: ``python -m ... MODULE``.
+"""The daemon of Python workers that replaces Spark's own: ``python -m ... MODULE``.
 
-It imports what all workers import before it forks the first of them, so that they need not. In a cluster it
-also keeps what functions print that a ``ps.DataFrameTask`` has made Spark functions of (UDFs): these run in
-workers that know nothing of Penstock. Their output is kept without a vertex, because Spark calls functions of
-several vertices from one place.
+It imports the modules of all workers before it forks the first one, which makes their start faster. In a
+cluster it also captures the output of user-defined Spark functions (UDFs) of a ``ps.DataFrameTask``, which
+run in workers without Penstock's own code. This output is stored without a vertex, because Spark calls
+functions of several vertices from one place.
 """
 
 from __future__ import annotations
@@ -39,45 +39,45 @@ _work = daemon.worker
 
 
 def work(sock: socket, authenticated: bool) -> int:
-    """Do as a worker of Spark does, in a process that was forked for it."""
+    """Run a worker of Spark in a forked process."""
     capture_user_output_in_spark(ctx.running_vertex)
     with vertex_call(""):
         return _work(sock, authenticated)
 
 
 def preload() -> bool:
-    """Import what workers use, where none of it starts a thread, and say whether it has been.
+    """Import the modules of workers, if that starts no thread; return whether they were imported.
 
-    A fork has one thread only, and waits for ever for locks that others held. Spark has its workers calculate
-    with one thread unless the user says otherwise; only then does numpy start none.
+    A forked process has only one thread, and waits forever for locks held by others. NumPy starts no thread
+    if workers calculate with one thread, which is Spark's default.
     """
     if not _THREADS.is_dir() or os.environ.get("OMP_NUM_THREADS") != "1" or _PLAIN in os.environ:
         return False
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     for name in _PRELOADED:
-        with suppress(Exception):  # Where a worker needs it, the worker will say so.
+        with suppress(Exception):  # A worker that needs the module will raise the error.
             import_module(name)
-    os.register_at_fork(after_in_child=_seed_apart)
-    # What no worker changes is then shared by all of them.
+    os.register_at_fork(after_in_child=_seed_numpy)
+    # Exempt the objects from garbage collection, so that workers share their memory.
     gc.collect()
     gc.freeze()
     return True
 
 
-def _seed_apart() -> None:
-    """Have numpy draw other numbers in each worker, as Python itself does."""
+def _seed_numpy() -> None:
+    """Seed NumPy differently in each worker, as Python itself does."""
     random = sys.modules.get("numpy.random")
     if random is not None:
         random.seed()
 
 
 def threads() -> int:
-    """Return how many threads this process has."""
+    """Return the number of threads of this process."""
     return len(os.listdir(_THREADS))
 
 
 def main() -> None:
-    """Preload, and serve Spark. With a thread more than expected, begin again and preload nothing."""
+    """Preload modules and serve Spark. If preloading has started a thread, restart without it."""
     if preload() and threads() > 1:
         os.environ[_PLAIN] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "penstock.spark.python_worker_daemon", *sys.argv[1:]])  # noqa: S606

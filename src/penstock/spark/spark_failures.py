@@ -1,6 +1,6 @@
-"""What a failure of Spark means.
+"""Classification of Spark's failures.
 
-Java is gone, a connection timed out and a retry is likely to help, or a vertex that Spark runs met bad
+The Java process has ended, a connection timed out and a retry may help, or a vertex in Spark has invalid
 data.
 """
 
@@ -13,20 +13,20 @@ from penstock.engine.blueprint import VertexSpec
 from penstock.errors import TaskError, trace_of
 from penstock.graph.tasks import Sql
 
-JAVA_LOST = "Spark's Java process does not answer any more"
+JAVA_LOST = "Spark's Java process no longer responds"
 
 
 def is_java_lost(error: BaseException | None) -> bool:
-    """Whether an error says that the Java process is gone, so that asking again is in vain."""
+    """Return whether an error means that the Java process has ended, so that retries are useless."""
     from py4j.protocol import Py4JNetworkError
 
     return isinstance(error, Py4JNetworkError | ConnectionRefusedError | ConnectionResetError)
 
 
 def is_java_answering(gateway: Any) -> bool:
-    """Ask the Java process at the other end of a gateway for anything.
+    """Return whether the Java process at the other end of a gateway responds.
 
-    When it is killed, its connections end before the process itself has.
+    If it is killed, its connections end before the process itself does.
     """
     try:
         gateway.jvm.System.nanoTime()
@@ -38,7 +38,7 @@ def is_java_answering(gateway: Any) -> bool:
 
 
 _SOCKET = "CANNOT_OPEN_SOCKET"
-"""PySpark's condition for a socket of Java that it could not connect to."""
+"""PySpark's error condition for a failed connection to Java."""
 
 _NOT_CONNECTED = "a Python process of Spark did not connect to Java in time"
 _NOT_STARTED = "Spark could not start a Python process"
@@ -50,18 +50,18 @@ _SIGNS = {
     "Timed out while waiting for the Python worker to connect back": _NOT_CONNECTED,
     "Python daemon failed to launch worker": _NOT_STARTED,
     "Python failed to launch worker with code": _NOT_STARTED,
-    # java.net.SocketTimeoutException of a socket at which Java waits for Python
+    # java.net.SocketTimeoutException of a socket on which Java waits for Python
     "Accept timed out": _NOT_CONNECTED,
 }
 
 _USER_CODE = "Traceback (most recent call last)"
-"""Python code that has raised on a worker: what it says is the user's, whatever words are in it."""
+"""Marks an exception of Python code on a worker: its text comes from user code and must not be matched."""
 
 _DEEPEST = 20
 
 
 def transient_reason(error: BaseException | None) -> str | None:
-    """Return in a few words what has failed of Spark's plumbing, or None for any other failure."""
+    """Return a description of a failed connection between Spark's processes; None for any other failure."""
     chain = list(_chain(error))
     if any(_condition(one) == _SOCKET for one in chain):
         return _NOT_FETCHED
@@ -72,14 +72,14 @@ def transient_reason(error: BaseException | None) -> str | None:
 
 
 def text_of(error: BaseException) -> str:
-    """Return all that an error and its causes say."""
+    """Return the text of an error and its causes."""
     return "\n".join(text for one in _chain(error) if (text := _text(one)))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it came from.
+    """Yield an error and its causes.
 
-    PySpark hides that it cannot connect behind an UnboundLocalError of its own, raised while it cleans up.
+    PySpark hides a failed connection behind an UnboundLocalError raised during its cleanup.
     """
     for _ in range(_DEEPEST):
         if error is None:
@@ -92,7 +92,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _condition(error: BaseException) -> str | None:
     try:
         condition = error.getCondition()  # type: ignore[attr-defined]
-    except Exception:  # It has none, or Java, which is asked for it, is gone.
+    except Exception:  # It has none, or the Java process that it asks has ended.
         return None
     return condition if isinstance(condition, str) else None
 
@@ -100,14 +100,14 @@ def _condition(error: BaseException) -> str | None:
 def _text(error: BaseException) -> str:
     try:
         said = str(error).strip()
-    except Exception:  # What an error of Java says is in Java.
+    except Exception:  # Java's messages are read from the Java process.
         said = ""
     parts = (getattr(error, "_desc", None), getattr(error, "_stackTrace", None))
     return "\n".join(part for part in (said, *parts) if isinstance(part, str) and part)
 
 
 def sentence(error: BaseException) -> str:
-    """Return the first lines of what Spark says, without the plan and the state code behind it.
+    """Return the first lines of Spark's message, without the query plan and the state code that follow.
 
     >>> sentence(ValueError("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\\n== SQL =="))
     '[DIVIDE_BY_ZERO] Division by zero.'
@@ -117,7 +117,7 @@ def sentence(error: BaseException) -> str:
 
 
 def task_error(job: str, natives: Mapping[str, VertexSpec], error: Exception) -> Exception:
-    """Name the vertex whose data Spark could not work on; any other failure of Spark stays what it is."""
+    """Return a TaskError that names the vertex with invalid data; any other failure is returned unchanged."""
     deepest = _deepest(error)
     if deepest is None:
         return error
@@ -132,7 +132,7 @@ def task_error(job: str, natives: Mapping[str, VertexSpec], error: Exception) ->
 
 
 def _deepest(error: Exception) -> tuple[str, list[str]] | None:
-    """Return the message of the innermost cause that is about data or user code, and the SQL it is about."""
+    """Return the message and the SQL of the innermost cause that concerns data or user code."""
     java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     found: tuple[str, list[str]] | None = None
     while java is not None:

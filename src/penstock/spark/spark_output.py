@@ -1,6 +1,6 @@
-"""Removes known noise from what Java and PySpark print, and keeps what Java says when it does not start.
+"""Filters known noise from the output of Java and PySpark, and captures Java's message if it does not start.
 
-Everything users print passes through.
+Output of users is not filtered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep PySpark from printing, as JSON with a Java traceback, what we report in a sentence."""
+    """Suppress PySpark's JSON logs with Java tracebacks, because Penstock reports these errors itself."""
     from pyspark.logger import PySparkLogger
 
     loggers = [PySparkLogger.getLogger(name) for name in _QUERY_LOGGERS]
@@ -34,17 +34,17 @@ def quiet() -> Iterator[None]:
 
 
 _NOISE = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
-_PATIENCE = 2.0
-"""Seconds to wait for the last words of a Java that has ended."""
+_TIMEOUT_SECONDS = 2.0
+"""Seconds to wait for the last output of an ended Java process."""
 _TRACEBACK = b"Traceback (most recent call last):"
-_WITHIN = (b" ", b"\n")
-"""How a line begins that is neither the first nor the last of a traceback."""
-_HUNG_UP = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
-"""What PySpark's own processes print, traceback and all, when Spark has ended before them."""
+_INNER_LINE_PREFIXES = (b" ", b"\n")
+"""Prefixes of the inner lines of a traceback."""
+_CLOSED_CONNECTION_ERRORS = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
+"""Errors that PySpark's own processes print with a traceback if Spark has ended before them."""
 _NOT_CONNECTED = b"pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET]"
-"""How a Python process ends that could not connect to Java in time; Java tells of it, and tries again."""
-_DIED = b'Exception in thread "main" '
-"""How Java begins what it says when it does not start; the rest of it is its stack."""
+"""The last line of a Python process that could not connect to Java in time; Java reports it and retries."""
+_JAVA_START_FAILURE = b'Exception in thread "main" '
+"""The prefix of Java's message if it does not start; a stack trace follows."""
 _NO_JAVA = (
     b"Invalid maximum heap size",
     b"Invalid initial heap size",
@@ -56,36 +56,38 @@ _THEIR_OWN = (b"pyspark/daemon.py", b"pyspark/worker", b"python_streaming_source
 
 
 class JavaStderr:
-    """What Java has said of its own end."""
+    """Captures Java's message about a failed start."""
 
     def __init__(self) -> None:
         self.died: list[bytes] = []
         self._reader: threading.Thread | None = None
 
     def reason(self) -> str | None:
-        """Return why Java has ended before it has begun, if it has said so. Asked when it has ended."""
+        """Return why Java did not start, if it printed a reason. Call this after it has ended."""
         if self._reader is not None:
-            self._reader.join(_PATIENCE)
+            self._reader.join(_TIMEOUT_SECONDS)
         if not self.died:
             return None
         line = self.died[0].decode(errors="replace").strip()
         return (
-            line.removeprefix(_DIED.decode()).partition(": ")[2] if self.died[0].startswith(_DIED) else line
+            line.removeprefix(_JAVA_START_FAILURE.decode()).partition(": ")[2]
+            if self.died[0].startswith(_JAVA_START_FAILURE)
+            else line
         )
 
     def read(self, reading: int, real: int) -> None:
-        """Pass on what is read, in a thread of its own."""
+        """Forward the output in another thread."""
         self._reader = threading.Thread(
-            target=_pass_on, args=(reading, real, self.died), name="java-stderr", daemon=True
+            target=_forward, args=(reading, real, self.died), name="java-stderr", daemon=True
         )
         self._reader.start()
 
 
 @contextmanager
 def filtered_stderr() -> Iterator[JavaStderr]:
-    """Give processes that are started within a standard error of which we drop the known noise.
+    """Redirect the standard error of processes started in the block through a filter of known noise.
 
-    Everything else, what users print in their tasks above all, is passed on as it comes.
+    Everything else, such as the output of user code in tasks, is forwarded unchanged.
     """
     said = JavaStderr()
     reading, writing = os.pipe()
@@ -99,16 +101,16 @@ def filtered_stderr() -> Iterator[JavaStderr]:
         os.dup2(real, 2)
 
 
-def _pass_on(reading: int, real: int, died: list[bytes]) -> None:
+def _forward(reading: int, real: int, died: list[bytes]) -> None:
     with os.fdopen(reading, "rb") as stream, suppress(OSError):
         for line in without_noise(stream, died):
             os.write(real, line)
 
 
 def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> Iterator[bytes]:
-    """Drop known lines, and tracebacks of PySpark's own processes whose other end has gone.
+    """Drop known lines, and tracebacks of PySpark's own processes after a closed connection.
 
-    What Java says when it does not start goes into ``died`` instead.
+    The message of a Java that does not start is added to ``died`` instead.
 
     >>> said = [b"mine", b"Traceback (most recent call last):", b'  File "pyspark/daemon.py"', b"EOFError"]
     >>> list(without_noise(line + b"\\n" for line in said))
@@ -117,7 +119,7 @@ def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> It
     traceback: list[bytes] = []
     in_stack = False
     for line in lines:
-        in_stack = line.startswith((_DIED, *_NO_JAVA)) or (in_stack and line.startswith(_STACK))
+        in_stack = line.startswith((_JAVA_START_FAILURE, *_NO_JAVA)) or (in_stack and line.startswith(_STACK))
         if in_stack:
             if died is not None:
                 died.append(line)
@@ -125,31 +127,33 @@ def without_noise(lines: Iterable[bytes], died: list[bytes] | None = None) -> It
             traceback.append(line)
         elif traceback:
             traceback.append(line)
-            if not line.startswith(_WITHIN) and _is_over(traceback):
-                if not _is_hang_up(traceback):
+            if not line.startswith(_INNER_LINE_PREFIXES) and _is_complete(traceback):
+                if not _is_closed_connection(traceback):
                     yield from traceback
                 traceback = []
         elif line.rstrip() not in _NOISE:
             yield line
-    # First lines alone are those of processes which were ended while they printed.
-    if _inner(traceback) and not _is_hang_up(traceback):
+    # Unfinished tracebacks come from processes that were ended while they printed.
+    if _inner(traceback) and not _is_closed_connection(traceback):
         yield from traceback
 
 
-def _is_over(traceback: list[bytes]) -> bool:
-    """Whether as many tracebacks have ended as have begun: processes that end together mix their lines."""
+def _is_complete(traceback: list[bytes]) -> bool:
+    """Return whether all started tracebacks are complete: concurrent processes mix their lines."""
     return len(_ends(traceback)) >= len(traceback) - len(_inner(traceback))
 
 
 def _ends(traceback: list[bytes]) -> list[bytes]:
-    return [line for line in _inner(traceback) if not line.startswith(_WITHIN)]
+    return [line for line in _inner(traceback) if not line.startswith(_INNER_LINE_PREFIXES)]
 
 
-def _is_hang_up(traceback: list[bytes]) -> bool:
+def _is_closed_connection(traceback: list[bytes]) -> bool:
     if all(line.startswith(_NOT_CONNECTED) for line in _ends(traceback)):
         places = [line for line in _inner(traceback) if line.lstrip().startswith(b'File "')]
         return all(b"/pyspark/" in line or b'"<frozen ' in line for line in places)
-    return all(line.startswith(_HUNG_UP) for line in _ends(traceback)) and _is_theirs(traceback)
+    return all(line.startswith(_CLOSED_CONNECTION_ERRORS) for line in _ends(traceback)) and _is_theirs(
+        traceback
+    )
 
 
 def _is_theirs(traceback: list[bytes]) -> bool:
@@ -162,26 +166,26 @@ def _inner(traceback: list[bytes]) -> list[bytes]:
 
 
 _LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")
-"""The loggers that py4j uses; where the root has no handler, it gives it one."""
-_IN_A_BATCH = "There was an exception while executing the Python Proxy"
-"""How py4j begins what it logs of an error that a batch has ended with, which the job tells itself."""
+"""The loggers that py4j uses; it adds a handler to the root logger if there is none."""
+_BATCH_ERROR_PREFIX = "There was an exception while executing the Python Proxy"
+"""The prefix of py4j's log of a batch's error, which the job reports itself."""
 
 
 class _WithoutJavaLoss(logging.Filter):
-    """Drops what py4j logs of a command that Java did not answer, and of a batch that failed by it."""
+    """Drops log records of py4j about commands without a response from Java, and about failed batches."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if "py4j" not in record.pathname:
             return True
         raised = record.exc_info[1] if record.exc_info else None
-        return not (is_java_lost(raised) or str(record.msg).startswith(_IN_A_BATCH))
+        return not (is_java_lost(raised) or str(record.msg).startswith(_BATCH_ERROR_PREFIX))
 
 
 _FILTER = _WithoutJavaLoss()
 
 
 def keep_java_loss_quiet(context: Any) -> None:
-    """Have what PySpark runs in this process for a context say nothing when Java dies."""
+    """Silence PySpark's threads for a context in this process when Java dies."""
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)
     server = context._accumulatorServer

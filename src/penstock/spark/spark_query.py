@@ -1,4 +1,4 @@
-"""A job as a Structured Streaming query: how it starts, runs its batches, and ends."""
+"""A job as a Structured Streaming query: its start, its batches and its end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,15 @@ from penstock.spark.native_batch import NativeStage
 from penstock.spark.native_check import check_natives
 from penstock.spark.spark_failures import JAVA_LOST, is_java_lost, text_of, transient_reason
 
-_CUT_OFF = ("Broken pipe", "Connection reset", "Connection reset by peer", "Stream closed", "null", "")
-"""What Spark says, and no more, when a process does not answer that it asks."""
+_CONNECTION_ERRORS = (
+    "Broken pipe",
+    "Connection reset",
+    "Connection reset by peer",
+    "Stream closed",
+    "null",
+    "",
+)
+"""Spark's only message if a process that it calls does not respond."""
 
 
 class SparkQuery(Query):
@@ -35,9 +42,9 @@ class SparkQuery(Query):
         self._packed: tuple[bytes, bytes] | None = None
 
     def pack(self) -> None:
-        """Make of the code what is sent to the workers; raises TaskError when that is not possible.
+        """Pickle the code for the workers; raises TaskError if that is not possible.
 
-        What Spark runs itself is looked at by Spark first: GraphError says what is wrong with it.
+        Spark first checks the vertices that it runs itself; raises GraphError with their problems.
         """
         if self.blueprint.plan.native.order:
             check_natives(self._session, self.blueprint)
@@ -58,7 +65,7 @@ class SparkQuery(Query):
             raise self._interrupted(reason, error) from error
 
     def _begin(self) -> None:
-        assert self._packed is not None, "packed before it is started"
+        assert self._packed is not None, "pack() comes before start()"
         self._blueprint_file.write_bytes(pickle.dumps(self._packed))
         worker = self._packed[1]
         self._packed = None
@@ -81,7 +88,7 @@ class SparkQuery(Query):
     def _blueprint_file(self) -> Path:
         return self.blueprint.folders.checkpoint.with_name("blueprint")
 
-    def _run_batch(self, frame: Any, spark_batch: int) -> None:  # noqa: ARG002 - the ledger counts by itself
+    def _run_batch(self, frame: Any, spark_batch: int) -> None:  # noqa: ARG002 - the ledger's own
         try:
             self.batches.run_batch(lambda: self._attempt(frame))
         except Exception as error:
@@ -89,9 +96,9 @@ class SparkQuery(Query):
             raise
 
     def _attempt(self, frame: Any) -> TaskSummary:
-        """Have Spark run a batch once, and return its result.
+        """Run a batch once on Spark, and return its result.
 
-        Raises IncompleteBatchError if the result is cut, or if Spark could not reach its own processes.
+        Raises IncompleteBatchError if the result is truncated, or if Spark could not reach its own processes.
         """
         last = self.batches.last
         batch = last.batch + 1 if last is not None else 0
@@ -136,40 +143,40 @@ class SparkQuery(Query):
             if "Python worker exited unexpectedly" in text:
                 reason = "a Python worker process died while it ran the job's code"
             elif "Traceback (most recent call last)" in text:
-                reason = _last_words(text)
-            elif text.partition("\n")[0] in _CUT_OFF and self._planner_has_died():
+                reason = _last_line(text)
+            elif text.partition("\n")[0] in _CONNECTION_ERRORS and self._planner_has_died():
                 reason = (
-                    "the process that plans its batches has died: it was killed, or had no memory left. Start"
-                    " the job again, and it goes on where it was"
+                    "the process that plans its batches has died: it was killed, or out of memory. Start"
+                    " the job again to continue where it stopped"
                 )
             if reason is not None:
                 return JobFailedError(f"job {self.blueprint.job!r} failed: {reason}", text)
         return super()._named(error)
 
     def _interrupted(self, reason: str, error: Exception) -> QueryInterruptedError:
-        advice = "start the job again, and it goes on where it was"
+        advice = "start the job again to continue where it stopped"
         if self.blueprint.guarantee == "at-most-once":
-            advice = "at most once, a batch is not repeated: its records are given up at the next start"
+            advice = "at most once, a batch is not repeated: the next start skips its records"
         told = f"job {self.blueprint.job!r} failed: {reason}. The machine may be overloaded; {advice}"
         return QueryInterruptedError(told, text_of(error))
 
     def _planner_has_died(self) -> bool:
-        """Whether the process is gone that Spark asks how far to read."""
+        """Return whether the planner's process, which Spark asks for offsets, has ended."""
         import psutil  # Workers import this module, too.
 
         try:
             planner = psutil.Process(int(self.blueprint.folders.ready.read_text()))
             return planner.status() == psutil.STATUS_ZOMBIE
-        except (OSError, ValueError):  # None was there yet.
+        except (OSError, ValueError):  # There is none yet.
             return False
         except psutil.NoSuchProcess:
             return True
 
 
-def _last_words(text: str) -> str:
-    """Return what a traceback ends with.
+def _last_line(text: str) -> str:
+    """Return the last line of a traceback: the error itself.
 
-    >>> _last_words('From Python:\\nTraceback (most recent call last):\\n  File "x"\\nKeyError: 1\\n\\nJava')
+    >>> _last_line('From Python:\\nTraceback (most recent call last):\\n  File "x"\\nKeyError: 1\\n\\nJava')
     'KeyError: 1'
     """
     after = text.rpartition("Traceback (most recent call last)")[2].splitlines()[1:]

@@ -31,16 +31,16 @@ class SparkRuntime:
     def open(
         cls, job: Job, master: str | None = None, conf: Mapping[str, object] | None = None
     ) -> SparkRuntime:
-        """Start the session that a job needs, or take the one that runs."""
+        """Start the session that a job needs, or use the running one."""
         session = open_session(master, settings_for(job, master, job.spark, conf), job.spark, conf)
         context = session.sparkContext
-        if job.guarantee == "at-most-once":  # Somebody else may have started the session.
+        if job.guarantee == "at-most-once":  # Other code may have started the session.
             check_session(job, context.master, dict(context.getConf().getAll()))
         return cls(session)
 
     @property
     def parallelism(self) -> int:
-        """How many tasks Spark runs at once."""
+        """The number of tasks that Spark runs at once."""
         return int(self._session.sparkContext.defaultParallelism)
 
     def query(self, blueprint: Blueprint, before: Query | None = None) -> SparkQuery:
@@ -50,13 +50,13 @@ class SparkRuntime:
         return query
 
     def obstacles(self, before: Job, after: Job) -> list[str]:
-        """Return why a job cannot become another one in the same session."""
+        """Return why a job cannot be changed into another one in the same session."""
         master = self._session.sparkContext.master
         reasons = []
         if after.spark != before.spark:
-            reasons.append("its Spark settings have changed, and they belong to the session, which goes on")
+            reasons.append("its Spark settings have changed, which needs a new session")
         if settings_for(after, master) != settings_for(before, master):
-            reasons.append(f"{after.guarantee} needs a session in which Spark repeats tasks otherwise")
+            reasons.append(f"{after.guarantee} needs a new session with other settings for task failures")
         return reasons
 
 
@@ -71,12 +71,12 @@ def run(
     on_progress: Callable[[Report], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Report:
-    """Run a job here and return what it has done.
+    """Run a job in this process and return its report.
 
-    ``until`` is ``"drained"`` (everything that the sources have is processed, loops included), a number
-    of seconds, or None for a run that only ``stop`` ends. A job goes on from where its last run ended,
-    unless it is ``fresh`` or has a source that does not outlive the program. ``folder`` is where it
-    keeps its state, ``jobs/NAME`` below Penstock's home by default.
+    ``until`` is ``"drained"`` (all records of the sources are processed, including those in loops), a number
+    of seconds, or None for a run that only ``stop`` ends. A job continues where its last run ended, unless it
+    is ``fresh`` or has a source that does not outlive the program. ``folder`` is the folder of its state,
+    ``jobs/NAME`` below Penstock's home by default.
     """
     _check_until(until)
     with start(job, master=master, conf=conf, folder=folder, fresh=fresh, on_progress=on_progress) as handle:
@@ -95,12 +95,12 @@ def start(
     replica_spec: ReplicaSpec | None = None,
     on_progress: Callable[[Report], None] | None = None,
 ) -> Handle:
-    """Start a job here and return a handle of it while it runs on.
+    """Start a job in this process and return a handle of the running job.
 
-    The options are those of :func:`run`; ``on_progress`` is called by :meth:`Handle.wait`, in the thread
-    that waits. A job that nobody has stopped is stopped when the program ends. A folder that was ``taken``
-    over from another process is never made anew when it is gone. A ``replica_spec`` runs the batches that it
-    and the other replicas of the job agree on.
+    The options are those of :func:`run`; ``on_progress`` is called by :meth:`Handle.wait`, in the waiting
+    thread. A running job is stopped when the program exits. A folder that was ``taken`` over from another
+    process is never created again if it is missing. With a ``replica_spec`` the job runs the batches that its
+    replicas agree on.
     """
     try:
         return start_job(
@@ -113,7 +113,7 @@ def start(
             on_progress=on_progress,
         )
     except Exception as error:
-        # An error of the system on the way is a JobFailedError already.
+        # An operating system error has been raised as JobFailedError already.
         if is_java_lost(error) or is_java_lost(error.__cause__):
             raise JobFailedError(f"job {job.name!r} cannot start: {JAVA_LOST}") from error
         raise

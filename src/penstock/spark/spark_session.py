@@ -1,4 +1,4 @@
-"""The Spark session of this process: started when first needed, shared by all jobs that can share it."""
+"""The Spark session of this process: started on first use, shared by all jobs with the same settings."""
 
 from __future__ import annotations
 
@@ -26,57 +26,57 @@ from penstock.spark.spark_settings import (
     session_settings,
 )
 
-_QUICK = Path(__file__).with_name("worker_python.sh")
-"""Starts Python for a worker, most of a second sooner than Spark would."""
+_FAST_PYTHON = Path(__file__).with_name("worker_python.sh")
+"""A script that starts Python for a worker most of a second faster than Spark does."""
 WORKER_DAEMON = {"spark.python.daemon.module": "penstock.spark.python_worker_daemon"}
-"""Has Spark's workers start with all they need; for workers with the same Penstock at the same place."""
+"""Makes Spark's workers start with preloaded modules, if they have the same Penstock at the same path."""
 
 SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of a variable
-"""The variable in which Spark looks for its secret."""
+"""The environment variable from which Spark reads its secret."""
 _JAVA = "spark.driver.extraJavaOptions"
 _SOCKET_TIMEOUT = "spark.python.authenticate.socketTimeout"
-_PATIENCE = 10.0
-"""Seconds that Java has to end."""
+_EXIT_SECONDS = 10.0
+"""Seconds within which Java must exit."""
 
-_ours: tuple[str, dict[str, str]] | None = None
-"""Master and settings of the session that this module has started."""
+_own_session: tuple[str, dict[str, str]] | None = None
+"""The master and the settings of the session that this module has started."""
 
 
 def open_session(master: str | None = None, *overrides: Mapping[str, object] | None) -> Any:
-    """Return a session for a job. A session that somebody else has started is used as it is.
+    """Return a session for a job. A session that other code has started is used unchanged.
 
-    A session of ours whose settings differ is stopped and started anew, because most settings can
-    only be given to a new one.
+    A session of this module with other settings is stopped and replaced, because most settings apply only to
+    a new session.
     """
-    global _ours  # noqa: PLW0603
+    global _own_session  # noqa: PLW0603
     from pyspark.sql import SparkSession
 
     _forget_dead_java()
     wanted = chosen, settings = session_settings(master, *overrides)
     active = SparkSession.getActiveSession()
     if active is not None:
-        if _ours is None or _ours == wanted:
+        if _own_session is None or _own_session == wanted:
             return active
         _check_idle(active)
         close_session()
     check_java()
     _choose_python(chosen)
     _choose_driver_python()
-    # The setting applies to other processes; the driver reads this variable.
+    # The setting applies to other processes; the driver reads this environment variable.
     timeout = settings.get(_SOCKET_TIMEOUT, "").removesuffix("s")
     if timeout.isdigit():
         os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", timeout)
     builder = SparkSession.builder.master(chosen).appName("penstock")
-    daemon = WORKER_DAEMON if os.environ["PYSPARK_PYTHON"] == str(_QUICK) else {}
+    daemon = WORKER_DAEMON if os.environ["PYSPARK_PYTHON"] == str(_FAST_PYTHON) else {}
     java = {_JAVA: _with_options_of_this_machine(settings[_JAVA])}
     for name, value in {**daemon, **settings, **java}.items():
         builder = builder.config(name, value)
     try:
-        with filtered_stderr() as said, _signals_left_alone(), _with_secret(settings):
+        with filtered_stderr() as said, _signal_handlers_kept(), _with_secret(settings):
             session = builder.getOrCreate()
             keep_java_loss_quiet(session.sparkContext)
     except Exception as error:
-        # Asked now: what an error of Java says is in Java.
+        # Read now, because Java's messages are read from the Java process.
         text = cause_of(error)
         with suppress(Exception):
             _end_java()
@@ -85,17 +85,17 @@ def open_session(master: str | None = None, *overrides: Mapping[str, object] | N
         raise SettingError(
             f"Spark does not start with master {chosen!r} and these settings: {reason.strip()}"
         ) from error
-    if _ours is None:
+    if _own_session is None:
         atexit.register(close_session)
-    _ours = wanted
+    _own_session = wanted
     return session
 
 
 @contextmanager
 def _with_secret(settings: Mapping[str, str]) -> Iterator[None]:
-    """Have a secret in the environment of Java where Spark does not make one, unless the caller has set one.
+    """Set a secret in the environment of Java if Spark creates none and the caller has set none.
 
-    The environment of a process can be read by its own user alone; its command line by everybody.
+    Only the same user can read the environment of a process, but every user its command line.
     """
     if settings.get(SECRET_SETTING) != NO_SECRET or SECRET in os.environ:
         yield
@@ -108,56 +108,56 @@ def _with_secret(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _with_options_of_this_machine(settings: str) -> str:
-    """Return options for Java with those that any driver here gets. Of contradicting ones the last counts."""
-    # Java refuses to write an archive while it uses another one.
+    """Return Java options, preceded by those for all drivers on this machine. The last of a kind applies."""
+    # Java cannot write an archive while it uses another one.
     archive = [] if "-XX:ArchiveClassesAtExit=" in settings else archive_options()
     return f"{shlex.join([*archive, *java_options()])} {settings}"
 
 
 def _choose_python(master: str) -> None:
-    """Say which Python the workers run, unless the user has."""
-    if os.environ.get("PYSPARK_PYTHON", str(_QUICK)) not in (str(_QUICK), sys.executable):
+    """Set the Python of the workers, unless the user has set it."""
+    if os.environ.get("PYSPARK_PYTHON", str(_FAST_PYTHON)) not in (str(_FAST_PYTHON), sys.executable):
         return
     import py4j
     import pyspark
 
-    # Elsewhere than on this machine, and where it is not installed, Spark knows best where PySpark is.
+    # On other machines, or without an installed PySpark, use Spark's own search for PySpark.
     installed = all(Path(str(module.__file__)).is_file() for module in (py4j, pyspark))
-    # Executors that supervisors start have the same Penstock at the same place.
+    # Executors of supervisors have the same Penstock at the same path.
     near = is_local(master) or master == EXTERNAL_EXECUTORS
-    quick = near and installed and os.access(_QUICK, os.X_OK)
+    quick = near and installed and os.access(_FAST_PYTHON, os.X_OK)
     os.environ["PENSTOCK_WORKER_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = str(_QUICK) if quick else sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(_FAST_PYTHON) if quick else sys.executable
 
 
 def _choose_driver_python() -> None:
-    """Say which Python Java starts on this machine, to look for data sources in Python, unless the user has.
+    """Set the Python that Java starts on this machine for Python data sources, unless the user has set it.
 
-    That of the workers may exist on other machines only.
+    The Python of the workers may exist only on other machines.
     """
-    quick = os.environ["PYSPARK_PYTHON"] == str(_QUICK)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", str(_QUICK) if quick else sys.executable)
+    quick = os.environ["PYSPARK_PYTHON"] == str(_FAST_PYTHON)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", str(_FAST_PYTHON) if quick else sys.executable)
 
 
 def _check_idle(session: Any) -> None:
-    """Refuse to end a session in which jobs run."""
+    """Raise SettingError if jobs run in a session that is to be replaced."""
     running = len(session.streams.active)
     if running:
         raise SettingError(
-            "the Spark session of this program has other settings, and a new one would end what runs in it"
-            f" ({running} job{'s' if running != 1 else ''}): stop that first, or give the same settings"
+            "the Spark session of this program has other settings, and replacing it would end what runs in it"
+            f" ({running} job{'s' if running != 1 else ''}): stop that first, or use the same settings"
         )
 
 
-def close_session(patience: float = _PATIENCE) -> None:
-    """Stop the session that this module has started, if any, and its Java process with it.
+def close_session(patience: float = _EXIT_SECONDS) -> None:
+    """Stop the session that this module has started, if any, and its Java process.
 
-    Java is killed when it has not ended after ``patience`` seconds.
+    Java is killed if it has not exited after ``patience`` seconds.
     """
-    global _ours  # noqa: PLW0603
-    if _ours is None:
+    global _own_session  # noqa: PLW0603
+    if _own_session is None:
         return
-    _ours = None
+    _own_session = None
     from pyspark.sql import SparkSession
 
     with suppress(Exception):  # Java may have died before.
@@ -168,17 +168,17 @@ def close_session(patience: float = _PATIENCE) -> None:
 
 
 def is_open() -> bool:
-    """Whether this module has started a session and not closed it."""
-    return _ours is not None
+    """Return whether a session of this module is open."""
+    return _own_session is not None
 
 
 @contextmanager
-def _signals_left_alone() -> Iterator[None]:
-    """Keep PySpark from taking Ctrl-C over: it would cancel what runs, and that is not for it to decide."""
+def _signal_handlers_kept() -> Iterator[None]:
+    """Prevent PySpark from handling Ctrl-C: it would cancel running jobs."""
     install = signal.signal
 
     def install_others(number: int, handler: Any) -> Any:
-        # Java, which is started with Ctrl-C ignored, shall go on to ignore it.
+        # Java is started with Ctrl-C ignored, and must continue to ignore it.
         taken_over = number == signal.SIGINT and handler is not signal.SIG_IGN
         return signal.getsignal(number) if taken_over else install(number, handler)
 
@@ -189,7 +189,7 @@ def _signals_left_alone() -> Iterator[None]:
         signal.signal = install
 
 
-def _end_java(patience: float = _PATIENCE) -> None:
+def _end_java(patience: float = _EXIT_SECONDS) -> None:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -199,7 +199,7 @@ def _end_java(patience: float = _PATIENCE) -> None:
             gateway.shutdown()
         _forget_session()
         if process is not None:
-            # Java ends when its standard input closes.
+            # Java exits when its standard input closes.
             process.stdin.close()
             try:
                 process.wait(timeout=patience)
@@ -209,8 +209,8 @@ def _end_java(patience: float = _PATIENCE) -> None:
 
 
 def _forget_dead_java() -> None:
-    """Let a new session start after Java has died: PySpark itself would go on asking the dead one."""
-    global _ours  # noqa: PLW0603
+    """Allow a new session after Java has died: PySpark itself would keep calling the dead process."""
+    global _own_session  # noqa: PLW0603
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -222,12 +222,12 @@ def _forget_dead_java() -> None:
             return
         process.kill()
         process.wait()
-    _ours = None
+    _own_session = None
     _forget_session()
 
 
 def _forget_session() -> None:
-    """Have PySpark forget a session whose Java is gone, however far its start had come."""
+    """Make PySpark forget a session whose Java has ended, even if its start was not complete."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""The Spark settings that Penstock starts with, each with its reason. A job or a user may override any."""
+"""Penstock's default Spark settings, each with its reason. A job or a user may override any of them."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from penstock.graph.job import Job
 
 DEFAULT_MASTER = "local[*]"
 EXTERNAL_EXECUTORS = "local-cluster[0,1,1024]"
-"""A driver with no executors of its own, which takes all that report to it."""
+"""The master of a driver that has no executors of its own and accepts all that register."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 DEFAULTS: dict[str, str] = {
-    # Nothing listens beyond this machine unless it is told to.
+    # Listen only on this machine unless configured otherwise.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,
-    # The default of 15 seconds is short on a busy machine. Java's wait for a worker process has no setting.
+    # The default of 15 seconds is too short on a busy machine. Java's own timeout has no setting.
     "spark.python.authenticate.socketTimeout": "60s",
-    # 40 ms a batch less than loopback sockets.
+    # Saves 40 ms a batch compared with loopback sockets.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Without native Hadoop, Spark forks chmod for each checkpoint file: 109 ms each, 16 ms like this.
+    # Without native Hadoop, Spark forks chmod for each checkpoint file: 109 ms each, 16 ms with this option.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.driver.extraJavaOptions": (
         "-Djdk.lang.Process.launchMechanism=VFORK"
-        # A query stopped within a batch overflows the default stack inside a regular expression.
+        # Stopping a query within a batch overflows the default stack in a regular expression.
         " -Xss4m"
         f" -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     ),
     "spark.driver.memory": "2g",
-    # The ledger keeps what a restart needs; Spark's own history is only the way there.
+    # The ledger holds what a restart needs, so Spark's own history can be short.
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.streaming.metricsEnabled": "false",
-    # Rows are parcels of many records, so a few of them make a batch.
+    # Rows are parcels of many records, so Arrow batches may have few rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.cleaner.periodicGC.interval": "5min",
-    # A stream runs for months: what Spark remembers of past batches must not grow with them.
+    # A stream runs for months: Spark's memory of past batches must be bounded.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
@@ -60,7 +60,7 @@ DEFAULTS: dict[str, str] = {
 
 SECRET_SETTING = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 NO_SECRET = "see the environment"  # noqa: S105 - never used as one
-"""Spark wants the setting to be there, and then prefers what the environment says."""
+"""Spark requires the setting, and then prefers the value in the environment."""
 
 _PROTECTION = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 
@@ -72,28 +72,27 @@ _NO_REPETITION = {
 }
 
 
-_SPARKS_OWN = {"spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "4"}
-"""What Spark does where a setting is left out."""
+_SPARK_DEFAULTS = {"spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "4"}
+"""Spark's default values."""
 
 
 _REPETITION = {
-    # Executors come, go and die without the task having any part in it.
+    # Executors are added, removed and lost without any fault of the task.
     "spark.task.maxFailures": "16",
     "spark.stage.maxConsecutiveAttempts": "16",
 }
 
 
 _LOCAL = re.compile(r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?")
-"""What Spark takes for a local master; anything else it refuses, or looks for a secret first."""
+"""Matches Spark's local masters; Spark rejects other values, or requires a secret."""
 _LOCAL_REPETITION = re.compile(r"local\[\s*[^,\s]+\s*,\s*(\d+)\s*\]")
 
 
 def settings_for(job: Job, master: str | None, *overrides: Mapping[str, object] | None) -> dict[str, str]:
-    """Return the settings that a job needs of its session: at most once, Spark must not repeat a task either.
+    """Return the settings that a job needs of its session: at most once, Spark must not repeat tasks.
 
-    ``overrides`` are the settings that the session gets beside these. Raises SettingError when they, or the
-    master that one of them may name, have Spark repeat tasks nevertheless. A local master repeats none of its
-    own accord, and one that is told to heeds no setting.
+    ``overrides`` are further settings of the session. Raises SettingError if they, or a master named in them,
+    make Spark repeat tasks. A local master repeats tasks only if its URL says so, whatever the settings.
     """
     if job.guarantee == "at-most-once":
         chosen, settings = session_settings(master, *overrides)
@@ -104,7 +103,7 @@ def settings_for(job: Job, master: str | None, *overrides: Mapping[str, object] 
 
 
 def check_repetition(job: Job, master: str, settings: Mapping[str, str]) -> None:
-    """Raise SettingError when Spark would repeat tasks of a job that must not process a record twice."""
+    """Raise SettingError if Spark would repeat tasks of a job that must not process a record twice."""
     if job.guarantee != "at-most-once":
         return
     reason = ""
@@ -116,23 +115,23 @@ def check_repetition(job: Job, master: str, settings: Mapping[str, str]) -> None
     for name, value in _NO_REPETITION.items():
         given = settings.get(name, value)
         if given.strip().lower() != value:
-            reason = f"{name}={given} has Spark repeat tasks: it must be {value}. Leave the setting out"
+            reason = f"{name}={given} makes Spark repeat tasks: it must be {value}. Remove the setting"
             break
     if reason:
         raise SettingError(f"job {job.name!r} is to process each record at most once, and {reason}")
 
 
 def check_session(job: Job, master: str, settings: Mapping[str, str]) -> None:
-    """Raise SettingError when a session that somebody else has started repeats tasks that must not be."""
-    unless_said = {} if is_local(master) else _SPARKS_OWN
+    """Raise SettingError if a session started by other code would repeat tasks of an at-most-once job."""
+    unless_said = {} if is_local(master) else _SPARK_DEFAULTS
     check_repetition(job, master, {**unless_said, **settings})
 
 
 def protection(master: str) -> dict[str, str]:
-    """Return the settings that keep strangers out of a session with a master of Penstock's own.
+    """Return the settings that protect a session with a master of Penstock from other users.
 
-    Even a Spark that is all in one process listens, and runs what it is sent. A local master makes a secret
-    for itself. What a cluster of the user's own asks for is known to the user alone.
+    Even Spark in a single process listens on ports and runs code that it receives. A local master creates its
+    own secret. The settings for a Spark cluster of the user must come from the user.
 
     >>> protection("local[2]")["spark.authenticate"], protection("spark://host:7077")
     ('true', {})
@@ -145,7 +144,7 @@ def protection(master: str) -> dict[str, str]:
 
 
 def is_local(master: str) -> bool:
-    """Whether all of Spark is in one process.
+    """Return whether a master runs all of Spark in one process.
 
     >>> is_local("local[2]"), is_local("spark://host:7077"), is_local("local[x]")
     (True, False, False)
@@ -154,7 +153,7 @@ def is_local(master: str) -> bool:
 
 
 def merged(*overrides: Mapping[str, object] | None) -> dict[str, str]:
-    """Return the defaults with overrides applied, the last one winning; a JVM option is added to ours."""
+    """Return the defaults with overrides, of which the last applies; JVM options are appended."""
     settings = dict(DEFAULTS)
     for override in overrides:
         for name, value in (override or {}).items():
@@ -168,14 +167,14 @@ def merged(*overrides: Mapping[str, object] | None) -> dict[str, str]:
 def session_settings(
     master: str | None, *overrides: Mapping[str, object] | None
 ) -> tuple[str, dict[str, str]]:
-    """Return the master and all settings of a session. What overrides say wins, of protection as well."""
+    """Return the master and all settings of a session. Overrides also apply to the settings of protection."""
     settings = merged(*overrides)
     chosen = master or settings.get("spark.master") or DEFAULT_MASTER
     return chosen, {**protection(chosen), **settings}
 
 
 def read_conf(assignments: list[str]) -> dict[str, str]:
-    """Read ``name=value`` words as given on a command line.
+    """Parse ``name=value`` arguments of a command line.
 
     >>> read_conf(["spark.driver.memory=4g"])
     {'spark.driver.memory': '4g'}

@@ -1,7 +1,7 @@
 """Faster first batches.
 
-A small job that a new session runs first, and the archive of classes from which Java starts sooner. Run as
-a program, it is the process whose Java writes the archive when it ends.
+Provides a small job that warms up a new session, and creates the archive of classes that shortens the start
+of Java. Run as a program, this module is the process whose Java writes the archive at exit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.java_runtime import (
     archive_folder,
     archive_name,
     recording_options,
-    remove_useless,
+    remove_unusable,
 )
 from penstock.local_files import sync
 from penstock.spark.spark_runtime import SparkRuntime
@@ -39,7 +39,7 @@ from penstock.spark.spark_session import close_session
 def warm_up(
     like: Job, *, master: str, conf: Mapping[str, object], folder: Path, cores: int, timeout: float
 ) -> bool:
-    """Run a job of no consequence in the session of another one; say whether it came to its end in time."""
+    """Run a small job in a session to warm it up; return whether it finished in time."""
     job = Job("rehearsal", guarantee=like.guarantee, spark=like.spark)
     source = job.source("source", MemorySource(range(4 * cores), partitions=cores))
     count = job.task("count", Count())
@@ -54,32 +54,32 @@ def warm_up(
 
 
 _MASTER = "local[2]"
-_PATIENCE = 300.0
+_TIMEOUT_SECONDS = 300.0
 """Seconds. Writing takes about fifteen of one core."""
 
 
 def prepare(folder: Path | None = None) -> Path:
-    """Make the archive for this Java and these jars, and remove what is of no use any more.
+    """Create the archive for this Java and these jars, and remove unusable ones.
 
-    Raises SettingError when it cannot be made.
+    Raises SettingError if it cannot be created.
     """
     folder = folder or archive_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as place:
             made = Path(place) / "made.jsa"
-            _record(made)
+            _write_archive(made)
             made.chmod(0o644)
             sync(made)
             path = made.replace(folder / archive_name(made.stat().st_size))
-        remove_useless(folder)
+        remove_unusable(folder)
     except OSError as error:
         raise SettingError(f"the archive of Spark's classes cannot be written: {error}") from error
     return path
 
 
-def _record(made: Path) -> None:
-    """Have another process run the jobs and write the archive."""
+def _write_archive(made: Path) -> None:
+    """Run the jobs in another process, whose Java writes the archive."""
     environment = {**os.environ, "PENSTOCK_HOME": str(made.parent), JAVA_OPTIONS_VARIABLE: ""}
     command = [sys.executable, "-m", "penstock.spark.warm_start", str(made)]
     process = subprocess.Popen(
@@ -95,7 +95,7 @@ def _record(made: Path) -> None:
     try:
         said, _ = process.communicate()
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)  # Java, too, which would go on writing for a while.
+        os.killpg(process.pid, signal.SIGKILL)  # Including Java, which would write on for a while.
         process.wait()
         raise
     if process.returncode or not made.is_file():
@@ -103,22 +103,22 @@ def _record(made: Path) -> None:
         raise SettingError(f"Java did not write an archive of Spark's classes: {last.strip()}")
 
 
-def _run_what_jobs_are_made_of(made: Path) -> int:
-    """Return how Java has ended: one that was killed may have written a part of the archive."""
+def _run_warm_up_jobs(made: Path) -> int:
+    """Run the jobs and return the exit code of Java: a killed Java may have written a partial archive."""
     from pyspark import SparkContext
 
     conf = {"spark.driver.extraJavaOptions": shlex.join(recording_options(made))}
     folder = made.parent
-    warm_up(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_PATIENCE)
+    warm_up(ps.Job("like"), master=_MASTER, conf=conf, folder=folder, cores=2, timeout=_TIMEOUT_SECONDS)
     ps.run(_sql_job(folder), master=_MASTER, conf=conf, folder=folder / "job")
     assert SparkContext._gateway is not None, "a job has run"
     java = SparkContext._gateway.proc
-    close_session(_PATIENCE)
+    close_session(_TIMEOUT_SECONDS)
     return int(java.returncode)
 
 
 def _sql_job(folder: Path) -> ps.Job:
-    """Return a job that reads files, asks Spark's SQL, counts, writes to a log and has Spark write files."""
+    """Return a job that reads files, runs SQL, counts, writes to a log and lets Spark write files."""
     (folder / "input").mkdir()
     (folder / "input" / "1.json").write_text('{"name": "a", "number": 1}\n')
     job = ps.Job("prepare")
@@ -130,4 +130,4 @@ def _sql_job(folder: Path) -> ps.Job:
 
 
 if __name__ == "__main__":
-    sys.exit(_run_what_jobs_are_made_of(Path(sys.argv[1])))
+    sys.exit(_run_warm_up_jobs(Path(sys.argv[1])))

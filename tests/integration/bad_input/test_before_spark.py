@@ -73,7 +73,7 @@ STARTED = [
     Row(
         "attribute-that-cannot-be-sent",
         line(source=MEMORY, before=LOCK, task="Guarded()"),
-        ("job 'line', vertex 'work': attribute 'lock', a lock, cannot be sent", "make it in prepare(self"),
+        ("job 'line', vertex 'work': attribute 'lock', a lock, cannot be sent", "create it in prepare(self"),
     ),
     Row(
         "arguments-of-update",

@@ -14,11 +14,11 @@ FILES = [
         "import nowhere_to_be_found",
         (".py, line 1: ModuleNotFoundError: No module named 'nowhere_to_be_found'",),
     ),
-    Row("no-job", "x = 1", (".py defines no job: make one with ps.Job(...) at the top level",)),
+    Row("no-job", "x = 1", (".py defines no job: create one with ps.Job(...) at the top level",)),
     Row(
         "two-jobs",
         f'{IMPORT}a = ps.Job("one")\nb = ps.Job("two")',
-        (".py defines several jobs: say which, as ", ":NAME, of a, b"),
+        (".py defines several jobs: choose one with ", ":NAME, of a, b"),
     ),
     Row("raises", f"{IMPORT}\nprices = {{}}\nprices['tea']", (".py, line 4: KeyError: 'tea'",)),
     Row(
@@ -134,7 +134,7 @@ CONNECTORS = [
     Row(
         "file-source-schema",
         'ps.FileSource("x", "csv", schema="user text")',
-        ("FileSource: schema 'user text', at 'text' (character 6): 'text' is no type: use one of string, ",),
+        ("FileSource: schema 'user text', at 'text' (character 6): 'text' is not a type: use one of ",),
     ),
     Row("file-source-folder", 'ps.FileSource("")', ("FileSource: folder takes a path, not ''",)),
     Row(
@@ -178,22 +178,22 @@ CONNECTORS = [
     Row(
         "file-sink-address",
         'ps.FileSink("s3a://bucket/out")',
-        ("FileSink: folder takes a path of a file system that is mounted here, not s3a://bucket/out",),
+        ("FileSink: folder takes a path of a mounted file system, not s3a://bucket/out",),
     ),
     Row(
         "file-source-address",
         'ps.FileSource("hdfs://host/in")',
-        ("FileSource: folder takes a path of a file system that is mounted here, not hdfs://host/in",),
+        ("FileSource: folder takes a path of a mounted file system, not hdfs://host/in",),
     ),
     Row(
         "log-root-address",
         'ps.LogSource("in", root="gs://bucket")',
-        ("root takes a path of a file system that is mounted here, not gs://bucket",),
+        ("root takes a path of a mounted file system, not gs://bucket",),
     ),
     Row(
         "staging-address",
         'ps.ForeachBatchSink(print, folder="abfss://box@host/dir")',
-        ("folder takes a path of a file system that is mounted here, not abfss://box@host/dir",),
+        ("folder takes a path of a mounted file system, not abfss://box@host/dir",),
     ),
     Row(
         "http-sink-scheme",

@@ -47,7 +47,7 @@ def test_a_job_that_runs_already(ran: Shell) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         said = ran.drain(str(ran.home / "counting.py"))
     assert said.code == 1
-    assert f"error: job 'counting' is running already: another run has {_folder(ran)}" in said.err
+    assert f"error: job 'counting' is running already: another run uses {_folder(ran)}" in said.err
     _goes_on(ran)
 
 
@@ -155,6 +155,6 @@ def test_a_change_that_a_job_cannot_go_on_with(ran: Shell, old: str, new: str, s
     ran.fill("other", [1])
     said = ran.drain(ran.write("changed.py", _counting("counting").replace(old, new)))
     assert said.code == 1
-    assert f"error: job 'counting' cannot go on from {_folder(ran)}:\n  - {says}" in said.err
+    assert f"error: job 'counting' cannot continue from {_folder(ran)}:\n  - {says}" in said.err
     assert "Undo the change, give the job another name, or start from scratch" in said.err
     _goes_on(ran)

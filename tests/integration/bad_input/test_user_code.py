@@ -136,7 +136,7 @@ FAILS = [
         line("locked", before="import threading\nlock = threading.Lock()", task="lambda r: lock and r"),
         (
             "job 'locked', vertex 'work': variable 'lock', a lock, cannot be sent to the workers: ",
-            "make it in prepare(self, config)",
+            "create it in prepare(self, config)",
             "TypeError: cannot pickle '_thread.lock' object",
         ),
     ),

@@ -25,7 +25,7 @@ def test_a_warning_is_a_line_and_the_plan_names_the_delivery(tmp_path: Path) -> 
     with pytest.warns(UserWarning, match="something else"):
         done = CliRunner().invoke(command_line(), ["explain", str(tmp_path / "job.py")])
     assert done.exit_code == 0
-    assert "each record once for every replica, with an id (every-replica)" in done.stdout
+    assert "each record once from every replica, with an id (every-replica)" in done.stdout
     (line,) = done.stderr.splitlines()
     assert line.startswith(
         "warning: job 'shown', sink 'screen': each of the 2 replicas delivers every record"

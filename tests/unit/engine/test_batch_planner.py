@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.connect.driver_connectors import MemorySink, MemorySource
 from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.engine.driver.batch_planner import BatchPlanner
-from penstock.engine.storage.ledger import Ledger, LedgerEntry, given_up_entry
+from penstock.engine.storage.ledger import Ledger, LedgerEntry, skipped_entry
 from penstock.errors import IncompatibleJobError
 from penstock.graph.vertex import SIDE_STREAMS
 
@@ -47,7 +47,7 @@ def test_a_batch_that_ended_elsewhere_is_refused(tmp_path: Path) -> None:
     planner = BatchPlanner(blueprint)
     start = planner.begin()
     Ledger(blueprint.folders.ledger).commit(LedgerEntry(0, {"batch": 1, "sources": {"in": {"0": 2}}}))
-    with pytest.raises(IncompatibleJobError, match="batch 0 of job 'planned' happened"):
+    with pytest.raises(IncompatibleJobError, match="batch 0 of job 'planned' was committed with"):
         planner.parts(start, {"batch": 1, "sources": {"in": {"0": 6}}})
 
 
@@ -61,7 +61,7 @@ def test_at_most_once_a_batch_that_reads_nothing_is_not_intended(tmp_path: Path)
     assert part.empty
     ledger = Ledger(blueprint.folders.ledger)
     assert ledger.intent() is None
-    assert given_up_entry(ledger.latest(), ledger.intent()) is None
+    assert skipped_entry(ledger.latest(), ledger.intent()) is None
 
 
 def test_at_most_once_a_batch_is_intended_before_it_runs(tmp_path: Path) -> None:

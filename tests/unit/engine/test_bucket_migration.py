@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.engine.driver.bucket_migration import change_buckets
 from penstock.engine.execution import parcels
 from penstock.engine.storage.keyed_state import read_bucket
-from penstock.engine.storage.ledger import Intent, Ledger, LedgerEntry, given_up_entry, mended
+from penstock.engine.storage.ledger import Intent, Ledger, LedgerEntry, repaired_entry, skipped_entry
 from penstock.errors import IncompatibleJobError, JobFailedError
 from penstock.graph.job_compatibility import incompatibilities
 from penstock.key_hash import key_hash
@@ -161,19 +161,19 @@ def test_other_guarantees_and_schemas_are_no__obstacles() -> None:
 def test_a_batch_that_was_begun_and_not_ended_is_given_up() -> None:
     last = _last(end={"batch": 4}, receipts={"out": [1]}, feedback=["f"], buckets=2)
     intent = Intent(4, {"batch": 5}, 2)
-    assert given_up_entry(last, intent) == LedgerEntry(4, {"batch": 5}, {}, [], last.state, 2)
-    assert given_up_entry(None, Intent(0, {"batch": 1}, 3)) == LedgerEntry(0, {"batch": 1}, buckets=3)
-    assert given_up_entry(last, None) is None
-    assert given_up_entry(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"
-    assert given_up_entry(last, Intent(4, {"batch": 4}, 2)) is None, (
+    assert skipped_entry(last, intent) == LedgerEntry(4, {"batch": 5}, {}, [], last.state, 2)
+    assert skipped_entry(None, Intent(0, {"batch": 1}, 3)) == LedgerEntry(0, {"batch": 1}, buckets=3)
+    assert skipped_entry(last, None) is None
+    assert skipped_entry(last, Intent(3, {"batch": 4}, 2)) is None, "the batch has ended"
+    assert skipped_entry(last, Intent(4, {"batch": 4}, 2)) is None, (
         "a batch that reads nothing was never begun"
     )
 
 
 def test_an_entry_that_no_batch_could_follow_is_mended() -> None:
     stuck = LedgerEntry(0, {"batch": 0, "sources": {"in": {"0": 0}}}, buckets=2)
-    assert mended(stuck) == LedgerEntry(0, {"batch": 1, "sources": {"in": {"0": 0}}}, buckets=2)
-    assert mended(mended(stuck)) == mended(stuck)
+    assert repaired_entry(stuck) == LedgerEntry(0, {"batch": 1, "sources": {"in": {"0": 0}}}, buckets=2)
+    assert repaired_entry(repaired_entry(stuck)) == repaired_entry(stuck)
 
 
 class _Pair(ps.Task):
@@ -309,9 +309,9 @@ class Unmergeable(ps.Sum):
 @pytest.mark.parametrize(
     ("task", "reason"),
     [
-        (Visits(), "nobody knows what the state of both is"),
-        (Replaces(), "nobody knows what the state of both is"),
-        (Unmergeable(), "cannot be put together: TypeError"),
+        (Visits(), "this vertex cannot merge their states"),
+        (Replaces(), "this vertex cannot merge their states"),
+        (Unmergeable(), "merging their states failed: TypeError"),
     ],
 )
 def test_states_that_cannot_be_merged_are_refused_and_left_alone(
@@ -351,7 +351,7 @@ def test_values_that_wait_in_windows_of_keys_that_have_become_equal_are_put_toge
 
 def test_windows_of_a_number_of_records_of_keys_that_have_become_equal_are_refused(tmp_path: Path) -> None:
     run = _both_kinds(tmp_path, ps.Sum(), [[_at(POSIX, 5)], [_at(PURE, 3)]], window=ps.CountWindow(3))
-    with pytest.raises(IncompatibleJobError, match="nobody knows"):
+    with pytest.raises(IncompatibleJobError, match="cannot merge their states"):
         _moved(run)
 
 
@@ -382,7 +382,7 @@ def test_keys_that_are_refused_now_are_told_in_a_sentence(tmp_path: Path, in_fli
         run.step([(float("nan"), 1)])
     assert run.last is not None
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(IncompatibleJobError, match=r"job 'job'.*'keyed' under the key nan.*--fresh"):
+    with pytest.raises(IncompatibleJobError, match=r"job 'job'.*'keyed' under the invalid key nan.*--fresh"):
         change_buckets(run.blueprint.folders, run.last, 3, run.blueprint)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -392,6 +392,6 @@ def test_a_damaged_note_of_the_job_that_ran_is_told_in_a_sentence(tmp_path: Path
     _counted(tmp_path, ["a"])
     (tmp_path / "job" / "job.json").write_text(content)
     with pytest.raises(
-        JobFailedError, match=r"job\.json is damaged: .* Put the file back, or start from scratch"
+        JobFailedError, match=r"job\.json is damaged: .* Restore the file, or start from scratch"
     ):
         _counted(tmp_path, ["a"])

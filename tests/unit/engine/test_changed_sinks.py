@@ -55,7 +55,7 @@ def test_sinks_change_when_all_is_out(change: str, home: Path, monkeypatch: pyte
     for _ in range(2):
         with pytest.raises(IncompatibleJobError, match=reason) as told:
             run(changed(home))
-    assert "Start the job as it was, stop it, and change it then" in str(told.value)
+    assert "Start the unchanged job, stop it, then change it" in str(told.value)
     run(job_with("out", ps.LogSink("out")))
     output = Log.open(log_folder("out"))
     places = range(output.partitions)

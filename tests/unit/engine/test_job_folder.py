@@ -36,7 +36,7 @@ def test_a_successor_has_what_the_predecessor_did_and_the_predecessor_nothing(tm
     new = take_over(tmp_path, Claim(1, 2))
     assert sorted(path.name for path in new.iterdir()) == ["ledger"]
     assert Ledger(new / "ledger").latest_batch() == 0
-    with pytest.raises(SupersededError, match="another worker has taken the job over"):
+    with pytest.raises(SupersededError, match="another worker has taken over the job"):
         Ledger(old / "ledger").commit(LedgerEntry(1, {"batch": 2}))
     with pytest.raises(SupersededError):
         JobFolders(str(old), taken=True).create()
@@ -119,7 +119,7 @@ def test_a_fresh_start_that_never_came_to_it_is_forgotten(tmp_path: Path) -> Non
 
 def test_a_folder_that_is_gone_is_not_made_anew_unless_that_is_asked_for(tmp_path: Path) -> None:
     take_over(tmp_path, Claim(1, 1)).rename(tmp_path / "elsewhere")
-    with pytest.raises(JobFailedError, match="is gone: put it back"):
+    with pytest.raises(JobFailedError, match="is missing: restore it"):
         take_over(tmp_path, Claim(1, 2), patience=0.05)
     assert has_ledger(take_over(tmp_path, Claim(2, 1), fresh=True, patience=0.05))
 

@@ -78,7 +78,7 @@ def test_of_a_damaged_file_it_is_said_what_to_do(kind: str, content: bytes | Non
     file.unlink()
     if content is not None:
         file.write_bytes(content)
-    told = r"is (damaged|missing): .*Put it back from a copy of the job's folder, or start from scratch"
+    told = r"is (damaged|missing): .*Restore it from a copy of the job's folder, or start from scratch"
     if kind == "ledger" and content is None:
         assert Ledger(tmp_path).latest() is None, "the batch has not happened"
         return

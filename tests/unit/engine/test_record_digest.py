@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.columns import Columns
-from penstock.engine.record_digest import add_digests, chained, digest
+from penstock.engine.record_digest import add_digests, chained_digests, digest
 from penstock.graph.windows import WindowValues
 from penstock.record import Record
 from penstock.schema.record_schema import Schema
@@ -223,10 +223,10 @@ def test_columns_are_the_same_as_their_records() -> None:
 def test_a_chain_tells_in_which_order_batches_came() -> None:
     first, second = {"count": digest([("a", 1)])}, {"count": digest([("a", 2)]), "sum": 7}
 
-    there = chained(chained({}, first), second)
-    back = chained(chained({}, second), first)
+    there = chained_digests(chained_digests({}, first), second)
+    back = chained_digests(chained_digests({}, second), first)
 
     assert there.keys() == back.keys() == {"count", "sum"}
     assert there != back
     assert all(0 <= number < 2**64 for number in [*there.values(), *back.values()])
-    assert chained(there, {}) != there
+    assert chained_digests(there, {}) != there

@@ -54,7 +54,7 @@ def _global() -> Any:
     [
         (
             _Locked(),
-            "attribute 'lock', a lock, cannot be sent to the workers: make it in prepare(self, config)",
+            "attribute 'lock', a lock, cannot be sent to the workers: create it in prepare(self, config)",
         ),
         (
             _Method().call,
@@ -80,4 +80,4 @@ def test_what_cannot_be_sent_is_named_before_anything_starts(task: Any, reason: 
     assert not started
     assert (refused.value.job, refused.value.vertex) == ("stuck", "ask")
     assert reason in str(refused.value)
-    assert "make it in prepare(self, config), which is called in each worker process" in str(refused.value)
+    assert "create it in prepare(self, config), which is called in each worker process" in str(refused.value)

@@ -80,8 +80,8 @@ def test_vertices_and_edges_that_come_and_go_are_told() -> None:
     job, other = _job(), ps.Job("job", parallelism=2)
     other.source("in", ps.MemorySource()) >> other.sink("elsewhere", ps.MemorySink())
     told = differences(job, other)
-    assert "vertex 'total' is gone" in told
-    assert "vertex 'elsewhere' is new" in told
+    assert "vertex 'total' was removed" in told
+    assert "vertex 'elsewhere' was added" in told
     assert "other edges" in told
 
 

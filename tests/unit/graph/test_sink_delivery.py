@@ -64,8 +64,8 @@ def test_validation_warns_of_copies_and_says_what_to_do() -> None:
         job_of(k=2).validate()
     (warning,) = caught
     assert str(warning.message) == (
-        "job 'counts', sink 'screen': each of the 3 replicas delivers every record, with an id. Read what"
-        " they deliver with penstock.deduplicated, or use a sink that takes each record once, such as"
+        "job 'counts', sink 'screen': each of the 3 replicas delivers every record, with an id. Read the"
+        " output with penstock.deduplicated, or use a sink that takes each record once, such as"
         " LogSink, FileSink or DatabaseSink"
     )
     assert warning.filename == __file__
@@ -91,7 +91,7 @@ def test_the_plan_says_it() -> None:
         "  web     Committed, from lines\n"
         "          each batch once, and again if its replica dies before it confirms (by-the-winner)\n"
         "  screen  NoSink, from lines\n"
-        "          each record once for every replica, with an id (every-replica)\n"
+        "          each record once from every replica, with an id (every-replica)\n"
     )
     assert "first-writer-wins" not in job_of().explain()
 

@@ -194,7 +194,7 @@ def own(tmp_path: Path) -> JobFolders:
 
 @pytest.fixture
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_state, "_MOST_DELTAS", 4)
+    monkeypatch.setattr(keyed_state, "_MAX_DELTAS", 4)
 
 
 def check(own: JobFolders, batch: int) -> LedgerEntry:

@@ -165,7 +165,7 @@ def test_a_worker_that_slept_while_another_took_its_folder_makes_no_second_one(t
     take_over(base, Claim(3, 1))
     job = ps.Job("job")
     job.source("in", ps.MemorySource(["a"])) >> job.sink("out", ps.MemorySink())
-    with pytest.raises(SupersededError, match="another worker has taken the job over"):
+    with pytest.raises(SupersededError, match="another worker has taken over the job"):
         replica.attach(replica_blueprint(job, place))
     assert not place.exists()
 

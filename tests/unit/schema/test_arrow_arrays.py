@@ -1,4 +1,4 @@
-"""Arrays that are built from their buffers are those that pyarrow makes."""
+"""Arrays that are built from their buffers equal those that pyarrow makes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.schema.arrow_arrays import array_of, built, numbers_in
+from penstock.schema.arrow_arrays import array_from_buffers, array_of, numbers_in
 
 KINDS = [
     (pa.int32(), st.integers(-(1 << 31), (1 << 31) - 1)),
@@ -28,7 +28,7 @@ def test_an_array_is_the_one_that_pyarrow_makes(
     kind: pa.DataType, plain: st.SearchStrategy[Any], data: st.DataObject
 ) -> None:
     values = data.draw(st.lists(plain) | st.lists(plain | st.none()))
-    array = built(values, kind)
+    array = array_from_buffers(values, kind)
     assert array is not None
     array.validate(full=True)
     assert array.equals(pa.array(values, kind))
@@ -56,7 +56,7 @@ def test_numbers_are_those_of_the_array(numbers: list[float], start: int) -> Non
     ],
 )
 def test_what_is_not_plain_is_left_to_pyarrow(values: list[Any], kind: pa.DataType) -> None:
-    assert built(values, kind) is None
+    assert array_from_buffers(values, kind) is None
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_what_is_not_plain_is_left_to_pyarrow(values: list[Any], kind: pa.DataTy
 )
 def test_values_that_do_not_fit_are_refused(values: list[Any], kind: pa.DataType, error: type) -> None:
     with pytest.raises(error):
-        built(values, kind)
+        array_from_buffers(values, kind)

@@ -38,9 +38,9 @@ def test_a_local_master_repeats_none_of_its_own_accord(master: str | None) -> No
     [
         (None, {"spark.master": "local[2,4]"}, "leave the second number out"),
         (None, {"spark.master": "local[*, 04 ]"}, "leave the second number out"),
-        (None, {"spark.task.maxFailures": "4"}, "spark.task.maxFailures=4 has Spark repeat tasks"),
-        ("local[2]", {"spark.speculation": True}, "spark.speculation=true has Spark repeat tasks"),
-        ("spark://host:7077", {"spark.task.maxFailures": 4}, "it must be 1. Leave the setting out"),
+        (None, {"spark.task.maxFailures": "4"}, "spark.task.maxFailures=4 makes Spark repeat tasks"),
+        ("local[2]", {"spark.speculation": True}, "spark.speculation=true makes Spark repeat tasks"),
+        ("spark://host:7077", {"spark.task.maxFailures": 4}, "it must be 1. Remove the setting"),
         (
             None,
             {"spark.master": "spark://host:7077", "spark.stage.maxConsecutiveAttempts": "4"},

@@ -1,1 +1,1 @@
-"""Plans, commits and repeats batches, and starts, changes and stops the query that runs them."""
+"""The driver of a job: plans, commits and repeats batches; starts, changes and stops their query."""

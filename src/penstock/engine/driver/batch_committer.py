@@ -1,7 +1,7 @@
 """Commits the batches of a job: one ledger entry makes positions, state, feedback and output valid together.
 
-Whoever runs a batch, Spark or a test, hands its complete result over to here. What follows from it, the
-entry, the publication, the agreement with other replicas and the removal of old files, is the same for all.
+The runtime, Spark or that of a test, passes the complete result of a batch to the committer. It writes the
+entry, publishes output, agrees with other replicas and removes old files, in the same way for every runtime.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.engine.batch_report import Report, TaskSummary, VertexReport
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.job_sinks import publish, tidy
 from penstock.engine.job_sources import SourcePositions, acknowledge
-from penstock.engine.record_digest import chained
+from penstock.engine.record_digest import chained_digests
 from penstock.engine.storage.keyed_state import remove_before
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.engine.windows.watermarks import TimeProgress, advance, has_due_window
@@ -33,10 +33,10 @@ from penstock.replicas.agreement.batch_agreement import AgreedOutput, Offer
 from penstock.replicas.agreement.replica_catch_up import is_complete
 
 ATTEMPTS = 3
-"""How often a batch is run whose result does not arrive whole, before the job fails."""
+"""How many times a batch with an incomplete result is run before the job fails."""
 
 PAUSES = (0.5, 2.0)
-"""Seconds to wait before a batch is run again that was interrupted: the machine may be busy."""
+"""Seconds to wait before each repetition of an interrupted batch: the machine may be busy."""
 
 _ENTRIES_KEPT = 20
 
@@ -44,9 +44,9 @@ _log = get_logger(__name__)
 
 
 class BatchCommitter:
-    """The batches of one job that have happened. ``changed`` is notified after each of them.
+    """Runs and commits the batches of one job. ``changed`` is notified after each commit.
 
-    A committer that comes after another of the same job goes on with its report.
+    A committer that replaces another one of the same job (``before``) continues its report.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class BatchCommitter:
         self.blueprint = blueprint
         self._sleep = sleep
         self.last: LedgerEntry | None = None
-        """The last batch that has happened, and whose output is out."""
+        """The last committed batch, whose output is published."""
         self.ended_at = 0.0
-        """When the last batch ended, by the monotonic clock."""
+        """The monotonic time at which the last batch ended."""
         self._ledger = Ledger(blueprint.folders.ledger, synced=blueprint.folders.synced)
         self._positions = SourcePositions(blueprint)
         self._agreed = AgreedOutput(blueprint) if blueprint.replica_spec is not None else None
@@ -70,17 +70,17 @@ class BatchCommitter:
         self.report: Report = before.report if before else Report(blueprint.job, {})
 
     def begin(self, last: LedgerEntry | None) -> None:
-        """Go on after the last batch that has happened."""
+        """Continue after the last committed batch."""
         self.last = last
         for name in self._names:
             self.report.vertices.setdefault(name, VertexReport())
 
     def run_batch(self, attempt: Callable[[], TaskSummary]) -> None:
-        """Run a batch and commit it. One whose result does not arrive whole is run again.
+        """Run a batch and commit it. A batch with an incomplete result is run again.
 
         ``attempt`` runs it and returns the merged summaries of all its tasks; it raises IncompleteBatchError
-        when some are missing. At most once, a batch is never run again: the job fails, and when it is
-        started again the batch is given up, as after any crash.
+        if some are missing. With guarantee "at-most-once" a batch is never repeated: the job fails, and its
+        next start skips the batch, as after any crash.
         """
         started = time.monotonic()
         attempts = 1 if self.blueprint.guarantee == "at-most-once" else ATTEMPTS
@@ -90,7 +90,7 @@ class BatchCommitter:
                 break
             except IncompleteBatchError as error:
                 if number == attempts:
-                    raise self._still_incomplete(error, attempts) from error
+                    raise self._incomplete_error(error, attempts) from error
                 _log.warning(
                     "incomplete batch is repeated",
                     job=error.job,
@@ -107,7 +107,7 @@ class BatchCommitter:
             self.changed.notify_all()
 
     def end(self) -> None:
-        """Note how far the output is out: a job that goes on from there may have other sinks.
+        """Record the last published batch: a job that continues from it may have other sinks.
 
         With replicas, a batch that another replica publishes counts as published only when that replica has
         recorded it.
@@ -116,24 +116,24 @@ class BatchCommitter:
             return
         with suppress(
             PenstockError, OSError
-        ):  # Without the note the next start publishes again, as after a crash.
+        ):  # If this fails, the next start publishes the batch again, as after a crash.
             if self._agreed is None or self._agreed.is_published(self.last.batch):
                 self._ledger.note_published(self.last.batch)
 
-    def _still_incomplete(self, error: IncompleteBatchError, attempts: int) -> JobFailedError:
+    def _incomplete_error(self, error: IncompleteBatchError, attempts: int) -> JobFailedError:
         if attempts == 1:
-            outcome = "at most once, a batch is not repeated: its records are given up at the next start"
+            outcome = "at most once, a batch is not repeated: the next start skips its records"
         else:
-            outcome = f"it was run {attempts} times. Start the job again, and it goes on with this batch"
+            outcome = f"it was run {attempts} times. Start the job again to continue with this batch"
             if isinstance(error, InterruptedBatchError):
                 return QueryInterruptedError(f"{error}. Nothing of the batch was committed; {outcome}")
         return JobFailedError(f"{error}. Nothing of the batch was committed; {outcome}")
 
     def _commit(self, summary: TaskSummary, started: float) -> None:
-        # Spark counts anew when its checkpoint is lost; the ledger goes on counting.
+        # Spark's batch numbers restart if its checkpoint is lost; those of the ledger continue.
         batch = summary.end["batch"] - 1
         if batch < summary.batch:
-            return  # Spark begins with a batch that reads nothing when there is nothing to read yet.
+            return  # If there is nothing to read yet, Spark begins with an empty batch.
         if self._agreed is not None:
             self._commit_as_agreed(self._agreed, batch, summary, started)
         else:
@@ -151,26 +151,23 @@ class BatchCommitter:
         if summary.empty or not self._ledger.commit(entry):
             # The batch was committed before a crash, and its entry stands. Publish it now, unless it is
             # recorded as published: its sinks may have changed since.
-            entry = self._committed_before(entry)
+            entry = self._existing_entry(entry)
             summary.receipts = {} if self._ledger.is_published(batch) else dict(entry.receipts)
         publish(self.blueprint, batch, summary.receipts)
         tidy(self.blueprint)
         self.last = entry
-        self._tidy(before, entry)
+        self._remove_obsolete_files(before, entry)
         if self.blueprint.lasting:
             acknowledge(self.blueprint, entry.end)
 
     def _commit_as_agreed(
         self, agreed: AgreedOutput, batch: int, summary: TaskSummary, started: float
     ) -> None:
-        """Commit a batch of one of several replicas: its state is its own, its output is what counts.
-
-        The output comes before the entry: it is agreed on already, and nobody has to wait for it.
-        """
+        """Commit a batch of a replica: state is its own, output is agreed on with the other replicas."""
         before = self.last
         entry = self._entry(batch, summary, {})
         if summary.empty or self._ledger.has(batch):
-            entry = self._committed_before(entry)  # Spark has forgotten a batch that has happened.
+            entry = self._existing_entry(entry)  # Spark has lost its record of this batch.
         else:
             offer = Offer(
                 batch,
@@ -182,13 +179,13 @@ class BatchCommitter:
             )
             counted = agreed.settle(offer)
             entry.receipts = {name: list(made) for name, made in counted.receipts.items()}
-            self._see_whether_whole(entry, counted.state)
+            self._update_completeness(entry, counted.state)
             self._ledger.commit(entry)
         self.last = entry
-        self._tidy(before, entry)
+        self._remove_obsolete_files(before, entry)
 
-    def _committed_before(self, entry: LedgerEntry) -> LedgerEntry:
-        """Return the entry that the ledger has of a batch; raises JobFailedError unless both end alike."""
+    def _existing_entry(self, entry: LedgerEntry) -> LedgerEntry:
+        """Return the ledger's entry of a batch; raises JobFailedError if its end positions differ."""
         found = self._ledger.read(entry.batch)
         if found is None or found.end != entry.end:
             raise JobFailedError(
@@ -196,10 +193,10 @@ class BatchCommitter:
             )
         return found
 
-    def _see_whether_whole(self, entry: LedgerEntry, state: Mapping[str, int]) -> None:
-        """Let a replica that joined without state take part in decisions once its windows are complete.
+    def _update_completeness(self, entry: LedgerEntry, state: Mapping[str, int]) -> None:
+        """Let a replica that joined without state take part in agreements once its windows are complete.
 
-        Its state has another history, so it continues from the digests of the others.
+        Its digests start differently, so it adopts those of the other replicas.
         """
         folders = self.blueprint.folders
         if folders.unwhole.exists():
@@ -224,13 +221,13 @@ class BatchCommitter:
         )
 
     def _state_digests(self, summary: TaskSummary) -> dict[str, int]:
-        """Return the digests of all changes of state so far, where replicas compare them."""
+        """Return the digests of all state changes so far; none if they are not to be compared."""
         folders = self.blueprint.folders
         if self._agreed is None or folders.unwhole.exists() or folders.uncounted.exists():
             return {}
-        return chained(self.last.digests if self.last else {}, summary.state_digests)
+        return chained_digests(self.last.digests if self.last else {}, summary.state_digests)
 
-    def _tidy(self, before: LedgerEntry | None, entry: LedgerEntry) -> None:
+    def _remove_obsolete_files(self, before: LedgerEntry | None, entry: LedgerEntry) -> None:
         if before is None or before.batch != entry.batch - 1:
             return
         folders = self.blueprint.folders
@@ -245,10 +242,10 @@ class BatchCommitter:
 
     @property
     def drained(self) -> bool:
-        """Whether everything that the sources have is processed, loops included."""
+        """Whether all records of the sources are processed, including those in loops."""
         if self.last is not None and self.last.feedback:
             return False
-        if not self._positions.exhausted(self._reached()):
+        if not self._positions.exhausted(self._reached_positions()):
             return False
         if self.last is None or not self._positions.bounded:
             return True
@@ -256,8 +253,8 @@ class BatchCommitter:
 
     @property
     def lag(self) -> int | None:
-        """How many records wait in the sources, as far as they can tell."""
-        return self._positions.lag(self._reached())
+        """The number of unread records in the sources; None if they cannot tell."""
+        return self._positions.lag(self._reached_positions())
 
-    def _reached(self) -> dict[str, Any]:
+    def _reached_positions(self) -> dict[str, Any]:
         return self.last.end["sources"] if self.last is not None else {}

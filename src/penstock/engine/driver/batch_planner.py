@@ -1,7 +1,7 @@
 """Plans the batches of a job: how far each one reads, and into which parts it is divided.
 
-An offset says which batch comes next and how far each source has been read. The feedback of a batch is read
-by the next one, always and whole, so it needs no position of its own.
+An offset holds the number of the next batch and the position of each source. The next batch always reads all
+feedback of a batch, so feedback needs no position.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from penstock.local_files import write_private
 from penstock.replicas.agreement.batch_agreement import AgreedPlans
 
 DRAIN_LOOPS = "let out"
-"""What a request to stop says when no record may be on its way any more."""
+"""The content of a stop request that first lets records in loops run to their end."""
 
 
 class BatchPlanner:
-    """Decides what the next batch of a job reads. Under Spark it lives in a process beside the driver."""
+    """Decides what the next batch of a job reads. With Spark it runs in a process beside the driver."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._folders = blueprint.folders
@@ -44,12 +44,12 @@ class BatchPlanner:
         self._agreed = AgreedPlans(replica_spec, blueprint.folders) if replica_spec is not None else None
         self._last: LedgerEntry | None = None
         self._ready = False
-        self._began = -inf
-        """When the last batch was planned."""
+        self._planned_at = -inf
+        """The monotonic time at which the last batch was planned."""
 
     def begin(self) -> dict[str, Any]:
-        """Return the offset before Spark's first batch: after the last one that has happened."""
-        with self._reported():
+        """Return the offset at which Spark starts: after the last committed batch."""
+        with self._failures_reported():
             last = self._ledger.latest()
             if last is not None:
                 return last.end
@@ -61,27 +61,27 @@ class BatchPlanner:
         if not self._ready:
             write_private(self._folders.ready, str(os.getpid()))
             self._ready = True
-        with self._reported():
-            if self._stopping(start):
+        with self._failures_reported():
+            if self._confirm_stop(start):
                 return start
             done = self._ledger.read(start["batch"])
             if done is not None:
-                # Spark has forgotten a batch that has happened. It ends where it ended.
+                # Spark has lost its record of this batch, which has been committed: keep its end.
                 return done.end
             if self._agreed is not None:
-                end = self._agreed.next(start, lambda: self._wanted(start))
+                end = self._agreed.next(start, lambda: self._next_offset(start))
             else:
-                end = self._wanted(start)
+                end = self._next_offset(start)
         if end != start:
-            self._began = time.monotonic()
+            self._planned_at = time.monotonic()
         return end
 
-    def _wanted(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the offset after the next batch, as far as this job alone is concerned."""
-        before = self._before(start["batch"])
-        # Nothing new is read while records are let out.
+    def _next_offset(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return the offset after the next batch, without regard to other replicas."""
+        before = self._previous_entry(start["batch"])
+        # Nothing new is read while loops are drained.
         stopping = self._folders.stop_request.exists()
-        if not stopping and time.monotonic() - self._began < self._blueprint.interval:
+        if not stopping and time.monotonic() - self._planned_at < self._blueprint.interval:
             return start
         positions = start["sources"] if stopping else self._positions.latest(start["sources"])
         times = TimeProgress.of(before.times if before is not None else None)
@@ -97,46 +97,46 @@ class BatchPlanner:
             "flush": at_end or times.flushed,
         }
 
-    def _stopping(self, start: dict[str, Any]) -> bool:
-        """Answer a request to stop, unless records are on their way that are to be let out before."""
+    def _confirm_stop(self, start: dict[str, Any]) -> bool:
+        """Confirm a stop request, unless records in loops must be drained before."""
         if not self._folders.stop_request.exists():
             return False
         if self._folders.stop_request.read_text() == DRAIN_LOOPS:
-            before = self._before(start["batch"])
+            before = self._previous_entry(start["batch"])
             if self._ledger.has(start["batch"]) or (before is not None and before.feedback):
                 return False
         self._folders.stop_answer.touch()
         return True
 
     def parts(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchPart]:
-        """Return the parts of a batch; a single empty one when there is nothing to do for it.
+        """Return the parts of a batch, or a single empty part if there is nothing to do.
 
-        That is when the batch has happened already, and when Spark begins with one that reads nothing.
+        There is nothing to do if the batch is already committed, or if it reads nothing.
         """
         batch = start["batch"]
-        with self._reported():
+        with self._failures_reported():
             done = self._ledger.read(batch)
             if done is not None and done.end != end:
                 raise IncompatibleJobError(
-                    f"batch {batch} of job {self._job!r} happened and ended at {done.end}, and Spark's"
-                    f" checkpoint says {end}: one of them has been altered. Put it back, or start from"
+                    f"batch {batch} of job {self._job!r} was committed with the end {done.end}, but Spark's"
+                    f" checkpoint has the end {end}: one of the two was altered. Restore it, or start from"
                     " scratch with fresh=True (--fresh)"
                 )
-            before = self._before(batch)
+            before = self._previous_entry(batch)
         if done is not None or end["batch"] == batch:
-            self._note(start, end, empty=True, parts=0)
+            self._write_range(start, end, empty=True, parts=0)
             return [BatchPart(batch, 0, end, empty=True)]
         if self._at_most_once:
             self._ledger.intend(Intent(batch, end, self._buckets))
         heads = before.state if before is not None else {}
         clock = self._clock(before, end)
         work: list[dict[str, Any]] = [{"feedback": name} for name in (before.feedback if before else [])]
-        with self._reported():
+        with self._failures_reported():
             work += [
                 {"source": name, "split": split, "lane": self._positions.lane(name, split)}
                 for name, split in self._positions.splits(start["sources"], end["sources"])
             ]
-        self._note(start, end, empty=False, parts=len(work))
+        self._write_range(start, end, empty=False, parts=len(work))
         tasks = work or [{}]
         return [
             BatchPart(
@@ -146,40 +146,40 @@ class BatchPlanner:
         ]
 
     def _clock(self, before: LedgerEntry | None, end: dict[str, Any]) -> BatchClock:
-        """Return what a batch knows of time. Its own moment is part of its offset, so it stays the same."""
+        """Return the clock of a batch. Its time is part of the offset, so a repeated batch has the same."""
         now = end.get("now", 0.0)
         times = TimeProgress.of(before.times if before is not None else None)
         if self._blueprint.plan.timed:
-            with self._reported():
+            with self._failures_reported():
                 lanes = self._positions.lanes(end["sources"])
                 unread = self._positions.unread(end["sources"])
                 times = with_expected_lanes(self._blueprint, times, lanes, unread, now)
         return BatchClock(now, bool(end.get("flush")), times)
 
-    def _note(self, start: dict[str, Any], end: dict[str, Any], **more: Any) -> None:
-        """Tell the driver what the batch reads, where Spark itself has to read some of it."""
+    def _write_range(self, start: dict[str, Any], end: dict[str, Any], **more: Any) -> None:
+        """Write the range of the batch for the driver, if Spark itself reads some of it."""
         if self._native:
             note = {"batch": start["batch"], "start": start["sources"], "end": end, **more}
             self._folders.planned.write_text(json.dumps(note))
 
     @contextmanager
-    def _reported(self) -> Iterator[None]:
-        """Leave word of a failure for the driver: Spark would tell it only the text of a traceback."""
+    def _failures_reported(self) -> Iterator[None]:
+        """Write a failure to a file for the driver: Spark would pass on only the text of its traceback."""
         try:
             yield
         except PenstockError as error:
             self._folders.failure.write_bytes(pickle.dumps(error))
             raise
 
-    def _before(self, batch: int) -> LedgerEntry | None:
-        """Return the entry of the batch before, which holds its feedback and where the state is."""
+    def _previous_entry(self, batch: int) -> LedgerEntry | None:
+        """Return the entry of the previous batch, which names its feedback and the heads of state."""
         if batch == 0:
             return None
         if self._last is None or self._last.batch != batch - 1:
             self._last = self._ledger.read(batch - 1)
         if self._last is None:
             raise IncompatibleJobError(
-                f"the ledger of job {self._job!r} has no batch {batch - 1}, and Spark's checkpoint has: files"
-                " have been altered. Put them back, or start from scratch with fresh=True (--fresh)"
+                f"Spark's checkpoint of job {self._job!r} has batch {batch - 1}, but the ledger does not:"
+                " files were altered. Restore them, or start from scratch with fresh=True (--fresh)"
             )
         return self._last

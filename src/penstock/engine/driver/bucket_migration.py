@@ -1,6 +1,6 @@
-"""Moves keyed state and records in transit to other buckets in one step.
+"""Repartitions keyed state and records in transit in one atomic step.
 
-That is when a job gets another number of buckets, or another version of the key hash.
+This is needed when the number of buckets changes, or the version of the key hash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from penstock.engine.blueprint import Blueprint, VertexSpec
 from penstock.engine.execution.native_outbox import SUFFIX
-from penstock.engine.execution.parcels import deal_parcel
+from penstock.engine.execution.parcels import repartition_parcel
 from penstock.engine.execution.partial_results import can_merge
 from penstock.engine.storage.job_folder import JobFolders
 from penstock.engine.storage.keyed_state import (
@@ -37,59 +37,59 @@ from penstock.key_hash import VERSION, key_hash
 def change_buckets(
     folders: JobFolders, last: LedgerEntry, buckets: int, blueprint: Blueprint | None = None
 ) -> LedgerEntry:
-    """Deal all keyed state and all records under way out to another number of buckets, or to the same anew.
+    """Repartition all keyed state and all records in transit to a number of buckets.
 
-    The batch's ledger entry is replaced in one step: a crash before it leaves everything as it was. Keys that
-    are equal now and were not for an earlier version are put together as the vertices of ``blueprint`` do it;
-    raises IncompatibleJobError where that cannot be done.
+    The ledger entry is replaced atomically: a crash before that leaves everything unchanged. States of keys
+    that are equal now, but were different for an earlier version of the hash, are merged by the vertices of
+    ``blueprint``; raises IncompatibleJobError if they cannot be merged.
     """
     attempt = uuid4().hex
-    move = _Move(folders, buckets, blueprint)
+    move = _Migration(folders, buckets, blueprint)
     for bucket, head in sorted(last.state.items()):
         for section, held in read_bucket(folders.state, bucket, head).items():
             for key, state in held.items():
                 move.add(section, key, state)
-    # What goes to vertices of Spark's own is in no bucket.
+    # Records for vertices in Spark belong to no bucket.
     feedback = [name for name in last.feedback if name.endswith(SUFFIX)]
     parcels = [
         part
         for name in last.feedback
         if not name.endswith(SUFFIX)
         for _, parcel in unpack(read_sealed(folders.feedback / name))[0]
-        for part in deal_parcel(parcel, buckets, move.place)
+        for part in repartition_parcel(parcel, buckets, move.place)
     ]
     heads = {
         bucket: write_base(folders.state, bucket, states, last.batch, attempt, synced=folders.synced)
-        for bucket, states in enumerate(move.dealt)
+        for bucket, states in enumerate(move.states)
         if states
     }
     if parcels:
         name = f"{last.batch:012d}-{attempt}"
         write_sealed(folders.feedback / name, pack((parcels,)), synced=folders.synced)
         feedback.append(name)
-    times = {**last.times, "pending": _anywhere(last, buckets)} if last.times else {}
+    times = {**last.times, "pending": _pending_in_all_buckets(last, buckets)} if last.times else {}
     entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times, keys=VERSION)
     Ledger(folders.ledger, synced=folders.synced).replace(entry)
-    _remove_others(folders, entry)
+    _remove_old_files(folders, entry)
     return entry
 
 
-class _Move:
-    """State on its way to other buckets."""
+class _Migration:
+    """The state of all buckets while it is repartitioned."""
 
     def __init__(self, folders: JobFolders, buckets: int, blueprint: Blueprint | None) -> None:
         self._folders = folders
         self._buckets = buckets
         self._job = "" if blueprint is None else f"job {blueprint.job!r}: "
         self._specs = {} if blueprint is None else {spec.name: spec for spec in blueprint.vertices}
-        self.dealt: list[States] = [{} for _ in range(buckets)]
+        self.states: list[States] = [{} for _ in range(buckets)]
 
     def add(self, section: str, key: Any, state: Any) -> None:
-        """Take an entry of a section to its bucket, and put it together with one of an equal key there."""
+        """Add an entry of a section to its bucket; merges it with the entry of an equal key."""
         owner = owner_of(section, key)
-        held = self.dealt[self.place(vertex_of(section), owner)].setdefault(section, {})
+        held = self.states[self.place(vertex_of(section), owner)].setdefault(section, {})
         if key in held:
-            state = self._joined(section, owner, held[key], state)
+            state = self._merged_state(section, owner, held[key], state)
         held[key] = state
 
     def place(self, vertex: str, key: Any) -> int:
@@ -97,53 +97,53 @@ class _Move:
         try:
             return key_hash(key) % self._buckets
         except Exception as error:
-            # Earlier versions let keys in that are equal to nothing, and found none of them again.
+            # Earlier versions accepted keys that are not equal to themselves, and lost their state.
             raise IncompatibleJobError(
-                f"{self._job}{self._folders.root} has something of vertex {vertex!r} under the key"
+                f"{self._job}{self._folders.root} has data of vertex {vertex!r} under the invalid key"
                 f" {shorten(key)}: {cause_of(error)}. Start from scratch with fresh=True (--fresh), and give"
                 " such records another key"
             ) from None
 
-    def _joined(self, section: str, key: Any, one: Any, other: Any) -> Any:
+    def _merged_state(self, section: str, key: Any, one: Any, other: Any) -> Any:
         vertex = vertex_of(section)
         spec = self._specs.get(vertex)
-        join = None if spec is None else _joining(spec, waits=is_waiting(section))
-        reason = "and nobody knows what the state of both is"
+        join = None if spec is None else _merge_function(spec, waits=is_waiting(section))
+        reason = "and this vertex cannot merge their states"
         if join is not None:
             try:
                 return join(one, other)
             except Exception as error:
-                reason = f"and what it has for both cannot be put together: {cause_of(error)}"
+                reason = f"and merging their states failed: {cause_of(error)}"
         raise IncompatibleJobError(
             f"{self._job}{self._folders.root} has two states of vertex {vertex!r} for the key {shorten(key)}:"
-            " the version of Penstock that wrote them told keys apart that are equal in Python, such as a"
+            " the version of Penstock that wrote them did not recognise some keys as equal, such as a"
             f" PosixPath and a PurePosixPath. They are one key now, {reason}. Start from scratch with"
-            " fresh=True (--fresh), or go on with the version that wrote them"
+            " fresh=True (--fresh), or continue with the version that wrote them"
         ) from None
 
 
-def _joining(spec: VertexSpec, *, waits: bool) -> Callable[[Any, Any], Any] | None:
-    """Return how two states of equal keys of a vertex become one; None if that is not known."""
+def _merge_function(spec: VertexSpec, *, waits: bool) -> Callable[[Any, Any], Any] | None:
+    """Return the function that merges two states of equal keys of a vertex; None if there is none."""
     task = spec.operator
     if not waits:
         plain = isinstance(task, CombiningTask) and type(task).update is CombiningTask.update
         return task.merge if plain else None
     if isinstance(spec.window, CountWindow):
-        return None  # Each of them has counted its records for itself.
+        return None  # Each state has counted its own records.
     if can_merge(spec):
         merge: Callable[[Any, Any], Any] = task.merge
         return merge
-    return lambda one, other: one + other  # Records that wait, of one lane or port and one batch.
+    return lambda one, other: one + other  # Waiting records of one lane or port and one batch.
 
 
-def _anywhere(last: LedgerEntry, buckets: int) -> dict[str, dict[str, float]]:
-    """Say of every bucket that the earliest window may be in it; each will find out when it looks."""
+def _pending_in_all_buckets(last: LedgerEntry, buckets: int) -> dict[str, dict[str, float]]:
+    """Return pending windows as if every bucket held the earliest one; each bucket corrects its own later."""
     earliest = TimeProgress.of(last.times).earliest
     return {str(bucket): earliest for bucket in range(buckets)} if earliest else {}
 
 
-def _remove_others(folders: JobFolders, entry: LedgerEntry) -> None:
-    """Remove all state but the heads, where each of them is a base."""
+def _remove_old_files(folders: JobFolders, entry: LedgerEntry) -> None:
+    """Remove all files of state except the heads, which are all bases here."""
     kept = {str(Path(f"{bucket:05d}") / head.file) for bucket, head in entry.state.items()}
     for bucket in os.listdir(folders.state):
         for file in os.listdir(folders.state / bucket):

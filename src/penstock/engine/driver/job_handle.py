@@ -33,18 +33,18 @@ from penstock.process_logs.process_log import get_logger
 
 _log = get_logger(__name__)
 
-_LOOK = 0.25
-"""How often, in seconds, a wait looks up: for its deadline and for a query that has died."""
+_POLL_SECONDS = 0.25
+"""Seconds between two checks of a wait for its deadline and for a query that has died."""
 
 BlueprintFactory = Callable[[Job], Blueprint]
-"""Draws a job in the folder that a handle has."""
+"""Creates the blueprint of a job in the handle's folder."""
 
 
 class Handle:
-    """A running job, as :func:`penstock.start` returns it. As a context manager it stops the job at the end.
+    """A running job, as returned by :func:`penstock.start`. As a context manager it stops the job on exit.
 
-    Batches run in threads of their own. What goes wrong in them is raised by :meth:`wait`, :meth:`check`
-    and :meth:`stop`, once, in the thread that calls.
+    Batches run in other threads. Their errors are raised once, by :meth:`wait`, :meth:`check` or
+    :meth:`stop`, in the calling thread.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Handle:
         on_progress: Callable[[Report], None] | None,
     ) -> None:
         self.kept = ExitStack()
-        """What the job holds while it runs: its folder."""
+        """Resources to release after the run, such as the lock of the folder."""
         self._job = job
         self._drawing = blueprint_of
         self._runtime = runtime
@@ -67,9 +67,9 @@ class Handle:
         self._raised = False
         self._restarts = Restarts()
         self._restart_at: float | None = None
-        """When the query is started again that a passing failure has ended; None while it runs."""
+        """When to restart a query that a transient failure has ended; None while it runs."""
         self._lock = threading.RLock()
-        """Held while the query is exchanged for another."""
+        """Held while the query is replaced."""
 
     @classmethod
     def begin(
@@ -80,10 +80,10 @@ class Handle:
         *,
         on_progress: Callable[[Report], None] | None = None,
     ) -> Handle:
-        """Start a job in the folder in which it is drawn, which must be this process's own."""
+        """Start a job in the folder of its blueprint, which this process must hold."""
         blueprint = blueprint_of(job)
         last = resume_job(job, blueprint)
-        pack_blueprint(blueprint.for_workers())  # Code that cannot be sent is told before anything starts.
+        pack_blueprint(blueprint.for_workers())  # Report code that cannot be pickled before anything starts.
         runtime = open_runtime()
         buckets = buckets_of(job) or (last.buckets if last else None)
         restarts = Restarts()
@@ -99,35 +99,35 @@ class Handle:
                 _log.warning("job is started again", job=job.name, pause=pause, reason=str(error))
                 time.sleep(pause)
         handle = cls(job, blueprint_of, runtime, query, on_progress)
-        atexit.register(handle._leave)
+        atexit.register(handle._stop_at_exit)
         return handle
 
     @property
     def job(self) -> Job:
-        """The job as it runs now."""
+        """The job in its current version."""
         return self._job
 
     @property
     def report(self) -> Report:
-        """What the job has done since it was started, whatever was reconfigured meanwhile."""
+        """The totals of the job since its start; reconfiguring does not reset them."""
         return self._query.batches.report
 
     @property
     def running(self) -> bool:
-        """Whether batches run, or would if there was something to do."""
+        """Whether batches run, or would run if there was input."""
         with self._lock:
             return not self._stopped and (self._restart_at is not None or self._query.active)
 
     def drained(self) -> bool:
-        """Whether everything that the sources have at this moment is processed, loops included."""
+        """Return whether all records that the sources have now are processed, including those in loops."""
         with self._lock:
             return self._query.batches.drained
 
     def check(self) -> None:
-        """Raise what ended the job, if anything has.
+        """Raise the error that ended the job, if any.
 
-        A failure that is likely to pass does not end it: its query is started again after a while, in the
-        same session, a few times. At most once, a query is never started again, as no batch is repeated.
+        A transient failure does not end the job: its query is restarted in the same session after a pause, a
+        limited number of times. With guarantee "at-most-once" it is never restarted, as no batch is repeated.
         """
         with self._lock:
             if self._stopped:
@@ -150,9 +150,9 @@ class Handle:
                 raise
 
     def wait(self, until: str | float | None = "drained", timeout: float | None = None) -> bool:
-        """Wait, and return whether what was waited for has come before the timeout.
+        """Wait for a condition and return whether it was met before the timeout.
 
-        ``until`` is ``"drained"``, a number of seconds from now, or None for as long as the job runs.
+        ``until`` is ``"drained"``, a number of seconds from now, or None to wait until the job ends.
         """
         if not (until is None or until == "drained" or is_duration(until)):
             raise SettingError(f"until takes 'drained', a number of seconds or None, not {until!r}")
@@ -166,19 +166,19 @@ class Handle:
         timeout: float | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> bool:
-        """Wait, or until ``stop`` says so."""
+        """Wait as :meth:`wait` does, or until ``stop`` returns true."""
         began = time.monotonic()
         seen = 0
         while True:
             self.check()
-            self._look()
+            self._poll()
             waited = time.monotonic() - began
             if stop is not None and stop():
                 return False
             if self._stopped:
                 return until is None or (until == "drained" and self.drained())
             if until == "drained":
-                # Asking the sources is cheap, but there is no news before a batch has ended.
+                # Nothing changes before the next batch has ended.
                 if self.drained():
                     return True
             elif until is not None and waited >= float(until):
@@ -187,21 +187,21 @@ class Handle:
                 return False
             with self._query.batches.changed:
                 if self.report.batches == seen:
-                    self._query.batches.changed.wait(_LOOK)
+                    self._query.batches.changed.wait(_POLL_SECONDS)
                 seen = self.report.batches
 
     def wait_for_batch(self, seconds: float) -> None:
-        """Wait until a batch has ended or the query itself, but no longer than this."""
+        """Wait until a batch or the query ends, at most the given number of seconds."""
         with self._query.batches.changed:
             self._query.batches.changed.wait(seconds)
 
     @property
     def lag(self) -> int | None:
-        """How many records wait in the sources at this moment, as far as they can tell."""
+        """The current number of unread records in the sources; None if they cannot tell."""
         with self._lock:
             return self._query.batches.lag
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         report = self.report
         if not self._stopped:
             report.seconds = time.monotonic() - self._started
@@ -222,14 +222,13 @@ class Handle:
         on_error: str | Retry | None = None,
         max_iterations: int | None = None,
     ) -> Reconfigured:
-        """Stop after the batch that runs and go on from there as another job, in the same session.
+        """Stop after the current batch and continue as a changed job, in the same session.
 
-        Give either the whole new job, or what is to change in the one that runs: the number of instances of
-        tasks that do not say, or of buckets, the code of tasks by name, what is asked of the job's service
-        or, by name, of a vertex's, what happens when code raises, the limit of loops. Each record is
-        processed once, by the old code or by the new. A change that the job cannot go on with is refused
-        with all the reasons before anything is stopped, as GraphError or IncompatibleJobError; if the new
-        job does not start, the old one is started again.
+        Give either the whole new job, or the changes: the default parallelism, the number of buckets, the
+        code of tasks by name, the quality of service of the job or, by name, of vertices, the error policy,
+        the limit of loops. Each record is processed once, by the old code or by the new. An invalid change
+        raises GraphError or IncompatibleJobError with all reasons before anything is stopped; if the new job
+        does not start, the old one is restarted.
         """
         single: dict[str, Any] = {
             "parallelism": parallelism,
@@ -242,7 +241,7 @@ class Handle:
         }
         given = {name: value for name, value in single.items() if value is not None}
         if (job is None) == (not given):
-            raise SettingError("reconfigure takes either a whole job, or what is to change: tasks=..., ...")
+            raise SettingError("reconfigure takes either a whole job or the changes: tasks=..., ...")
         with self._lock:
             if self._stopped:
                 raise SettingError(f"job {self._job.name!r} is not running: start it with the new definition")
@@ -256,9 +255,9 @@ class Handle:
             return replaced.done
 
     def stop(self, *, drain_loops: bool = False) -> None:
-        """Let the batch that runs end, start no other, and stop. Raises what has ended the job or fails then.
+        """Finish the current batch and stop. Raises the error that ended the job or that occurs meanwhile.
 
-        ``drain_loops`` runs as many more batches as records need that are on their way through a loop.
+        With ``drain_loops``, further batches run until no record is left in a loop.
         """
         with self._lock:
             if self._stopped:
@@ -272,7 +271,7 @@ class Handle:
                 failure = self._query.stop(drain_loops=drain_loops) or failure
             finally:
                 self._stopped = True
-                atexit.unregister(self._leave)
+                atexit.unregister(self._stop_at_exit)
                 self.kept.close()
             self.report.seconds = time.monotonic() - self._started
             if failure is not None and not self._raised:
@@ -283,8 +282,8 @@ class Handle:
         with self._query.batches.changed:
             self._query.batches.changed.notify_all()
 
-    def _leave(self) -> None:
-        """Stop because the program ends: there is nobody left to tell what went wrong."""
+    def _stop_at_exit(self) -> None:
+        """Stop at exit of the program; errors are suppressed, because no caller is left to handle them."""
         with suppress(Exception):
             self.stop()
 
@@ -297,7 +296,7 @@ class Handle:
         if error is None:
             self.stop()
         else:
-            self._leave()
+            self._stop_at_exit()
 
     def __repr__(self) -> str:
         state = "running" if self.running else "stopped"
@@ -305,5 +304,5 @@ class Handle:
 
 
 def is_duration(given: Any) -> bool:
-    """Whether something is a number of seconds."""
+    """Return whether a value is a number of seconds."""
     return isinstance(given, int | float) and not isinstance(given, bool) and given >= 0

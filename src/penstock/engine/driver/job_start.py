@@ -1,4 +1,4 @@
-"""Starts a job in a folder of its own, on a given runtime."""
+"""Starts a job in its own folder, on a given runtime."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def start_job(
     replica_spec: ReplicaSpec | None = None,
     on_progress: Callable[[Report], None] | None = None,
 ) -> Handle:
-    """Start a job and return a handle of it while it runs on.
+    """Start a job and return a handle of the running job.
 
-    The runtime is opened when the job is known to be able to run. A folder that was ``taken`` over from
-    another process is never made anew when it is gone. A ``replica_spec`` runs the batches that it and the
-    other replicas of the job agree on.
+    The runtime is opened after the job has been validated. A folder that was ``taken`` over from another
+    process is never created again if it is missing. With a ``replica_spec`` the job runs the batches that its
+    replicas agree on.
     """
     job.validate()
-    with ExitStack() as kept, _told(job):
+    with ExitStack() as kept, _os_errors_named(job):
         place, lasting = kept.enter_context(_job_folder(job, folder, fresh, taken))
 
         def blueprint_of(job: Job) -> Blueprint:
@@ -60,23 +60,23 @@ def start_job(
 
 
 def check_folder(job: Job, folder: Path) -> None:
-    """Raise IncompatibleJobError when a job could not go on from what another process does in a folder.
+    """Raise IncompatibleJobError if a job could not continue in a folder in which another process runs.
 
-    Records on their way through a loop are no obstacle: that process lets them out before it stops.
+    Records in loops are no obstacle: that process drains them before it stops.
     """
     folders = JobFolders(str(folder))
     try:
         last = Ledger(folders.ledger).latest()
         structure = read_structure(folders)
     except FileNotFoundError:
-        return  # Nothing has happened yet, or the folder has just been taken over.
+        return  # There is no batch yet, or the folder has just been taken over.
     if last is not None:
         check_continuation(job, structure, folders, replace(last, feedback=[]))
 
 
 @contextmanager
-def _told(job: Job) -> Iterator[None]:
-    """Say of a disk that refuses which job it keeps from starting."""
+def _os_errors_named(job: Job) -> Iterator[None]:
+    """Name the job in I/O errors at start-up."""
     try:
         yield
     except BrokenPipeError:
@@ -87,7 +87,7 @@ def _told(job: Job) -> Iterator[None]:
 
 @contextmanager
 def _job_folder(job: Job, folder: str | Path | None, fresh: bool, taken: bool) -> Iterator[tuple[Path, bool]]:
-    """Give a run its folder, which no other run has at the same time; say whether it will last."""
+    """Lock the folder of a run; yields its path and whether it outlives the run."""
     lasting = all(vertex.operator.durable for vertex in job.vertices if isinstance(vertex.operator, Source))
     if folder is None and not lasting:
         place = Path(tempfile.mkdtemp(prefix="penstock-"))
@@ -104,7 +104,7 @@ def _job_folder(job: Job, folder: str | Path | None, fresh: bool, taken: bool) -
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise JobFailedError(f"job {job.name!r} is running already: another run has {place}") from None
+            raise JobFailedError(f"job {job.name!r} is running already: another run uses {place}") from None
         if fresh:
             for name in os.listdir(place):
                 if name != "lock":

@@ -1,8 +1,7 @@
 """Starts the query of a job.
 
-Resumes from what the last run has left, checks that the job can continue, and replaces or restarts a query
-in place. ``Restarts`` says how often, and after which pause, a query is started again that a transient
-failure has ended.
+Resumes from the last run, checks that the job can continue, and replaces or restarts a query in place.
+``Restarts`` decides how often, and after which pauses, a query is restarted after transient failures.
 """
 
 from __future__ import annotations
@@ -22,7 +21,13 @@ from penstock.engine.driver.query_runtime import Query, Runtime
 from penstock.engine.job_sinks import publish
 from penstock.engine.job_sources import SourcePositions
 from penstock.engine.storage.job_folder import JobFolders
-from penstock.engine.storage.ledger import Ledger, LedgerEntry, given_up_entry, mended, remove_leftovers
+from penstock.engine.storage.ledger import (
+    Ledger,
+    LedgerEntry,
+    remove_leftovers,
+    repaired_entry,
+    skipped_entry,
+)
 from penstock.errors import IncompatibleJobError, JobFailedError
 from penstock.graph.edge import buckets_of
 from penstock.graph.job import Job
@@ -34,7 +39,7 @@ from penstock.replicas.agreement.batch_agreement import AgreedOutput
 from penstock.vertex_calls import connector_call
 
 PAUSES = (1.0, 3.0, 10.0)
-"""Seconds before each restart without a batch in between; there are no more of them."""
+"""Seconds before each restart; after so many restarts without a new batch the job fails."""
 
 
 @dataclass
@@ -52,9 +57,9 @@ class Restarts:
     batches: int = -1
 
     def next_pause(self, batches: int) -> float | None:
-        """Return how many seconds to wait before the next restart, None when the job is to be given up.
+        """Return the seconds to wait before the next restart; None if the job should fail.
 
-        ``batches`` is how many have been committed so far: who makes progress starts to count anew.
+        ``batches`` is the number of committed batches: progress resets the count of restarts.
         """
         if batches != self.batches:
             self.batches, self.count = batches, 0
@@ -65,39 +70,39 @@ class Restarts:
 
 
 def resume_job(job: Job, blueprint: Blueprint) -> LedgerEntry | None:
-    """See whether a job can go on in its folder, end what the last run began, and make the sinks ready.
+    """Check that a job can continue in its folder, complete the last batch, and prepare the sinks.
 
-    Returns the entry of the last committed batch. Refusing a job changes nothing in its folder.
+    Returns the entry of the last committed batch. If the job is rejected, nothing in its folder changes.
     """
     folders = blueprint.folders
     folders.create()
-    SourcePositions(blueprint).begin()  # A source that is not there is the user's mistake: say so at once.
+    SourcePositions(blueprint).begin()  # Report a missing source at once.
     ledger = Ledger(folders.ledger, synced=folders.synced)
     last = ledger.latest()
-    if last is not None and (entry := mended(last)) != last:
+    if last is not None and (entry := repaired_entry(last)) != last:
         ledger.replace(entry)
         last = entry
-    given_up = given_up_entry(last, ledger.intent())
-    last = given_up or last
+    skipped = skipped_entry(last, ledger.intent())
+    last = skipped or last
     _check_spark(job, folders, last)
     if last is not None and folders.structure.exists():
         structure = read_structure(folders)
         check_continuation(job, structure, folders, last)
         last = _without_other_sinks(job, structure, folders, last, ledger)
-    if given_up is not None:
-        ledger.commit(given_up)
+    if skipped is not None:
+        ledger.commit(skipped)
     remove_leftovers(folders, last)
-    _bring_out(blueprint, last, ledger)
+    _publish_last_batch(blueprint, last, ledger)
     for name, sink in blueprint.sinks.items():
         with connector_call(blueprint.job, name):
             sink.prepare()
     return last
 
 
-def _bring_out(blueprint: Blueprint, last: LedgerEntry | None, ledger: Ledger) -> None:
-    """Make sure that all output of the last batch is out.
+def _publish_last_batch(blueprint: Blueprint, last: LedgerEntry | None, ledger: Ledger) -> None:
+    """Publish the output of the last batch, unless it is recorded as published.
 
-    What is known to be out is left alone: after a clean stop sinks may be others, or elsewhere.
+    After a clean stop it is, so that sinks may then be changed or moved.
     """
     if last is None:
         ledger.forget_published()
@@ -108,8 +113,8 @@ def _bring_out(blueprint: Blueprint, last: LedgerEntry | None, ledger: Ledger) -
         if agreed.is_published(last.batch):
             ledger.note_published(last.batch)
         return
-    # If the note names a later batch, its entries were lost; it says nothing about the batches that have
-    # these numbers now.
+    # If the record names a later batch, ledger entries were lost, and it does not apply to the batches that
+    # have these numbers now.
     if not ledger.is_published(last.batch) or ledger.is_published(last.batch + 1):
         publish(blueprint, last.batch, last.receipts)
     ledger.note_published(last.batch)
@@ -123,11 +128,11 @@ def prepare(
 
 
 def launch(job: Job, query: Query, last: LedgerEntry | None) -> None:
-    """Start a query after the last batch that has happened."""
+    """Start a query after the last committed batch."""
     folders, buckets = query.blueprint.folders, query.blueprint.buckets
-    if last is None or not _is_whole(folders.checkpoint):
-        # The ledger says all that Spark's own files do: without them Spark begins where the ledger ends. What
-        # a query that was stopped in its first batch has noted would keep it from that.
+    if last is None or not _is_readable_checkpoint(folders.checkpoint):
+        # Without its checkpoint Spark begins where the ledger ends. A checkpoint left by a query that was
+        # stopped in its first batch would prevent this.
         shutil.rmtree(folders.checkpoint, ignore_errors=True)
     if last is not None and (last.buckets, last.keys) != (buckets, VERSION):
         last = change_buckets(folders, last, buckets, query.blueprint)
@@ -136,7 +141,7 @@ def launch(job: Job, query: Query, last: LedgerEntry | None) -> None:
 
 
 def write_structure(job: Job, folders: JobFolders) -> None:
-    """Note the structure of the job that runs in a folder from now on."""
+    """Record the structure of the job that runs in a folder."""
     staged = folders.structure.with_suffix(".new")
     with staged.open("w") as file:
         file.write(job.to_json())
@@ -145,30 +150,30 @@ def write_structure(job: Job, folders: JobFolders) -> None:
             os.fsync(file.fileno())
     staged.replace(folders.structure)
     if folders.synced:
-        sync(folders.structure.parent)  # No entry may be there of a job of which nobody knows what it was.
+        sync(folders.structure.parent)  # A ledger entry must never exist without the structure of its job.
 
 
 def read_structure(folders: JobFolders) -> dict[str, Any]:
-    """Return the structure of the job that ran in a folder last. Raises FileNotFoundError when none has."""
+    """Return the structure of the last job in a folder; raises FileNotFoundError if there is none."""
     try:
         structure = json.loads(folders.structure.read_text())
     except ValueError:
         structure = None
     if not isinstance(structure, dict):
         raise JobFailedError(
-            f"{folders.structure} is damaged: it does not say which job ran in {folders.root}, so nobody can"
-            " tell whether its state fits. Put the file back, or start from scratch with fresh=True (--fresh)"
+            f"{folders.structure} is damaged: it does not describe the job that ran in {folders.root}, so its"
+            " state cannot be checked. Restore the file, or start from scratch with fresh=True (--fresh)"
         )
     return structure
 
 
 def check_continuation(job: Job, old: dict[str, Any], folders: JobFolders, last: LedgerEntry) -> None:
-    """Raise IncompatibleJobError with all reasons why a job cannot go on from a batch of the old one."""
+    """Raise IncompatibleJobError with all reasons why a job cannot continue from a batch of the old one."""
     found = incompatibilities(old, job.to_dict(), has_state=bool(last.state), in_flight=bool(last.feedback))
     if found:
         reasons = "".join(f"\n  - {reason}" for reason in found)
         raise IncompatibleJobError(
-            f"job {job.name!r} cannot go on from {folders.root}:{reasons}\n"
+            f"job {job.name!r} cannot continue from {folders.root}:{reasons}\n"
             "Undo the change, give the job another name, or start from scratch with fresh=True (--fresh)"
         )
 
@@ -176,18 +181,18 @@ def check_continuation(job: Job, old: dict[str, Any], folders: JobFolders, last:
 def _without_other_sinks(
     job: Job, old: dict[str, Any], folders: JobFolders, last: LedgerEntry, ledger: Ledger
 ) -> LedgerEntry:
-    """Return the last batch without output for sinks that are others now: it is out.
+    """Return the entry of the last batch without the output of changed sinks, which is published already.
 
-    Raises IncompatibleJobError when it may not be, and would have no way out any more.
+    Raises IncompatibleJobError if that output may be unpublished and could no longer be delivered.
     """
     others = other_sinks(old, job.to_dict())
     found = [others[name] for name, receipts in sorted(last.receipts.items()) if receipts and name in others]
     if found and not ledger.is_published(last.batch):
         reasons = "".join(f"\n  - {reason}" for reason in found)
         raise IncompatibleJobError(
-            f"job {job.name!r} cannot go on from {folders.root}: its last run ended while the output of batch"
-            f" {last.batch} was brought out, or right after that, and{reasons}\n"
-            "Start the job as it was, stop it, and change it then; or start from scratch with fresh=True"
+            f"job {job.name!r} cannot continue from {folders.root}: its last run ended while it published the"
+            f" output of batch {last.batch}, or right after that, and{reasons}\n"
+            "Start the unchanged job, stop it, then change it; or start from scratch with fresh=True"
             " (--fresh)"
         )
     return replace(last, receipts={n: receipts for n, receipts in last.receipts.items() if n not in others})
@@ -197,23 +202,23 @@ def _check_spark(job: Job, folders: JobFolders, last: LedgerEntry | None) -> Non
     committed = _committed_by_spark(folders)
     if committed > (last.batch if last is not None else -1):
         raise IncompatibleJobError(
-            f"job {job.name!r}: Spark's checkpoint in {folders.root} has batch {committed}, the ledger has"
-            " not: files were altered. Put them back, or start from scratch with fresh=True (--fresh)"
+            f"job {job.name!r}: Spark's checkpoint in {folders.root} has batch {committed}, but the ledger"
+            " does not: files were altered. Restore them, or start from scratch with fresh=True (--fresh)"
         )
 
 
-def _is_whole(checkpoint: Path) -> bool:
-    """Whether Spark can go on from a checkpoint: what it has committed has an offset that can be read.
+def _is_readable_checkpoint(checkpoint: Path) -> bool:
+    """Return whether Spark can continue from a checkpoint: its newest commit has a readable offset.
 
-    A power cut can leave files without what was written to them. Spark asks only for the newest.
+    A power cut can leave empty files. Spark reads only the newest.
     """
     try:
         metadata = checkpoint / "metadata"
         if metadata.exists() and "id" not in json.loads(metadata.read_text()):
             return False
-        commits, offsets = (set(_numbers(checkpoint / name)) for name in ("commits", "offsets"))
+        commits, offsets = (set(_batch_numbers(checkpoint / name)) for name in ("commits", "offsets"))
         if not offsets:
-            return False  # Spark begins anew, and only where there is nothing, not even a file half written.
+            return False  # Spark starts over only if the folder is empty.
         for number in sorted(offsets)[-2:]:
             version, *lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
             if not version.startswith("v") or len(lines) < 2 or not all(map(json.loads, lines)):
@@ -227,14 +232,14 @@ def _is_whole(checkpoint: Path) -> bool:
         return False
 
 
-def _numbers(folder: Path) -> list[int]:
+def _batch_numbers(folder: Path) -> list[int]:
     return [int(name) for name in os.listdir(folder) if name.isdigit()] if folder.exists() else []
 
 
 def _committed_by_spark(folders: JobFolders) -> int:
-    """Return the last batch that Spark's checkpoint has, by the ledger's way of counting; -1 if none."""
+    """Return the ledger's number of the last batch in Spark's checkpoint; -1 if there is none."""
     commits = folders.checkpoint / "commits"
-    names = _numbers(commits)
+    names = _batch_numbers(commits)
     if not names:
         return -1
     try:
@@ -246,20 +251,20 @@ def _committed_by_spark(folders: JobFolders) -> int:
 
 @dataclass(frozen=True)
 class Reconfigured:
-    """What a restart in place has done."""
+    """The result of a restart in place."""
 
     seconds: float
-    """From the end of the last batch of the old job, or the call if it was idle, until the new one could
-    run a batch."""
+    """The interruption: from the end of the old job's last batch, or the call if it was idle, until the new
+    job could run a batch."""
     batch: int
     """The first batch of the new job."""
     changes: tuple[str, ...]
-    """What has changed, in words."""
+    """Descriptions of the changes."""
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """The query and the job that run now, and how that came."""
+    """The new query and job, and the result of the restart."""
 
     query: Query
     job: Job
@@ -270,7 +275,7 @@ class Replaced:
 def replace_query(
     runtime: Runtime, old: Query, before: Job, after: Job, blueprint_of: Callable[[Job], Blueprint]
 ) -> Replaced:
-    """Exchange the query of a job for that of another. What is refused raises, and the old query runs on."""
+    """Replace the query of a job by that of another. If the change is rejected, the old query runs on."""
     called = time.monotonic()
     after.validate()
     _check_same_run(runtime, before, after)
@@ -278,7 +283,7 @@ def replace_query(
     SourcePositions(blueprint).begin()
     structure = before.to_dict()
     if old.batches.last is not None:
-        # Records on their way are no obstacle yet: they are let out before the stop.
+        # Records in loops are no obstacle yet: they are drained before the stop.
         check_continuation(after, structure, blueprint.folders, replace(old.batches.last, feedback=[]))
     new = prepare(runtime, blueprint, buckets_of(after) or old.blueprint.buckets, old)
     old.stop(drain_loops=not same_graph(structure, after.to_dict()))
@@ -296,9 +301,9 @@ def replace_query(
 
 
 def restart_query(runtime: Runtime, old: Query, job: Job) -> Query:
-    """Start the query of a job again that has ended by itself, from the last batch that has happened.
+    """Restart a query that has failed, after the last committed batch.
 
-    Raises what goes wrong; the old query, which is as dead as before, can then be restarted later.
+    If this raises, the restart can be tried again later.
     """
     old.abandon()
     last = resume_job(job, old.blueprint)
@@ -308,10 +313,10 @@ def restart_query(runtime: Runtime, old: Query, job: Job) -> Query:
 
 
 def _check_same_run(runtime: Runtime, before: Job, after: Job) -> None:
-    """Refuse what cannot change while what runs the batches and the folder stay the same."""
+    """Raise IncompatibleJobError for changes that need a new runtime or another folder."""
     reasons = []
     if after.name != before.name:
-        reasons.append(f"it is called {after.name!r} now: a job of another name has another folder")
+        reasons.append(f"its name is {after.name!r} now: a job of another name has another folder")
     reasons += runtime.obstacles(before, after)
     if reasons:
         lines = "".join(f"\n  - {reason}" for reason in reasons)
@@ -324,7 +329,7 @@ def _check_same_run(runtime: Runtime, before: Job, after: Job) -> None:
 def _start_again(
     runtime: Runtime, old: Query, job: Job, reached: LedgerEntry | None, error: Exception
 ) -> Replaced:
-    """Start the old job again, from where it was stopped."""
+    """Restart the old job after its last batch."""
     folders = old.blueprint.folders
     if Ledger(folders.ledger).latest_batch() != (reached.batch if reached is not None else -1):
         return Replaced(old, job, failure=error)
@@ -334,6 +339,6 @@ def _start_again(
         again = prepare(runtime, old.blueprint, old.blueprint.buckets, old)
         launch(job, again, last)
     except Exception as another:
-        error.add_note(f"The job as it was could not be started again either: {another}")
+        error.add_note(f"The unchanged job could not be restarted either: {another}")
         return Replaced(old, job, failure=error)
     return Replaced(again, job, failure=error)

@@ -1,7 +1,7 @@
 """The runtime protocol: what the engine needs from the system that runs its batches.
 
-Spark is where jobs run. Tests may run them in their own process instead (:mod:`penstock.testing`); how
-batches are planned, computed, committed and stopped is the same for both.
+Jobs run on Spark. Tests may run them in their own process instead (:mod:`penstock.testing`); planning,
+computation, commits and stopping of batches are the same for both.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _LOOK = 0.002
 
 
 class Query(ABC):
-    """The running batches of one job. One that follows another of the same job goes on with its report."""
+    """The running batches of one job. A query that replaces another (``before``) continues its report."""
 
     def __init__(self, blueprint: Blueprint, before: Query | None = None) -> None:
         self.blueprint = blueprint
         self.batches: BatchCommitter = BatchCommitter(blueprint, before.batches if before else None)
-        """The batches that have happened."""
+        """The committer of the batches."""
         self.ready_at = 0.0
         self._failure: Exception | None = None
 
     def start(self, last: LedgerEntry | None) -> None:
-        """Start after the last batch that has happened; batches run in a thread of their own from now on."""
+        """Start running batches in another thread, after the last committed batch."""
         folders = self.blueprint.folders
         for leftover in (folders.stop_request, folders.stop_answer, folders.failure, folders.ready):
             leftover.unlink(missing_ok=True)
@@ -44,7 +44,7 @@ class Query(ABC):
         self._launch()
 
     def wait_until_ready(self) -> None:
-        """Wait until batches are planned; raises what went wrong before."""
+        """Wait until batches are planned; raises errors of the start."""
         deadline = time.monotonic() + _START_SECONDS
         while not self.blueprint.folders.ready.exists():
             self.check()
@@ -57,14 +57,14 @@ class Query(ABC):
 
     @property
     def active(self) -> bool:
-        """Whether the query runs."""
+        """Whether the query is running."""
         try:
             return self._failure is None and self._is_alive()
-        except Exception:  # What runs it has died.
+        except Exception:  # The process that runs it has died.
             return False
 
     def check(self) -> None:
-        """Raise what ended the query, if anything has."""
+        """Raise the error that ended the query, if any."""
         if self._failure is not None:
             raise self._named(self._failure)
         try:
@@ -72,7 +72,7 @@ class Query(ABC):
                 return
         except Exception as lost:
             raise self._lost() from lost
-        if self._failure is not None:  # It failed between the two questions.
+        if self._failure is not None:  # It failed between the two checks.
             raise self._named(self._failure)
         planning = self.blueprint.folders.failure
         if planning.exists():
@@ -80,11 +80,11 @@ class Query(ABC):
         raise self._named(self._end_reason() or JobFailedError("the query has stopped"))
 
     def stop(self, *, drain_loops: bool = False) -> Exception | None:
-        """Let the batch that runs end, start no other, and stop. Return what that batch failed with, if so.
+        """Finish the current batch and stop. Return the error of that batch, if any.
 
-        ``drain_loops`` reads nothing more either, and lets records that are on their way out before. A batch
-        that takes longer than a minute is cut off and repeated later; at most once it would be lost, so
-        there is no limit to the wait.
+        ``drain_loops`` also stops reading, but first runs batches until no record is left in a loop. A batch
+        that takes longer than a minute is cancelled and repeated later; with guarantee "at-most-once" it
+        would be lost, so there is no time limit.
         """
         folders = self.blueprint.folders
         staged = folders.stop_request.with_suffix(".new")
@@ -95,13 +95,13 @@ class Query(ABC):
             staged.write_text(DRAIN_LOOPS if drain_loops else "")
             staged.replace(folders.stop_request)
         except FileNotFoundError:
-            deadline = 0.0  # The folder was taken over: no batch of this query can happen any more.
-        with suppress(Exception):  # What runs it may have died; then there is nothing to stop.
+            deadline = 0.0  # The folder was taken over: this query can commit nothing more.
+        with suppress(Exception):  # Its process may have died; then there is nothing to stop.
             while self._is_alive() and not folders.stop_answer.exists() and time.monotonic() < deadline:
                 if drain_loops:
                     deadline = max(deadline, self.batches.ended_at + _STOP_SECONDS)
                 time.sleep(_LOOK)
-            failure = self._failure  # Not what a batch says that is cut off.
+            failure = self._failure  # Read before a cancelled batch adds its error.
             self._end()
         self.batches.end()
         for leftover in (folders.stop_request, folders.stop_answer, folders.ready):
@@ -110,38 +110,38 @@ class Query(ABC):
         return None if failure is None else self._named(failure)
 
     def abandon(self) -> None:
-        """Make sure that a query which has failed has ended, so that another one can take its place."""
-        with suppress(Exception):  # It has failed, and this is where it may say so once more.
+        """End a failed query, so that another one can replace it."""
+        with suppress(Exception):  # It may raise its failure again here.
             self._end()
         self._clean_up()
 
     @abstractmethod
     def _launch(self) -> None:
-        """Begin to run batches."""
+        """Start running batches."""
 
     @abstractmethod
     def _is_alive(self) -> bool:
-        """Whether batches run or would run; raises when what runs them has died."""
+        """Return whether batches run or would run; raises if the process that runs them has died."""
 
     @abstractmethod
     def _end(self) -> None:
-        """End what runs the batches, now."""
+        """End the process that runs the batches at once."""
 
     def _end_reason(self) -> Exception | None:
-        """Return what has ended a query that has ended by itself, where that is known."""
+        """Return the error that ended a query, if known."""
         return None
 
-    def _clean_up(self) -> None:  # noqa: B027 - nothing, where nothing was made
-        """Remove what the query has made for itself."""
+    def _clean_up(self) -> None:  # noqa: B027 - optional to override
+        """Remove temporary files of the query."""
 
     def _lost(self) -> JobFailedError:
-        """Return what to say when what runs the batches has died."""
+        """Return the error to raise if the process that runs the batches has died."""
         return JobFailedError(
             f"job {self.blueprint.job!r} failed: the process that runs its batches has died"
         )
 
     def _named(self, error: Exception) -> Exception:
-        """Return an error as one of Penstock's own, with the name of the job."""
+        """Return an error as an error of Penstock with the name of the job."""
         if isinstance(error, PenstockError | BrokenPipeError):
             return error
         text = str(error).strip() or type(error).__name__
@@ -149,14 +149,14 @@ class Query(ABC):
 
 
 class Runtime(Protocol):
-    """Something that runs queries."""
+    """A system that runs queries."""
 
     @property
     def parallelism(self) -> int:
-        """How many buckets a job has that says nothing of it."""
+        """The default number of buckets."""
 
     def query(self, blueprint: Blueprint, before: Query | None = None) -> Query:
-        """Return a query that is ready to start; raises what is wrong with the job."""
+        """Return a query that is ready to start; raises errors of the job."""
 
     def obstacles(self, before: Job, after: Job) -> list[str]:
-        """Return why a job cannot become another one without a new runtime."""
+        """Return why a job cannot be changed into another one without a new runtime."""

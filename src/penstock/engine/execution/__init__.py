@@ -1,1 +1,1 @@
-"""Execution inside the Spark tasks of a batch: record flow, vertex steps, parcels, keyed buckets."""
+"""Execution in the Spark tasks of a batch: record flow, vertex steps, parcels and keyed buckets."""

@@ -1,11 +1,12 @@
-"""The two halves of a batch, as they run in Spark tasks.
+"""The two stages of a batch in Spark tasks.
 
-The direct half reads a part of the sources and runs everything up to a keyed edge or a sink. The keyed
-half runs what lies behind keyed edges; what it sends over a keyed edge again goes into a feedback file,
-which the next batch's direct half hands on unread. Rows between the halves are ``(bucket, kind, data)``.
+The direct stage reads a part of the sources and runs all vertices up to a keyed edge or a sink. The keyed
+stage runs the vertices after keyed edges; records that it sends over a further keyed edge go into a feedback
+file, whose parcels the next batch's direct stage forwards without unpacking them. Rows between the stages are
+``(bucket, kind, data)``.
 
-What comes of a batch depends on the batch alone, never on which task was faster: every parcel has its place
-in it, and a bucket opens its parcels in that order.
+The result of a batch does not depend on the speed of its tasks: every parcel has a position, and a bucket
+opens its parcels in that order.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from penstock.errors import PenstockError, TaskError, cause_of, trace_of
 
 PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
 Row = tuple[int, int, Any]
-"""A bucket, a kind and bytes. A row of kind NATIVE is a slot instead of a bucket, and an Arrow array."""
+"""A bucket, a kind and bytes. A row of kind NATIVE has a slot instead of a bucket, and an Arrow array."""
 
-_PLACE = Struct(">II")
-"""In front of each parcel: the part of the batch that it is from, and which of that part's parcels it is."""
-_RESUMED = 0xFFFFFFFF
-"""The part that parcels of Spark's own vertices are from: all parts of Python's come before it. They have one
-place, so that their content decides: the rows of a frame have no order, and its tasks no numbers to go by."""
+_PARCEL_HEADER = Struct(">II")
+"""The header of each parcel: the part of the batch that sent it, and its number among the part's parcels."""
+_NATIVE_PART = 0xFFFFFFFF
+"""The part number of parcels from vertices in Spark, after all other parts. These parcels share one position
+and are ordered by content, because the rows of a frame have no order and its tasks have no stable numbers."""
 
 
 @dataclass(frozen=True)
 class BatchPart:
-    """What one Spark task of the direct half does."""
+    """The work of one Spark task of the direct stage."""
 
     batch: int
     number: int
@@ -56,19 +57,19 @@ class BatchPart:
     planned: int = 1
     """How many parts the batch has."""
     empty: bool = False
-    """Whether there is nothing to do: the batch is in the ledger already, or it reads nothing."""
+    """Whether there is nothing to do: the batch is already in the ledger, or it reads nothing."""
     source: str | None = None
     split: Any = None
     feedback: str | None = None
     heads: dict[int, StateHead] | None = field(default=None)
-    """Given to the first part only, which tells every bucket where its state is."""
+    """Given to the first part only, which forwards the head of its state to every bucket."""
     clock: BatchClock = field(default_factory=lambda: BatchClock(0.0, False, TimeProgress()))
     lane: str = ""
-    """The ordered stream that the part belongs to."""
+    """The lane (ordered stream) that the part belongs to."""
 
 
 def run_source_stage(program: Program, part: BatchPart) -> Iterator[Row]:
-    """Run a part of the direct half."""
+    """Run a part of the direct stage."""
     blueprint = program.blueprint
     gate = LaneWindows(blueprint, part.clock, part.lane) if part.source is not None else None
     scope = TaskScope(blueprint.job, program.names, part.batch, part.clock.now, "part", part.number)
@@ -81,7 +82,7 @@ def run_source_stage(program: Program, part: BatchPart) -> Iterator[Row]:
                 sent[bucket] = 1
                 yield bucket, HEADS, pack((part.batch, part.heads.get(bucket), part.clock))
         with ctx.within(scope):
-            yield from _placed(_work(program, flow, part), part.number, count(), sent)
+            yield from _with_headers(_process_part(program, flow, part), part.number, count(), sent)
         summary = flow.summary
     except Exception as error:
         summary = failed(program, part.batch, error)
@@ -95,14 +96,14 @@ def run_source_stage(program: Program, part: BatchPart) -> Iterator[Row]:
 def run_resumed_stage(
     program: Program, batch: int, vertex: int, clock: BatchClock, chunks: Iterable[Columns], number: int = 0
 ) -> Iterator[Row]:
-    """Go on with what Spark's own vertex has given, before the shuffle, for one Spark task."""
+    """Continue with the results of a vertex in Spark, before the shuffle, in one Spark task."""
     gate = LaneWindows(program.blueprint, clock, program.blueprint.vertices[vertex].name, ordered=False)
     scope = TaskScope(program.blueprint.job, program.names, batch, clock.now, f"behind {vertex}", number)
     flow = Flow(program, scope, uuid4().hex, gate)
     sent: dict[int, int] = {}
     try:
         with ctx.within(scope):
-            yield from _placed(_resume(program, flow, vertex, chunks), _RESUMED, repeat(0), sent)
+            yield from _with_headers(_resume(program, flow, vertex, chunks), _NATIVE_PART, repeat(0), sent)
         summary = flow.summary
     except Exception as error:
         summary = failed(program, batch, error)
@@ -110,45 +111,47 @@ def run_resumed_stage(
     yield 0, SUMMARY, _seal(program, summary)
 
 
-def _work(program: Program, flow: Flow, part: BatchPart) -> Iterator[Row]:
+def _process_part(program: Program, flow: Flow, part: BatchPart) -> Iterator[Row]:
     if part.feedback is not None:
         yield from _read_feedback(program, flow, part.feedback)
     if part.source is not None:
         vertex = flow.scope.vertex = program.blueprint.index_of(part.source)
         for chunk in read_source(program.blueprint, vertex, part.split):
             flow.read(vertex, chunk)
-            yield from _so_far(flow)
-    yield from _rest(program, flow)
+            yield from _early_rows(flow)
+    yield from _remaining_rows(program, flow)
 
 
 def _resume(program: Program, flow: Flow, vertex: int, chunks: Iterable[Columns]) -> Iterator[Row]:
     for columns in chunks:
         flow.resume(vertex, columns)
-        yield from _so_far(flow)
-    yield from _rest(program, flow)
+        yield from _early_rows(flow)
+    yield from _remaining_rows(program, flow)
 
 
-def _placed(rows: Iterable[Row], part: int, numbers: Iterator[int], sent: dict[int, int]) -> Iterator[Row]:
-    """Give parcels their places, and count the rows for each bucket."""
+def _with_headers(
+    rows: Iterable[Row], part: int, numbers: Iterator[int], sent: dict[int, int]
+) -> Iterator[Row]:
+    """Yield parcels with their positions, and count the rows for each bucket."""
     for bucket, kind, data in rows:
         if kind != NATIVE:
             sent[bucket] = sent.get(bucket, 0) + 1
-        yield bucket, kind, _PLACE.pack(part, next(numbers)) + data if kind == PARCEL else data
+        yield bucket, kind, _PARCEL_HEADER.pack(part, next(numbers)) + data if kind == PARCEL else data
 
 
-def _so_far(flow: Flow) -> Iterator[Row]:
-    """Give what need not wait for the end of the task."""
+def _early_rows(flow: Flow) -> Iterator[Row]:
+    """Yield rows that need not wait for the end of the task."""
     if flow.outbox.full:
         yield from _parcels(flow)
     yield from _native_rows(flow)
 
 
-def _rest(program: Program, flow: Flow) -> Iterator[Row]:
-    """Give what a task before the shuffle still has when it has read everything."""
+def _remaining_rows(program: Program, flow: Flow) -> Iterator[Row]:
+    """Yield the remaining rows of a task before the shuffle, when it has read everything."""
     flow.finish()
     yield from _parcels(flow)
     yield from _native_rows(flow)
-    # A key that cannot travel is found when parcels are made, and goes into a side stream.
+    # A key that cannot be pickled is detected when parcels are made, and goes into a side stream.
     summary = flow.finish()
     if summary.highs:
         for bucket in range(program.blueprint.buckets):
@@ -156,7 +159,7 @@ def _rest(program: Program, flow: Flow) -> Iterator[Row]:
 
 
 def run_keyed_stage(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
-    """Run the keyed half for the buckets that one Spark task has been given."""
+    """Run the keyed stage for the buckets of one Spark task."""
     blueprint = program.blueprint
     heads: dict[int, StateHead | None] = {}
     parcels: dict[int, list[bytes]] = {}
@@ -173,14 +176,14 @@ def run_keyed_stage(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
             elif kind == HEADS:
                 batch, heads[bucket], clock = unpack(data)
             elif kind == HIGHS:
-                _absorb(highs, unpack(data)[0])
+                _merge_highs(highs, unpack(data)[0])
             else:
                 yield bucket, kind, data
         if clock is None:
             return
         scope = TaskScope(blueprint.job, program.names, batch, clock.now, "bucket")
         with ctx.within(scope):
-            summary = _run_buckets(program, scope, _Arrived(heads, parcels, highs, clock))
+            summary = _run_buckets(program, scope, _ReceivedRows(heads, parcels, highs, clock))
     except Exception as error:
         summary = failed(program, batch, error)
     summary.buckets = tuple(sorted(heads))
@@ -189,8 +192,8 @@ def run_keyed_stage(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 @dataclass
-class _Arrived:
-    """What one Spark task behind the shuffle has got, by bucket."""
+class _ReceivedRows:
+    """The rows that one Spark task after the shuffle has received, by bucket."""
 
     heads: dict[int, StateHead | None]
     parcels: dict[int, list[bytes]]
@@ -198,7 +201,7 @@ class _Arrived:
     clock: BatchClock
 
 
-def _run_buckets(program: Program, scope: TaskScope, arrived: _Arrived) -> TaskSummary:
+def _run_buckets(program: Program, scope: TaskScope, arrived: _ReceivedRows) -> TaskSummary:
     blueprint, batch, clock = program.blueprint, scope.batch, arrived.clock
     marks = vertex_watermarks(blueprint, clock, arrived.highs)
     task = uuid4().hex
@@ -207,14 +210,14 @@ def _run_buckets(program: Program, scope: TaskScope, arrived: _Arrived) -> TaskS
     work = Bucket(flow, blueprint, batch, BatchTime(clock.now, clock.before.marks, marks))
     for bucket in sorted(arrived.heads):
         pending = clock.before.pending.get(str(bucket), {})
-        if bucket not in arrived.parcels and not _closing(blueprint, pending, marks):
+        if bucket not in arrived.parcels and not _has_closed_window(blueprint, pending, marks):
             flow.summary.pending[bucket] = pending
             continue
         scope.move_to(bucket)
         flow.begin(f"b{bucket}")
         inbox = Inbox(blueprint, flow.error_handler)
         for parcel in sorted(arrived.parcels.pop(bucket, ())):
-            inbox.take(memoryview(parcel)[_PLACE.size :])
+            inbox.take(memoryview(parcel)[_PARCEL_HEADER.size :])
         state = BucketState(
             blueprint.folders.state,
             bucket,
@@ -230,7 +233,7 @@ def _run_buckets(program: Program, scope: TaskScope, arrived: _Arrived) -> TaskS
 
 
 def _save(blueprint: Blueprint, summary: TaskSummary, state: BucketState, bucket: int, task: str) -> None:
-    """Write what a batch has changed in a bucket, and say so in the summary."""
+    """Write the state that a batch has changed in a bucket, and add its head to the summary."""
     try:
         head = state.save(summary.batch, task)
     except UnkeepableStateError as error:
@@ -242,12 +245,12 @@ def _save(blueprint: Blueprint, summary: TaskSummary, state: BucketState, bucket
         add_digests(summary.state_digests, state.digests())
 
 
-def _closing(blueprint: Blueprint, pending: dict[str, float], marks: dict[int, float]) -> bool:
-    """Whether a bucket has a window that is closed by now."""
+def _has_closed_window(blueprint: Blueprint, pending: dict[str, float], marks: dict[int, float]) -> bool:
+    """Return whether a bucket has a window that the watermarks have closed."""
     return any(pending.get(blueprint.vertices[v].name, inf) <= mark for v, mark in marks.items())
 
 
-def _absorb(highs: Highs, others: Highs) -> None:
+def _merge_highs(highs: Highs, others: Highs) -> None:
     for vertex, lanes in others.items():
         known = highs.setdefault(vertex, {})
         for lane, high in lanes.items():
@@ -255,7 +258,7 @@ def _absorb(highs: Highs, others: Highs) -> None:
 
 
 def failed(program: Program, batch: int, error: Exception) -> TaskSummary:
-    """Return the summary of a task that failed; an error that is nobody's known mistake is raised."""
+    """Return the summary of a failed task; unknown errors are raised."""
     blueprint = program.blueprint
     if isinstance(error, VertexFailureError):
         return TaskSummary(batch, failure=error.explain(blueprint.job, blueprint.vertices[error.vertex].name))
@@ -265,12 +268,12 @@ def failed(program: Program, batch: int, error: Exception) -> TaskSummary:
 
 
 def failure_row(batch: int, error: PenstockError) -> Row:
-    """Return what a task says that could not even begin."""
+    """Return the row that reports a task that could not start."""
     return 0, SUMMARY, pack((TaskSummary(batch, failure=error),))
 
 
 def _seal(program: Program, summary: TaskSummary) -> bytes:
-    """Pack a summary; a receipt that cannot travel is the fault of the records in it."""
+    """Pack a summary; a receipt that cannot be pickled is reported as an error of its records."""
     try:
         return pack((summary,))
     except Exception:

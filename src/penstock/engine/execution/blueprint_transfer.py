@@ -1,4 +1,4 @@
-"""Transfers a job's blueprint to the worker processes, which cache it."""
+"""Transfer of a job's blueprint to Spark's Python workers, which cache it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from penstock.process_logs.output_capture import capture_user_output_in_spark
 from penstock.vertex_calls import vertex_call
 
 _programs: dict[str, Program] = {}
-"""By the hash of the blueprint, the oldest first."""
+"""Programs by hash of the blueprint, oldest first."""
 
-_MOST_PROGRAMS = 4
-"""Jobs that run side by side share the workers; what each has prepared is kept for this many of them."""
+_MAX_CACHED_PROGRAMS = 4
+"""Concurrent jobs share the workers, which keep the prepared programs of this many jobs."""
 
 
 def pack_blueprint(blueprint: Blueprint) -> bytes:
-    """Pickle a blueprint with the user's code in it, and with where to find what that code imports."""
+    """Pickle a blueprint with the user's code and the import path that the code needs."""
     modules = {_module_of(vertex.operator) for vertex in blueprint.vertices}
     schemas = [schema for v in blueprint.vertices for schema in (v.schema, v.input_schema) if schema]
     modules |= {getattr(schema.cls, "__module__", None) for schema in schemas}
@@ -46,12 +46,12 @@ def pack_blueprint(blueprint: Blueprint) -> bytes:
         try:
             packed = cloudpickle.dumps(blueprint)
         except Exception as error:
-            raise _blame(blueprint, error) from error
+            raise _transfer_error(blueprint, error) from error
         return cast(bytes, cloudpickle.dumps((list(sys.path), dict(blueprint.params), packed)))
 
 
-def _blame(blueprint: Blueprint, error: Exception) -> PenstockError:
-    """Find the vertex whose code cannot be sent to the workers."""
+def _transfer_error(blueprint: Blueprint, error: Exception) -> PenstockError:
+    """Return an error that names the vertex whose code cannot be pickled."""
     for vertex in blueprint.vertices:
         try:
             cloudpickle.dumps(vertex)
@@ -62,21 +62,21 @@ def _blame(blueprint: Blueprint, error: Exception) -> PenstockError:
 
 
 def _reason(operator: Any, error: Exception) -> str:
-    """Say what of an operator cannot be sent, and where such a thing is made instead."""
+    """Return which object of an operator cannot be pickled, and where to create it instead."""
     said = cause_of(error)
-    for what, value in _held(operator):
+    for what, value in _referenced_objects(operator):
         if not _is_packable(value):
-            made = "make it in prepare(self, config), which is called in each worker process"
+            made = "create it in prepare(self, config), which is called in each worker process"
             if isinstance(operator, FunctionTask | ArrowTask):
                 made = f"use a ps.Task instead of a function, and {made}"
             elif not hasattr(operator, "prepare"):
-                made = "make it where it is used"
+                made = "create it where it is used"
             return f"{what}, a {type(value).__qualname__}, cannot be sent to the workers: {made} ({said})"
     return said
 
 
-def _held(operator: Any) -> Iterator[tuple[str, Any]]:
-    """Return what an operator takes along: its attributes, and what its functions use from outside."""
+def _referenced_objects(operator: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the objects that an operator refers to: its attributes and the variables of its functions."""
     owner, functions = operator, []
     if isinstance(operator, FunctionTask | ArrowTask):
         functions = [operator.function]
@@ -89,7 +89,7 @@ def _held(operator: Any) -> Iterator[tuple[str, Any]]:
     for function in functions:
         found = getattr(function, "__func__", function)
         if isinstance(found, FunctionType):
-            with suppress(ValueError):  # A variable that has no value yet.
+            with suppress(ValueError):  # The variable has no value yet.
                 used = inspect.getclosurevars(found)
                 for name, value in sorted([*used.nonlocals.items(), *used.globals.items()]):
                     yield f"variable {name!r}", value
@@ -104,50 +104,50 @@ def _is_packable(value: Any) -> bool:
 
 
 def unpack_blueprint(data: bytes) -> Blueprint:
-    """Read a blueprint in another process, whose output is that of user code from now on."""
+    """Unpickle a blueprint in another process, whose output counts as that of user code from now on."""
     capture_user_output_in_spark(ctx.running_vertex)
     path, parameters, blueprint = cloudpickle.loads(data)
     sys.path.extend(entry for entry in path if entry not in sys.path)
-    # Loading the blueprint may import the job's file, which may read them.
+    # Unpickling may import the job's file, which may read parameters.
     set_params(parameters)
-    with vertex_call(""):  # What it imports is the user's.
+    with vertex_call(""):  # It imports user code.
         return cast(Blueprint, cloudpickle.loads(blueprint))
 
 
 def load_program(data: bytes) -> Program:
-    """Return the program of a blueprint, made once in each worker process."""
+    """Return the program of a blueprint; created once in each worker process."""
     name = hashlib.sha256(data).hexdigest()
     program = _programs.get(name)
     if program is None:
-        # Lists of records are garbage only when their batch is done: looking for cycles among them
-        # after every 700 new objects doubles the cost of a record.
+        # Lists of records live until the end of their batch: searching them for cycles after every 700 new
+        # objects would double the cost of a record.
         gc.set_threshold(100_000, 50, 50)
-        _print_whole_lines()
+        _buffer_lines()
         program = Program(unpack_blueprint(data))
-        _make_room(program.blueprint)
+        _evict_programs(program.blueprint)
         _programs[name] = program
-    # Jobs that run side by side share this process.
+    # Concurrent jobs share this process.
     set_params(program.blueprint.params)
     return program
 
 
-def _print_whole_lines() -> None:
-    """Have each line that user code prints written at once, and as a whole.
+def _buffer_lines() -> None:
+    """Write each line that user code prints at once and as a whole.
 
     All of Spark's processes share one pipe. Spark starts them without buffers, so that ``print`` with two
-    values makes four writes, between which others have theirs.
+    values makes four writes, which mix with those of other processes.
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
 
 
-def _make_room(coming: Blueprint) -> None:
-    """Forget other versions of a job that is about to run here, and the oldest jobs if there are many."""
+def _evict_programs(coming: Blueprint) -> None:
+    """Remove other versions of a job that is about to run, and the oldest jobs if the cache is full."""
     root = coming.folders.root
     for name in [name for name, old in _programs.items() if old.blueprint.folders.root == root]:
         del _programs[name]
     drop_cached_state(coming.folders.state, since=coming.buckets)
-    while len(_programs) >= _MOST_PROGRAMS:
+    while len(_programs) >= _MAX_CACHED_PROGRAMS:
         oldest = _programs.pop(next(iter(_programs)))
         drop_cached_state(oldest.blueprint.folders.state)
 
@@ -158,7 +158,7 @@ def _module_of(operator: Any) -> str | None:
 
 
 def _importable(module: ModuleType) -> bool:
-    """Whether a worker that looks along the same path finds this very module."""
+    """Return whether a worker with the same import path finds this module."""
     top = module.__name__.partition(".")[0]
     if top in sys.builtin_module_names:
         return True

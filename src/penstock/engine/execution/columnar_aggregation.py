@@ -1,7 +1,7 @@
-"""Partial aggregation of records in columns, without making a Python object of each record.
+"""Partial aggregation of records in columns, without a Python object for each record.
 
-What cannot be done this way, exactly as it would be done record by record, gives None: the caller then
-takes the records one by one. NumPy and Arrow are loaded on first use.
+Functions return None if the result would differ from that of processing record by record; the caller then
+processes the records one by one. NumPy and Arrow are loaded on first use.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _FUNCTIONS: dict[type, tuple[Any, ...]] = {
     Max: (("value", "max"),),
     Mean: (("value", "sum"), _ROWS),
 }
-"""What Arrow computes for the partial result of each kind of task; with two columns it is a tuple."""
+"""The Arrow functions for the partial result of each kind of task; two columns form a tuple."""
 
 _EXACT = 1 << 52
-"""Above it a float is no longer told from its neighbours."""
+"""Above this limit a float cannot represent adjacent whole numbers safely."""
 
 
 @dataclass
 class Windowed:
-    """What a chunk of a lane gives to the windows of a task."""
+    """The partial results of a chunk of a lane for the windows of a task."""
 
     cells: dict[Cell, dict[Any, Any]] = field(default_factory=dict)
-    """Partial results by key, for the first and the last window that are to get them."""
+    """Partial results by cell (first and last window) and key."""
     late: list[tuple[int, float]] = field(default_factory=list)
-    """Rows all of whose windows were closed, each with how far event time had come."""
+    """Late rows, all of whose windows were closed, each with the watermark."""
     timeless: list[int] = field(default_factory=list)
-    """Rows whose time is missing or no finite number: they are in no window."""
+    """Rows whose time is missing or not a finite number: they belong to no window."""
     high: float = -inf
-    """The newest time of the lane, with this chunk."""
+    """The high mark of the lane after this chunk."""
 
 
 def partials(task: CombiningTask, columns: Columns) -> dict[Any, Any] | None:
-    """Return the partial result of each key, or None when it takes the records themselves."""
+    """Return the partial result of each key; None if the records must be processed one by one."""
     groups = _Groups.over(task, columns)
     if groups is None:
         return None
@@ -57,10 +57,10 @@ def partials(task: CombiningTask, columns: Columns) -> dict[Any, Any] | None:
 def windowed_partials(
     task: CombiningTask, window: TimeWindow, columns: Columns, high: float, mark: float = -inf
 ) -> Windowed | None:
-    """Return the partial results of each cell of windows, or None when it takes the records themselves.
+    """Return the partial results of each cell of windows; None if records must be processed one by one.
 
-    ``high`` is the newest time of the lane before this chunk, minus infinity at first. Windows up to
-    ``mark`` are closed whatever the lane brings. Windows are those of event time.
+    ``high`` is the high mark of the lane before this chunk, minus infinity at first. Windows up to ``mark``
+    are already closed. Only windows of event time are supported.
     """
     import numpy as np
 
@@ -78,7 +78,7 @@ def windowed_partials(
     if (max(seen) + window.size + window.watermark) / window.slide >= _EXACT:
         return None
     found.high = max(high, float(ts.max()))
-    # How far event time had come when each row came: windows that end there or earlier were closed to it.
+    # The watermark at the arrival of each row: windows that end at or before it were closed.
     watermark = np.maximum.accumulate(np.concatenate(([high], ts[:-1]))) - window.watermark
     watermark = np.maximum(watermark, mark)
     last = _last(ts, window)
@@ -99,7 +99,7 @@ def _cells(groups: _Groups, rows: Any, first: Any, last: Any) -> dict[Cell, dict
 
     width = last - first
     if (width == width[0]).all():
-        # Grouping by one number less is a third faster, and what records in order need.
+        # Grouping by one number fewer is a third faster, and sufficient for ordered records.
         grouped = groups.by(rows, {"last": last})
         firsts = grouped.column("last").to_numpy() - width[0]
     else:
@@ -121,7 +121,7 @@ def _cells(groups: _Groups, rows: Any, first: Any, last: Any) -> dict[Cell, dict
 
 
 def _times(columns: Columns) -> Any:
-    """Return the times as NumPy floats, NaN where there is none; None when they are of another type."""
+    """Return the times as NumPy floats, NaN for missing ones; None if they are of another type."""
     import numpy as np
     import pyarrow as pa
 
@@ -133,7 +133,7 @@ def _times(columns: Columns) -> Any:
 
 
 def _last(ts: Any, window: TimeWindow) -> Any:
-    """Return what :meth:`TimeWindow.last` does, for many times."""
+    """Return :meth:`TimeWindow.last` for an array of times."""
     import numpy as np
 
     index = np.floor(ts / window.slide).astype(np.int64)
@@ -142,7 +142,7 @@ def _last(ts: Any, window: TimeWindow) -> Any:
 
 
 def _first(ts: Any, window: TimeWindow) -> Any:
-    """Return what :meth:`TimeWindow.first` does, for many times; a very low number before all time."""
+    """Return :meth:`TimeWindow.first` for an array of times; a very low number for minus infinity."""
     import numpy as np
 
     begun = ts > -inf
@@ -167,7 +167,7 @@ class _Groups:
 
     @staticmethod
     def over(task: CombiningTask, columns: Columns) -> _Groups | None:
-        """Return groups for a task, or None when Arrow would not give what Python does."""
+        """Return groups for a task; None if Arrow's result would differ from Python's."""
         import pyarrow as pa
 
         functions = _FUNCTIONS.get(type(task))
@@ -192,7 +192,7 @@ class _Groups:
         return _Groups(keys, values, functions)
 
     def by(self, rows: Any, numbers: dict[str, Any]) -> Any:
-        """Return a table of the partial results of some rows, or of all, by numbers of theirs and by key."""
+        """Return a table of partial results of some rows, or of all, by the given numbers and by key."""
         import pyarrow as pa
 
         arrays = {"key": self._keys}
@@ -207,14 +207,14 @@ class _Groups:
 
 
 def _results(grouped: Any) -> list[Any]:
-    """Return partial results as Python objects, those of several columns as tuples."""
+    """Return partial results as Python objects; several columns form tuples."""
     names = [name for name in grouped.column_names if name == "count_all" or name.startswith("value_")]
     columns = [grouped.column(name).to_pylist() for name in names]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _is_key(kind: Any) -> bool:
-    """Whether Arrow tells keys of a type apart as Python does; for floats it does not."""
+    """Return whether Arrow's equality of keys of a type is that of Python; for floats it is not."""
     from pyarrow import types
 
     return any(
@@ -231,7 +231,7 @@ def _is_key(kind: Any) -> bool:
 
 
 def _is_value(task: CombiningTask, values: Any) -> bool:
-    """Whether Arrow aggregates a column as Python does."""
+    """Return whether Arrow aggregates a column as Python does."""
     from pyarrow import compute, types
 
     kind = values.type
@@ -240,7 +240,7 @@ def _is_value(task: CombiningTask, values: Any) -> bool:
         return bool(number or types.is_integer(kind) or types.is_date32(kind))
     if not types.is_integer(kind):
         return bool(number)
-    # Python's whole numbers never overflow, but Arrow's do.
+    # Arrow's integers can overflow, Python's cannot.
     ends = compute.min_max(values).as_py()
     largest = max(abs(ends["min"] or 0), abs(ends["max"] or 0))
     return bool(largest * len(values) < 1 << 63)

@@ -1,4 +1,4 @@
-"""Runs the vertices behind the shuffle for one bucket and its parcels."""
+"""Runs the vertices after the shuffle for one bucket and its parcels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _new = tuple.__new__
 
 @dataclass(frozen=True)
 class BatchTime:
-    """What a bucket knows of time: the marks before this batch and those it closes windows by."""
+    """The watermarks of a bucket: those before this batch and those by which the batch closes windows."""
 
     now: float
     before: dict[str, float]
@@ -50,7 +50,7 @@ class Bucket:
         self._time = time
 
     def run(self, inbox: Inbox, state: BucketState) -> dict[str, float]:
-        """Bring every parcel to its vertex, then close windows; return the ends of those still open."""
+        """Deliver all parcels to their vertices, then close windows; return the ends of those still open."""
         panes: dict[int, Panes] = {
             vertex: Panes(self._flow, vertex, self._vertices[vertex], state, self._batch)
             for vertex in self._windowed
@@ -63,7 +63,7 @@ class Bucket:
                 mark = self._time.before.get(spec.name, -inf)
                 panes[vertex].take(inbox, address, mark, self._time.now)
             elif spec.sync or isinstance(spec.window, CountWindow):
-                # Its ports and counters belong together; they stand next to each other.
+                # Addresses of one vertex, which follow each other.
                 if number and addresses[number - 1][0] == vertex:
                     continue
                 its = [one for one in addresses if one[0] == vertex]
@@ -72,7 +72,7 @@ class Bucket:
                 else:
                     run_counted(self._flow, vertex, spec, inbox, its, state)
             else:
-                self._bring(inbox, address, state)
+                self._deliver(inbox, address, state)
         ends: dict[str, float] = {}
         for vertex, pane in panes.items():
             self._flow.scope.vertex = vertex
@@ -81,7 +81,7 @@ class Bucket:
                 ends[self._vertices[vertex].name] = end
         return ends
 
-    def _bring(self, inbox: Inbox, address: Address, state: BucketState) -> None:
+    def _deliver(self, inbox: Inbox, address: Address, state: BucketState) -> None:
         if (address, None) in inbox.partials:
             self._combine(address, inbox.partials[address, None], state)
         if address in inbox.groups:
@@ -98,7 +98,7 @@ class Bucket:
         scope.instance = bucket
 
     def _combine(self, address: Address, partials: dict[Any, Any], state: BucketState) -> None:
-        """Merge partial results into the states: the way of a count, so no call is made that can be saved."""
+        """Merge partial results into the states. This path runs for each key, so calls are avoided."""
         vertex = address[0]
         spec = self._vertices[vertex]
         task: CombiningTask = spec.operator
@@ -151,7 +151,7 @@ class Bucket:
         out: list[Record] = []
         if spec.policy.goes_on:
             for key, values in groups.items():
-                self._update_carefully(vertex, address[2], key, values, stamps.get(key), state, out)
+                self._update_one_by_one(vertex, address[2], key, values, stamps.get(key), state, out)
         else:
             held = state.states.setdefault(spec.name, {})
             task, find = spec.operator, held.get
@@ -168,7 +168,7 @@ class Bucket:
             state.changed(spec.name, list(groups))
         self._flow.leave(vertex, address[2], [(spec.outputs[0], out)])
 
-    def _update_carefully(
+    def _update_one_by_one(
         self,
         vertex: int,
         counters: Counters,
@@ -178,7 +178,7 @@ class Bucket:
         state: BucketState,
         out: list[Record],
     ) -> None:
-        """Call ``update`` with all values; if it raises, one by one, so that only the bad ones are lost."""
+        """Call ``update`` with all values; if it raises, value by value, to lose only failing values."""
         spec = self._vertices[vertex]
         if len(values) > 1 and spec.policy.discard:
             trial: list[Record] = []

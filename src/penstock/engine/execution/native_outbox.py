@@ -1,4 +1,4 @@
-"""Passes records from Python to vertices that Spark runs itself, and takes their results."""
+"""The outbox of a task for records to vertices that Spark runs itself."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.record import Record
 from penstock.schema.ddl_parser import read_type
 
 SUFFIX = ".native"
-"""Ends the name of a feedback file that holds records for such vertices instead of parcels."""
+"""The suffix of feedback files that hold records for such vertices instead of parcels."""
 
 Misfits = Callable[[int, "list[tuple[Record, str]]"], None]
-"""Takes what does not fit the schema of a vertex."""
+"""Handles records that do not fit the schema of a vertex."""
 
 
 class NativeOutbox:
-    """Gathers what one task sends to vertices of Spark's own."""
+    """Collects the records that one task sends to vertices in Spark."""
 
     def __init__(self, blueprint: Blueprint, misfits: Misfits) -> None:
         self._plan = blueprint.plan.native
@@ -29,17 +29,17 @@ class NativeOutbox:
         self._waiting: list[tuple[int, Columns]] = []
 
     def add(self, vertex: int, port: str, given: list[Record] | Columns) -> None:
-        """Take records for a port."""
+        """Add records for a port."""
         number = self._plan.slot_of(vertex, port)
         schema = self._plan.slots[number].schema
-        typed, rejected = given.typed(schema) if isinstance(given, Columns) else Columns.of(given, schema)
+        typed, rejected = given.cast(schema) if isinstance(given, Columns) else Columns.of(given, schema)
         if rejected:
             self._misfits(vertex, rejected)
         if typed:
             self._waiting.append((number, typed))
 
     def drain(self) -> Iterator[tuple[int, Any]]:
-        """Yield what has been gathered, by slot and as Arrow arrays of structs, and be empty again."""
+        """Yield the collected records by slot, as Arrow arrays of structs, and remove them."""
         waiting, self._waiting = self._waiting, []
         for number, columns in waiting:
             structs, rejected = columns.as_struct(self._keys[number])
@@ -49,7 +49,7 @@ class NativeOutbox:
                 yield number, structs
 
     def keep(self) -> list[tuple[str, str, list[Record]]]:
-        """Return what has been gathered as records by vertex and port, and be empty again."""
+        """Return the collected records by vertex and port, and remove them."""
         waiting, self._waiting = self._waiting, []
         slots = self._plan.slots
         return [
@@ -58,17 +58,17 @@ class NativeOutbox:
         ]
 
     def take(self, kept: Iterable[tuple[str, str, list[Record]]]) -> None:
-        """Take what :meth:`keep` gave in the batch before."""
+        """Add the records that :meth:`keep` returned in the previous batch."""
         for name, port, records in kept:
             self.add(self._names.index(name), port, list(map(Record._make, records)))
 
 
 def runs_in_spark(blueprint: Blueprint, hop: Hop) -> bool:
-    """Whether what Spark's own vertex sends over an edge need not go through Python."""
+    """Return whether records that a vertex in Spark sends over an edge need not go through Python."""
     return hop.channel is Channel.NATIVE or writes_in_spark(blueprint, hop.target)
 
 
 def writes_in_spark(blueprint: Blueprint, vertex: int) -> bool:
-    """Whether a vertex is a sink whose files Spark itself can write."""
+    """Return whether a vertex is a sink whose files Spark itself can write."""
     spec = blueprint.vertices[vertex]
     return spec.kind == "sink" and hasattr(spec.operator, "native_target")

@@ -1,8 +1,8 @@
 """Parcels: the units of data that go through the shuffle.
 
 A task's outbox groups or merges records by key and packs them; a bucket's inbox unpacks them. A parcel
-holds, as columns, all that one task has for one bucket of one vertex. It can also be split by key for
-another number of buckets. Only this module knows the format.
+holds, as columns, all records of one task for one bucket of one vertex. It can also be split by key for
+another number of buckets. Only this module depends on the format.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.execution.columnar_aggregation import partials
 from penstock.engine.execution.partial_results import (
-    DEALT,
+    FOR_INSTANCE,
     Address,
     Cell,
     ErrorHandlers,
@@ -35,10 +35,12 @@ from penstock.record import Record
 from penstock.vertex_calls import vertex_call
 
 
-def deal_parcel(parcel: bytes, buckets: int, place: Callable[[str, Any], int]) -> list[tuple[int, bytes]]:
-    """Divide a parcel by key into one for each bucket that it concerns."""
+def repartition_parcel(
+    parcel: bytes, buckets: int, place: Callable[[str, Any], int]
+) -> list[tuple[int, bytes]]:
+    """Split a parcel by key into one for each target bucket."""
     form, name, port, counters, cell, lane, keys, *columns = unpack(parcel)
-    if form == DEALT:
+    if form == FOR_INSTANCE:
         return [(cell % buckets, parcel)]
     if form == "groups":
         sizes, flat, times = columns
@@ -62,7 +64,7 @@ def deal_parcel(parcel: bytes, buckets: int, place: Callable[[str, Any], int]) -
 
 
 FLUSH_AT = 200_000
-"""How many records or keys an outbox holds before it sends them: bounds the memory of a task."""
+"""The number of records or keys at which an outbox is drained: bounds the memory of a task."""
 
 
 @dataclass
@@ -72,7 +74,7 @@ class _Groups:
 
 
 class Outbox:
-    """Gathers what one task sends over keyed edges."""
+    """Collects the records that one task sends over keyed edges."""
 
     def __init__(self, blueprint: Blueprint, error_handler: ErrorHandlers, lane: str = "") -> None:
         self._vertices = blueprint.vertices
@@ -85,21 +87,21 @@ class Outbox:
         self._partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
         self._groups: dict[Address, _Groups] = {}
         self._plain: dict[tuple[Address, Cell | None], list[Record]] = {}
-        self._dealt: dict[tuple[Address, int], list[Record]] = {}
+        self._for_instances: dict[tuple[Address, int], list[Record]] = {}
         self._waiting = 0
 
     def begin(self, number: int) -> None:
-        """Say of which part or bucket the records are that follow: it decides whose turn it is."""
+        """Set the part or bucket of the following records; it determines the first instance in turn."""
         self._turns = {}
         self._first = number
 
     @property
     def full(self) -> bool:
-        """Whether it is time to send."""
+        """Return whether the outbox should be drained."""
         return self._waiting >= FLUSH_AT
 
     def add(self, address: Address, records: list[Record], cell: Cell | None = None) -> None:
-        """Take records for a vertex behind a keyed edge; ``cell`` says which windows they are in."""
+        """Add records for a vertex after a keyed edge; ``cell`` is the range of their windows."""
         spec = self._vertices[address[0]]
         if can_merge(spec) and (cell is not None or spec.window is None):
             into = self._partials.setdefault((address, cell), {})
@@ -116,31 +118,33 @@ class Outbox:
             for record in records:
                 hash(record[0])
         except Exception:
-            kept.extend(record for record in records if self._sound(address, record))
+            kept.extend(record for record in records if self._is_valid(address, record))
         else:
             kept.extend(records)
 
-    def deal(self, address: Address, records: list[Record], distribution: Distribution) -> None:
-        """Take records for the instances of a vertex."""
+    def add_for_instances(self, address: Address, records: list[Record], distribution: Distribution) -> None:
+        """Add records for the instances of a vertex."""
         vertex = address[0]
         number = self._instances[vertex]
         if distribution is Distribution.TO_ALL:
             for instance in range(number):
-                self._dealt.setdefault((address, instance), []).extend(records)
+                self._for_instances.setdefault((address, instance), []).extend(records)
             self._waiting += number * len(records)
             return
         self._waiting += len(records)
         if distribution is Distribution.BY_KEY:
             for instance, chosen in self._split_records(address, records, number):
-                self._dealt.setdefault((address, instance), []).extend(chosen)
+                self._for_instances.setdefault((address, instance), []).extend(chosen)
             return
         turn = self._turns.get(vertex, self._first)
         for step in range(min(number, len(records))):
-            self._dealt.setdefault((address, (turn + step) % number), []).extend(records[step::number])
+            self._for_instances.setdefault((address, (turn + step) % number), []).extend(
+                records[step::number]
+            )
         self._turns[vertex] = (turn + len(records)) % number
 
     def merge_columns(self, vertex: int, columns: Columns) -> dict[Cell | None, dict[Any, Any]] | None:
-        """Merge columns without making records of them; None where that is not possible."""
+        """Merge columns without creating records; return None if that is not possible."""
         spec = self._vertices[vertex]
         if spec.window is not None or not isinstance(spec.operator, CombiningTask):
             return None
@@ -148,7 +152,7 @@ class Outbox:
         return None if merged is None else {None: merged}
 
     def add_partials(self, address: Address, cell: Cell | None, merged: dict[Any, Any]) -> None:
-        """Take partial results for a vertex."""
+        """Add partial results for a vertex."""
         known = self._partials.get((address, cell))
         if known is None:
             self._partials[address, cell] = merged
@@ -168,7 +172,7 @@ class Outbox:
             keys = [record[0] for record in records]
             found = list(map(find, keys))
         except Exception:
-            records = [record for record in records if self._sound(address, record, groups.stamps)]
+            records = [record for record in records if self._is_valid(address, record, groups.stamps)]
             keys = [record[0] for record in records]
             found = list(map(find, keys))
         for key, record, values in zip(keys, records, found, strict=True):
@@ -179,8 +183,8 @@ class Outbox:
             else:
                 groups.values[key] = [record[1]]
 
-    def _sound(self, address: Address, record: Record, stamps: dict[Any, float] | None = None) -> bool:
-        """Whether a record has a key, and a time where that matters; if not, it is dealt with."""
+    def _is_valid(self, address: Address, record: Record, stamps: dict[Any, float] | None = None) -> bool:
+        """Return whether a record has a valid key, and a time if needed; otherwise handle it as an error."""
         try:
             hash(record[0])
             if stamps is not None:
@@ -191,11 +195,11 @@ class Outbox:
         return True
 
     def drain(self) -> Iterator[tuple[int, bytes]]:
-        """Yield parcels with their buckets, and be empty again."""
+        """Yield parcels with their buckets, and remove them."""
         merged_, self._partials = self._partials, {}
         groups, self._groups = self._groups, {}
         plain, self._plain = self._plain, {}
-        dealt, self._dealt = self._dealt, {}
+        dealt, self._for_instances = self._for_instances, {}
         self._waiting = 0
         for (address, cell), merged in merged_.items():
             for bucket, keys in self._split(address, list(merged), merged.__getitem__):
@@ -214,7 +218,7 @@ class Outbox:
         for (address, instance), records in dealt.items():
             if records:
                 bucket = instance % self._buckets
-                yield from self._seal(bucket, DEALT, address, instance, *_columns(records))
+                yield from self._seal(bucket, FOR_INSTANCE, address, instance, *_columns(records))
 
     def _seal(
         self, bucket: int, form: str, address: Address, cell: Cell | int | None, *columns: Any
@@ -283,7 +287,7 @@ class _Row:
 
 
 def _rows(form: str, columns: tuple[Any, ...]) -> Iterator[_Row]:
-    """Take a parcel's columns apart, so that the one that cannot travel does not hold up the others."""
+    """Split a parcel's columns into rows, so that one that cannot be pickled does not block the others."""
     if form != "groups":
         for row in zip(*columns, strict=True):
             yield _Row(Record(row[0], row[1]), tuple([cell] for cell in row))
@@ -297,7 +301,7 @@ def _rows(form: str, columns: tuple[Any, ...]) -> Iterator[_Row]:
 
 
 class Inbox:
-    """Puts together what all tasks have sent to one bucket."""
+    """Combines the parcels that all tasks have sent to one bucket."""
 
     def __init__(self, blueprint: Blueprint, error_handler: ErrorHandlers) -> None:
         self._index = {vertex.name: index for index, vertex in enumerate(blueprint.vertices)}
@@ -306,36 +310,38 @@ class Inbox:
         self.partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
         self.groups: dict[Address, tuple[dict[Any, list[Any]], dict[Any, float]]] = {}
         self.records: dict[Address, list[tuple[str, Cell | None, list[Record]]]] = {}
-        """By address, the records of each lane in the order of the lane."""
-        self.dealt: dict[Address, dict[int, list[tuple[str, list[Record]]]]] = {}
-        """By address and instance, the same."""
+        """Records by address, each list with its lane, in the order of the lane."""
+        self.for_instances: dict[Address, dict[int, list[tuple[str, list[Record]]]]] = {}
+        """Records by address and instance, each list with its lane."""
 
     def addresses(self) -> list[Address]:
-        """Return whom something has come for, in an order that depends on nothing but the graph."""
-        return sorted({*(address for address, _ in self.partials), *self.groups, *self.records, *self.dealt})
+        """Return the addresses that have received records, in an order that depends only on the graph."""
+        return sorted(
+            {*(address for address, _ in self.partials), *self.groups, *self.records, *self.for_instances}
+        )
 
     def take(self, parcel: bytes | memoryview) -> None:
-        """Open a parcel."""
+        """Unpack a parcel."""
         form, name, port, counters, cell, lane, *columns = unpack(parcel)
         address = (self._index[name], port, tuple(counters))
         if form == "partials":
             self._take_partials((address, cell), *columns)
         elif form == "groups":
             self._take_groups(address, *columns)
-        elif form == DEALT:
+        elif form == FOR_INSTANCE:
             records = list(map(Record._make, zip(*columns, strict=True)))
-            self.dealt.setdefault(address, {}).setdefault(cell, []).append((lane, records))
+            self.for_instances.setdefault(address, {}).setdefault(cell, []).append((lane, records))
         else:
             records = list(map(Record._make, zip(*columns, strict=True)))
             self.records.setdefault(address, []).append((lane, cell, records))
 
     def in_order(self, address: Address) -> list[tuple[str, Cell | None, list[Record]]]:
-        """Return what has come for an address, lane after lane: who was faster must not matter."""
+        """Return the records for an address, ordered by lane: the speed of tasks must not matter."""
         return sorted(self.records.get(address, ()), key=lambda part: part[0])
 
     def by_instance(self, address: Address) -> Iterator[tuple[int, list[Record]]]:
-        """Return what has come for the instances of an address, each with its number."""
-        for instance, parts in sorted(self.dealt.get(address, {}).items()):
+        """Yield the instances of an address with their records."""
+        for instance, parts in sorted(self.for_instances.get(address, {}).items()):
             ordered = sorted(parts, key=lambda part: part[0])
             yield instance, [record for _, records in ordered for record in records]
 

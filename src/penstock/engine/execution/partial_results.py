@@ -1,7 +1,6 @@
 """Partial results of keyed vertices: created, merged and copied on both sides of the shuffle.
 
-User code may change what it is given, so values that are needed again are copied unless their type is
-immutable.
+User code may modify its arguments, so values that are needed again are copied unless their type is immutable.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ IMMUTABLE = frozenset(
         *(date, datetime, time, timedelta, Decimal, Fraction, UUID),
     }
 )
-"""Types whose instances nobody can change. Subclasses may have attributes and are not among them."""
+"""Types with immutable instances. Subclasses are not included, because they may have attributes."""
 _CONTAINERS = frozenset({list, dict, set})
 
 
 def copy_if_mutable(value: Any) -> Any:
-    """Return a value itself if it cannot be changed, else a copy of it that shares nothing with it.
+    """Return an immutable value itself, and a deep copy of any other.
 
     >>> numbers = [1, 2]
     >>> kept = copy_if_mutable({"all": numbers})
@@ -48,20 +47,20 @@ def copy_if_mutable(value: Any) -> Any:
     if kind is tuple and _holds_immutable(value):
         return value
     if kind in _CONTAINERS and _holds_immutable(value.values() if kind is dict else value):
-        # A key has a hash, and so it does not change.
+        # Keys are hashable, so they do not change.
         return value.copy()
     return deepcopy(value)
 
 
 def copy_mutable_values(records: list[Record]) -> list[Record]:
-    """Return records whose values nobody else can change: the list itself if that holds already."""
+    """Return records whose mutable values are copied; the list itself if none is mutable."""
     if _holds_immutable(record[1] for record in records):
         return records
     return [_owned_record(record) for record in records]
 
 
 def _owned_record(record: Record) -> Record:
-    """A key stays as it is: it has a hash."""
+    """Return a record with a copied value. The key is hashable and needs no copy."""
     value = copy_if_mutable(record[1])
     return record if value is record[1] else Record(record[0], value, record[2])
 
@@ -72,30 +71,30 @@ def _holds_immutable(values: Any) -> bool:
 
 Counters = tuple[int, ...]
 Address = tuple[int, str, Counters]
-"""Vertex, port and loop counters. Records with different counters are never mixed, so that what is made
-of them has counters as exact as their own."""
+"""Vertex, port and loop counters. Records with different counters are kept apart, so that the counters of
+results are exact."""
 
-DEALT = "dealt"
-"""The form of a parcel for one instance of a vertex; it says which in the place of a window's cell."""
+FOR_INSTANCE = "dealt"
+"""The form of a parcel for one instance of a vertex, whose number takes the place of the cell."""
 
 Merge = Callable[[Any, Any], Any]
 
 NON_MUTATING = frozenset({Count, Sum, Min, Max, Mean, Distinct, TopN, Quantiles})
-"""Tasks that never change what they are given, neither when they merge nor when they give a result."""
+"""Tasks that never modify their arguments, neither in ``merge`` nor in ``result``."""
 
 ErrorHandlers = Callable[[int, Counters], ErrorHandler]
-"""Says how a vertex copes with a record that it cannot work on."""
+"""Returns the error handler of a vertex for records with the given loop counters."""
 
 
 def can_merge(spec: VertexSpec) -> bool:
-    """Whether records for a vertex may be merged before they are sent."""
+    """Return whether records for a vertex may be merged before they are sent."""
     return isinstance(spec.operator, CombiningTask) and not isinstance(spec.window, CountWindow)
 
 
 def merge_function(spec: VertexSpec) -> Merge:
-    """Return how partial results for a vertex are merged.
+    """Return the function that merges partial results for a vertex.
 
-    A merge may change what it is given and raise then: where the job goes on, it gets copies.
+    A merge may modify its arguments and then raise; if the job continues after errors, it gets copies.
     """
     task: CombiningTask = spec.operator
     merge = task.merge
@@ -105,14 +104,14 @@ def merge_function(spec: VertexSpec) -> Merge:
 
 
 def lift_function(spec: VertexSpec) -> Callable[[Any], Any]:
-    """Return how the value of a record becomes a partial result that may be changed.
+    """Return the function that turns the value of a record into a mutable partial result.
 
-    What is lifted may be the value itself or a part of it, and other edges lead the same record elsewhere.
+    A lifted value may share objects with the record, which other edges may send elsewhere, so it is copied.
     """
     task: CombiningTask = spec.operator
     lift = task.lift
     if type(task) is Sum:
-        return task.read  # For a sum, lifting is reading: a call less for each record.
+        return task.read  # For a sum, lift only calls read: this saves a call for each record.
     if type(task) in NON_MUTATING:
         return lift
 
@@ -123,7 +122,7 @@ def lift_function(spec: VertexSpec) -> Callable[[Any], Any]:
 
 
 def result_of(task: CombiningTask, state: Any) -> Any:
-    """Return what a task gives for a state that is needed as it is: user code may change what it is given."""
+    """Return the result of a task for a copy of a state, because user code may modify its argument."""
     return task.result(state if type(task) in NON_MUTATING else copy_if_mutable(state))
 
 
@@ -135,7 +134,7 @@ def merge_one(merge: Merge, into: dict[Any, Any], key: Any, partial: Any) -> Non
 def merge_records(
     spec: VertexSpec, records: Iterable[Record], into: dict[Any, Any], recover: ErrorHandler
 ) -> None:
-    """Merge records into partial results by key. It avoids function calls: every record comes here."""
+    """Merge records into partial results by key. Every record passes here, so function calls are avoided."""
     task: CombiningTask = spec.operator
     merge, lift = merge_function(spec), lift_function(spec)
     rest = iter(records)
@@ -167,5 +166,5 @@ def keep_latest_times(stamps: dict[Any, float], records: list[Record]) -> None:
 
 
 Cell = tuple[int, int]
-"""The first and the last window that a record is in, by index. Records of the same cell are in the same
-windows, so they are kept, or merged, only once, however many windows overlap."""
+"""The indexes of the first and the last window that a record is in. Records of one cell are in the same
+windows, so they are stored or merged only once, however many windows overlap."""

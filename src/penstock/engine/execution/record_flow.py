@@ -1,9 +1,9 @@
-"""Moves records through the vertices of a job, inside one Spark task.
+"""The flow of records through the vertices of a job, inside one Spark task.
 
-A worklist holds lists of records together with the vertex and port they go to and with the loop
-counters that all records of the list share. Following an edge therefore costs nothing per record, and a
-loop is only an edge that puts a list back onto the worklist. Records of a schema travel as columns as long
-as the vertices they come to can use columns.
+A worklist holds lists of records together with their target vertex and port and with the loop counters that
+all records of the list share. Following an edge therefore costs nothing per record, and a loop is only an
+edge that puts a list back onto the worklist. Records with a schema stay in columns as long as the vertices
+they reach can process columns.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _new = tuple.__new__
 
 
 class Program:
-    """A blueprint whose vertices are ready to run; made once in each worker process."""
+    """A blueprint with its compiled vertices; created once in each worker process."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
@@ -75,10 +75,10 @@ class Program:
         self.names = tuple(vertex.name for vertex in blueprint.vertices)
         self.no_counters: Counters = (0,) * len(blueprint.plan.loops)
         self.gated = {timed.vertex for timed in blueprint.plan.timed}
-        """Vertices behind the shuffle that records can only get to through a gate, which knows the time."""
+        """Vertices after the shuffle whose records must first be assigned to windows."""
 
     def step(self, vertex: int, instance: int) -> Step:
-        """Return how a vertex works on records; an instance of its own has an object of its own."""
+        """Return the compiled step of a vertex; each instance has its own object."""
         known = self.steps[vertex]
         if known is None:
             place = (vertex, instance)
@@ -86,13 +86,13 @@ class Program:
             if known is None:
                 spec = self.blueprint.vertices[vertex]
                 made = compile_step(replace(spec, operator=deepcopy(spec.operator)))
-                assert made is not None, f"{spec.name} is not run record by record"
+                assert made is not None, f"{spec.name} does not process single records"
                 known = self._own_steps[place] = made
         return known
 
 
 class Flow:
-    """The way of records through a program, for one Spark task of one batch."""
+    """The execution of a program in one Spark task of one batch."""
 
     def __init__(
         self, program: Program, scope: TaskScope, task: str, gate: LaneWindows | None = None
@@ -113,14 +113,14 @@ class Flow:
         self.summary = TaskSummary(batch)
 
     def begin(self, origin: str) -> None:
-        """Say where in the batch the records come from that follow: their ids in sinks are made of it."""
+        """Set the origin of the following records within the batch; their ids in sinks derive from it."""
         self._writers.begin(origin)
         self.outbox.begin(self.scope.instance)
 
     def read(self, vertex: int, chunk: Records | Rejected) -> None:
-        """Take what a source has read, and let everything run that follows from it."""
+        """Process records of a source in all vertices that they reach."""
         if isinstance(chunk, Rejected):
-            self._refuse(vertex, chunk)
+            self._handle_unreadable(vertex, chunk)
         elif vertex in self._plan.multipath_sources:
             for record in listed(chunk):
                 self.leave(vertex, self.no_counters, [("out", [record])])
@@ -136,22 +136,22 @@ class Flow:
         self._run()
 
     def enter(self, vertex: int, port: str, counters: Counters, records: list[Record]) -> None:
-        """Bring records to a vertex and let everything run that follows from them."""
+        """Process records at a vertex and in all vertices that they reach."""
         sent_to = self.scope.instance
         if vertex in self._instances:
-            # What was on its way when the job was changed may have been sent to one of more instances.
+            # Records in transit when the job was changed may be addressed to a removed instance.
             self.scope.instance %= self._instances[vertex]
         self._queue.append((vertex, port, counters, records))
         self._run()
         self.scope.instance = sent_to
 
     def leave(self, vertex: int, counters: Counters, emitted: Emitted) -> None:
-        """Send on what a vertex has emitted, and let everything run that follows from it."""
+        """Process records emitted by a vertex in all vertices that they reach."""
         self._follow(vertex, counters, emitted)
         self._run()
 
     def resume(self, vertex: int, given: Columns) -> None:
-        """Go on in Python with what Spark's own vertex has given."""
+        """Continue in Python with the results of a vertex in Spark."""
         schema = self._vertices[vertex].schema
         columns = given if schema is None else self._fitting(vertex, self.no_counters, schema, given)
         self._count(self.summary.records_out, vertex, len(columns))
@@ -161,7 +161,7 @@ class Flow:
         self._run()
 
     def finish(self) -> TaskSummary:
-        """Seal what was written to sinks. What they refuse goes on, so parcels are drained after this."""
+        """Finish the sinks. They may reject records, which flow on, so drain parcels after this."""
         self._run()
         while (sealed := self._writers.finish_next()) is not None:
             sink, receipt = sealed
@@ -174,33 +174,33 @@ class Flow:
         return self.summary
 
     def error_handler(self, vertex: int, counters: Counters) -> ErrorHandler:
-        """Return how a vertex copes with a record that it cannot work on."""
+        """Return the error handler of a vertex, which applies its error policy."""
         return partial(self._recover, vertex, counters)
 
     def reject(
         self, vertex: int, counters: Counters, record: Record, message: str, error: str = "ValueError"
     ) -> None:
-        """Put a record into the stream of errors, and go on without it."""
+        """Put a record into the ``errors`` stream and continue without it."""
         entry = Failed(self._job, self._vertices[vertex].name, record, error, message)
-        self._aside(ERRORS, vertex, counters, [entry])
+        self._write_side_stream(ERRORS, vertex, counters, [entry])
 
     def _unstorable(self, vertex: int, record: Record, reason: str) -> None:
-        """End the job because a sink has no form for a record."""
+        """End the job because a sink cannot store a record."""
         cause = f"{UnstorableValueError.__name__}: {reason}"
         raise TaskError(self._job, self._vertices[vertex].name, shorten(record), cause)
 
-    def misfits(self, vertex: int, counters: Counters, rejected: list[tuple[Record, str]]) -> None:
-        """Put records that do not fit the schema at a vertex into the stream of errors."""
+    def reject_misfits(self, vertex: int, counters: Counters, rejected: list[tuple[Record, str]]) -> None:
+        """Put records that do not fit the schema of a vertex into the ``errors`` stream."""
         for record, reason in rejected:
             self.reject(vertex, counters, record, reason, "SchemaMismatch")
 
     def _misfits_in_spark(self, vertex: int, rejected: list[tuple[Record, str]]) -> None:
-        self.misfits(vertex, self.no_counters, rejected)  # What Spark runs itself is never part of a loop.
+        self.reject_misfits(vertex, self.no_counters, rejected)  # Vertices in Spark are never part of a loop.
 
     def late(self, vertex: int, record: Record, watermark: float) -> None:
-        """Put a record into the stream of late records."""
-        entry = Late(self._job, self._vertices[vertex].name, unwrapped(record), watermark)
-        self._aside(LATE, vertex, self.no_counters, [entry])
+        """Put a record into the ``late`` stream."""
+        entry = Late(self._job, self._vertices[vertex].name, original_record(record), watermark)
+        self._write_side_stream(LATE, vertex, self.no_counters, [entry])
 
     def _recover(
         self, vertex: int, counters: Counters, record: Record, error: BaseException, again: Any
@@ -234,8 +234,8 @@ class Flow:
         scope.vertex = caller
 
     def _run_columns(self, vertex: int, counters: Counters, given: Records) -> None:
-        """Run a function of columns; where it raises, look for the rows that it raises for."""
-        assert isinstance(given, Columns), f"{self._vertices[vertex].name} is given columns"
+        """Run a function of columns; if it raises, search for the rows that make it raise."""
+        assert isinstance(given, Columns), f"{self._vertices[vertex].name} needs columns"
         step, output = self._program.arrow_steps[vertex], self._vertices[vertex].outputs[0]
         parts = deque([given])
         while parts:
@@ -253,10 +253,10 @@ class Flow:
                 self._follow(vertex, counters, [(output, columns)])
 
     def _fitting(self, vertex: int, counters: Counters, schema: Schema, given: Records) -> Columns:
-        """Return as columns what fits a schema; the rest goes into the stream of errors."""
-        typed, rejected = given.typed(schema) if isinstance(given, Columns) else Columns.of(given, schema)
+        """Return the records that fit a schema as columns; the others go into the ``errors`` stream."""
+        typed, rejected = given.cast(schema) if isinstance(given, Columns) else Columns.of(given, schema)
         if rejected:
-            self.misfits(vertex, counters, rejected)
+            self.reject_misfits(vertex, counters, rejected)
         return typed
 
     def _follow(self, vertex: int, counters: Counters, emitted: Emitted) -> None:
@@ -274,7 +274,7 @@ class Flow:
         for hop in self._plan.hops.get((vertex, port), ()):
             onward = counters
             if hop.closing is not None:
-                onward = _bump(counters, hop.closing.slot)
+                onward = _incremented(counters, hop.closing.slot)
                 if onward[hop.closing.slot] > hop.closing.limit:
                     count = onward[hop.closing.slot]
                     self._discard(hop.closing, hop.target, counters, count, listed(records))
@@ -285,7 +285,7 @@ class Flow:
         target, port, channel = hop.target, hop.port, hop.channel
         spec = self._vertices[target]
         if spec.input_schema is not None and (not isinstance(records, Columns) or records.schema is None):
-            # What a schema was declared for on both sides has been compared before the job started.
+            # Schemas declared at both ends were compared before the job started.
             records = self._fitting(target, counters, spec.input_schema, records)
         copies = self._instances[target] if hop.distribution is Distribution.TO_ALL else 1
         self._count(self.summary.records_in, target, len(records) * copies)
@@ -294,7 +294,7 @@ class Flow:
             reject: Reject = takes if spec.policy.discard else partial(self._unstorable, target)
             self._writers.write(spec.name, records, reject)
         elif channel is Channel.EXCHANGE:
-            self._send(target, port, self._still_counted(target, counters), records, hop.distribution)
+            self._send(target, port, self._relevant_counters(target, counters), records, hop.distribution)
         elif channel is Channel.NATIVE:
             self.natives.add(target, port, records)
         else:
@@ -308,15 +308,15 @@ class Flow:
         given: Records,
         distribution: Distribution = Distribution.BY_KEY,
     ) -> None:
-        """Send records through the shuffle: into their windows, where the vertex has windows of time."""
-        # Records are merged before the shuffle by the code of the vertex behind it.
+        """Send records through the shuffle; assigns them to windows if the vertex has time windows."""
+        # The code of the vertex after the shuffle merges records before it.
         with vertex_call(self._vertices[target].name):
             self._put_into_outbox((target, port, counters), given, distribution)
 
     def _put_into_outbox(self, address: Address, given: Records, distribution: Distribution) -> None:
         target, _, counters = address
         gate = self._gate if target in self._program.gated else None
-        late, wrong = partial(self.late, target), partial(self._wrong, target, counters)
+        late, wrong = partial(self.late, target), partial(self._handle_error, target, counters)
         if isinstance(given, Columns):
             if gate is not None:
                 merged = gate.merge_columns(target, given, late, wrong)
@@ -328,35 +328,35 @@ class Flow:
                 return
         records = listed(given)
         if self._vertices[target].in_order:
-            # Aligned by the order of coming, so all of them have to come to the same place.
+            # Aligned by order of arrival, so all records must go to the same bucket.
             records = [_new(Record, (None, record, record[2])) for record in records]
         parts = {None: records} if gate is None else gate.pass_through(target, records, late, wrong)
         for cell, its_records in parts.items():
             if target in self._instances:
-                self.outbox.deal(address, its_records, distribution)
+                self.outbox.add_for_instances(address, its_records, distribution)
             else:
                 self.outbox.add(address, its_records, cell)
 
     def _gather(self, vertex: int, records: list[Record]) -> None:
-        """Send the records of a source to where its windows are: all to one place, or lane by lane."""
-        assert self._gate is not None, "a source is read in a lane"
+        """Send the records of a source to its windows: all to one bucket, or lane by lane."""
+        assert self._gate is not None, "a source has a lane"
         whole = isinstance(self._vertices[vertex].window, TimeWindow)
         key = None if whole else self._gate.lane
         wrapped = [_new(Record, (key, record, record[2])) for record in records]
         self._send(vertex, WINDOW_PORT, self.no_counters, wrapped)
 
-    def _wrong(self, vertex: int, counters: Counters, record: Record, error: Exception) -> None:
-        self._recover(vertex, counters, unwrapped(record), error, None)
+    def _handle_error(self, vertex: int, counters: Counters, record: Record, error: Exception) -> None:
+        self._recover(vertex, counters, original_record(record), error, None)
 
-    def _refuse(self, vertex: int, chunk: Rejected) -> None:
+    def _handle_unreadable(self, vertex: int, chunk: Rejected) -> None:
         spec = self._vertices[vertex]
         for piece, reason in chunk.pieces:
             if not spec.policy.discard:
                 raise ConnectorError(self._job, spec.name, reason)
             self.reject(vertex, self.no_counters, Record(None, piece), reason)
 
-    def _still_counted(self, target: int, counters: Counters) -> Counters:
-        """Forget loops that a record can no longer go round, so that it may be merged with others."""
+    def _relevant_counters(self, target: int, counters: Counters) -> Counters:
+        """Drop counters of loops that a record can no longer enter, so that it can be merged with others."""
         if not counters:
             return counters
         live = self._plan.live[target]
@@ -369,12 +369,12 @@ class Flow:
             Discarded(self._job, closing.entry, record, closing.cycle, count, closing.limit)
             for record in records
         ]
-        self._aside(DISCARDED, entry, counters, entries)
+        self._write_side_stream(DISCARDED, entry, counters, entries)
 
-    def _aside(self, stream: str, vertex: int, counters: Counters, entries: list[Any]) -> None:
-        """Write entries into a side stream, and send them to whatever is connected to it.
+    def _write_side_stream(self, stream: str, vertex: int, counters: Counters, entries: list[Any]) -> None:
+        """Write entries into a side stream, and send them to the vertices connected to it.
 
-        A late record goes to what is connected as the record that it was, ready to be worked on.
+        Connected vertices receive a late record in its original form, ready to be processed.
         """
         kept: list[SideEntry] = entries
         for entry in kept:
@@ -396,10 +396,10 @@ def listed(records: Records) -> list[Record]:
     return records.records() if isinstance(records, Columns) else records
 
 
-def unwrapped(record: Record) -> Record:
-    """Return the record itself where it travels inside another one."""
+def original_record(record: Record) -> Record:
+    """Return the original record if it is wrapped in another one."""
     return record[1] if type(record[1]) is Record else record
 
 
-def _bump(counters: Counters, slot: int) -> Counters:
+def _incremented(counters: Counters, slot: int) -> Counters:
     return (*counters[:slot], counters[slot] + 1, *counters[slot + 1 :])

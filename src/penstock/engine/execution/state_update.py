@@ -1,4 +1,4 @@
-"""Calls ``update`` of stateful tasks with the state of a key, and handles what it emits and raises."""
+"""Calls ``update`` of stateful tasks with the state of a key, and handles its results and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.record import Record
 def run_update(
     task: Any, key: Any, values: list[Any], state: Any, ts: float | None, out: list[Record]
 ) -> Any:
-    """Call ``update`` once, add what it emits and return the new state."""
+    """Call ``update`` once, append the emitted records and return the new state."""
     result = task.update(key, values, state)
     if type(result) is not tuple or len(result) != 2:
         raise TypeError(
@@ -30,16 +30,17 @@ def run_update(
     if type(new) in IMMUTABLE:
         emit(emitted, key, ts, items.append)
     else:
-        # It may be the state, or hold a part of it, and the next call may come before it is written.
+        # The value may share objects with the state, which the next call may modify too early.
         emit(emitted, key, ts, lambda record: items.append(copy_if_mutable(record)))
     out += items
     return new
 
 
 def copy_values(values: list[Any]) -> list[Any]:
-    """Return values that ``update`` may take out of their list and change, and that are still there after it.
+    """Return copies of values for ``update``, which may modify its arguments.
 
-    Only where the job goes on after errors: another call needs them then, and the entry in ``errors``.
+    Needed only if the job continues after errors: a second call, and the entry in ``errors``, use the
+    originals.
     """
     copies = [copy_if_mutable(value) for value in values]
     if isinstance(values, WindowValues):
@@ -48,7 +49,7 @@ def copy_values(values: list[Any]) -> list[Any]:
 
 
 def store_state(state: BucketState, vertex: str, key: Any, new: Any) -> None:
-    """Keep the new state of a key; None forgets the key."""
+    """Store the new state of a key; None removes the key."""
     held = state.states.setdefault(vertex, {})
     if new is None:
         held.pop(key, None)
@@ -68,13 +69,13 @@ def update_key(
     ts: float | None,
     out: list[Record],
 ) -> None:
-    """Call ``update`` for one key, keep the new state, and cope with a call that raises."""
+    """Call ``update`` for one key, store the new state, and apply the error policy if it raises."""
     before = state.states.get(spec.name, {}).get(key)
 
     def call() -> Any:
         if not spec.policy.goes_on:
             return run_update(spec.operator, key, values, before, ts, out)
-        # A call that raises may have changed what it was given; the next one must not see that.
+        # A failing call may have modified its arguments; the next call needs unmodified ones.
         return run_update(spec.operator, key, copy_values(values), copy_if_mutable(before), ts, out)
 
     try:

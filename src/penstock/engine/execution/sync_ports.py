@@ -1,6 +1,6 @@
-"""Synchronised ports: records wait until every port has one, then the task runs for the set.
+"""Synchronised ports: records wait until every port has one, then the task runs once for this set.
 
-Seed 001 II.C: in the synchronous mode ``execute`` is called whenever data have come in at all ports.
+Seed 001 II.C: in the synchronous mode ``execute`` is called whenever data have arrived at all ports.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.execution.parcels import Inbox
 from penstock.engine.execution.partial_results import Address, Counters
-from penstock.engine.execution.record_flow import Flow, unwrapped
+from penstock.engine.execution.record_flow import Flow, original_record
 from penstock.engine.storage.keyed_state import BucketState, waiting_section
 from penstock.engine.windows.window_assigner import timeless
 from penstock.graph.tasks import Inputs, Outputs
@@ -27,9 +27,10 @@ def run_aligned(
     state: BucketState,
     batch: int,
 ) -> None:
-    """Add what has come to what waits, and run the task for every set that is whole.
+    """Add new records to the waiting ones, and run the task for every complete set.
 
-    What waits is kept by key, port and batch: a batch writes what it brings, and what it has used up.
+    Waiting records are stored by key, port and batch, so that a batch writes only its own and those it has
+    used.
     """
     section = waiting_section(spec.name)
     held: dict[Any, list[Any]] = state.states.setdefault(section, {})
@@ -62,7 +63,7 @@ def run_aligned(
 
 
 def _queues(held: dict[Any, list[Any]]) -> dict[Any, deque[Any]]:
-    """Find the entries of each key and port, oldest first."""
+    """Return the entries of each key and port, oldest first."""
     queues: dict[Any, deque[Any]] = {}
     for entry in sorted(held, key=lambda entry: entry[2]):
         queues.setdefault(entry[:2], deque()).append(entry)
@@ -77,7 +78,7 @@ def _take(
     number: int,
     touched: dict[Any, None],
 ) -> list[tuple[Counters, Record]]:
-    """Take the oldest records of a key that wait at a port."""
+    """Remove and return the oldest waiting records of a key at a port."""
     queue = queues[key, port]
     found: list[tuple[Counters, Record]] = []
     while len(found) < number:
@@ -97,8 +98,10 @@ def _take(
 
 
 def _execute(flow: Flow, vertex: int, spec: VertexSpec, taken: dict[str, tuple[Counters, Record]]) -> None:
-    """Run the task for one set. What comes of it has been as often round each loop as any of the set."""
-    by_port = {port: [unwrapped(record) if spec.in_order else record] for port, (_, record) in taken.items()}
+    """Run the task for one set. Its results get the highest loop counters of the records in the set."""
+    by_port = {
+        port: [original_record(record) if spec.in_order else record] for port, (_, record) in taken.items()
+    }
     counters = tuple(max(counts) for counts in zip(*(counts for counts, _ in taken.values()), strict=True))
     times = [record.ts for records in by_port.values() for record in records if record.ts is not None]
     first = next(iter(by_port.values()))[0]

@@ -1,8 +1,8 @@
-"""How one vertex works on records.
+"""The compiled step of one vertex.
 
-Its compiled step, how the results of user code become records, and what happens when user code raises. A
-step is compiled once in each worker process. An error is tried again, discarded or raised as the vertex's
-policy says.
+It calls user code, converts its results to records, and handles errors. A step is compiled once in each
+worker process. After an error, the call is repeated, or the record is discarded or fails the job, according
+to the vertex's error policy.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.graph.tasks import ArrowTask, FunctionTask, Inputs, Outputs, State
 from penstock.record import Record
 
 ErrorHandler = Callable[[Record, BaseException, "Callable[[], Any] | None"], Any]
-"""Takes a record, what was raised for it and how to try again. Returns what trying again has given, or
-None when the job goes on without the record; raises VertexFailureError when it cannot go on."""
+"""Takes a record, the error and a function that calls again. Returns the result of a successful repetition,
+or None if the job continues without the record; raises VertexFailureError if the job must fail."""
 
 
 class VertexFailureError(Exception):
-    """Raised inside a worker where a vertex failed; the cause is chained."""
+    """A vertex failed inside a worker; the cause is chained."""
 
     def __init__(self, vertex: int, record: Record | None, cause: BaseException) -> None:
         super().__init__(f"vertex {vertex}")
@@ -34,13 +34,13 @@ class VertexFailureError(Exception):
         self.cause = cause
 
     def explain(self, job: str, vertex: str) -> TaskError:
-        """Return the error that the user sees: plain text, so that it travels anywhere."""
+        """Return the error for the user. It consists of plain text, so that it can always be pickled."""
         record = "its input" if self.record is None else shorten(self.record)
         return TaskError(job, vertex, record, cause_of(self.cause), trace_of(self.cause))
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an error says, whatever its ``__str__`` does."""
+    """Return the message of an error, even if its ``__str__`` raises."""
     try:
         return str(error)
     except Exception:
@@ -48,7 +48,7 @@ def message_of(error: BaseException) -> str:
 
 
 def retry(policy: ErrorPolicy, error: BaseException, again: Callable[[], Any] | None) -> Any:
-    """Call again as often as a policy says; raises the last error when none has helped."""
+    """Repeat a call as often as a policy permits; raises the last error if all repetitions fail."""
     delay = policy.delay
     if again is not None and isinstance(error, Exception):
         for _ in range(policy.retries):
@@ -62,7 +62,7 @@ def retry(policy: ErrorPolicy, error: BaseException, again: Callable[[], Any] | 
 
 
 def raise_failure(vertex: int) -> ErrorHandler:
-    """Return what a vertex does that neither tries again nor goes on."""
+    """Return the error handler of a vertex that neither repeats calls nor continues."""
 
     def recover(record: Record, error: BaseException, again: Any) -> Any:  # noqa: ARG001
         raise VertexFailureError(vertex, record, error) from error
@@ -71,11 +71,11 @@ def raise_failure(vertex: int) -> ErrorHandler:
 
 
 _new_record = tuple.__new__
-"""Makes a record without the cost of a Python-level constructor."""
+"""Creates a record without the cost of a Python-level constructor."""
 
 
 def emit(result: Any, key: Any, ts: float | None, append: Callable[[Record], None]) -> None:
-    """Append what a result stands for: nothing, one item, or a list or iterator of many.
+    """Append the records of a result: nothing, one item, or a list or iterator of items.
 
     An item is a record, a ``(key, value)`` pair, or a value that keeps the incoming key.
 
@@ -94,7 +94,7 @@ def emit(result: Any, key: Any, ts: float | None, append: Callable[[Record], Non
 
 
 def to_record(item: Any, key: Any, ts: float | None) -> Record:
-    """Read one emitted item."""
+    """Convert one emitted item to a record."""
     kind = type(item)
     if kind is tuple and len(item) == 2:
         return _new_record(Record, (item[0], item[1], ts))
@@ -107,9 +107,9 @@ ArrowStep = Callable[[Columns], list[Columns]]
 
 
 def arrow_step(task: ArrowTask) -> ArrowStep:
-    """Return how an Arrow task turns columns into columns."""
+    """Return the step of an Arrow task, from columns to columns."""
     function: Callable[[Any], Any] = task.function
-    return lambda given: [given.answer(batch) for batch in batches_of(function(given.to_batch()))]
+    return lambda given: [given.with_result(batch) for batch in batches_of(function(given.to_batch()))]
 
 
 Emitted = Sequence[tuple[str, list[Record] | Columns]]
@@ -118,11 +118,11 @@ Step = Callable[[str, list[Record], ErrorHandler], Emitted]
 _new = tuple.__new__
 
 _PLAIN = frozenset({str, int, float, bool, bytes, dict})
-"""Types whose instances are one value. Others join them, for one task, when they are first seen."""
+"""Types whose instances are single values. Each step adds further types when it first sees them."""
 
 
 def compile_step(vertex: VertexSpec) -> Step | None:
-    """Return how a vertex turns records into records; None for ends and for what keeps state by key."""
+    """Return the step of a vertex, from records to records; None for sources, sinks and stateful tasks."""
     operator = vertex.operator
     if isinstance(operator, FunctionTask):
         return _function_step(operator.function, vertex.outputs[0], takes_windows=vertex.takes_windows)
@@ -155,10 +155,10 @@ def _function_step(given: Callable[[Any], Any], output: str, *, takes_windows: b
                     elif kind is Record:
                         append(result)
                     elif kind is list or issubclass(kind, Iterator):
-                        # All items or none: an iterator may raise after it has given some.
+                        # Emit all items or none: an iterator may raise after some items.
                         out += [to_record(item, record[0], record[2]) for item in result]
                     elif result is not None:
-                        # Asking whether a type is an iterator costs more than the rest of this loop.
+                        # Checking whether a type is an iterator costs more than the rest of this loop.
                         plain.add(kind)
                         append(_new(Record, (record[0], result, record[2])))
             except BaseException as error:
@@ -174,7 +174,7 @@ def _of_value(function: Callable[[Any], Any]) -> Callable[[Record], Any]:
 
 
 def _again(function: Callable[[Record], Any], record: Record) -> list[Record]:
-    """Call a function once more and read what it returns."""
+    """Call a function again and convert its result to records."""
     result = function(record)
     if result is None:
         return []
@@ -193,7 +193,7 @@ def _task_step(task: Task, vertex: VertexSpec) -> Step:
         task.execute(Inputs(by_port), outputs)
 
     def one_by_one(port: str, records: list[Record], recover: ErrorHandler) -> Emitted:
-        """The same with what a failed call has emitted taken back."""
+        """Call record by record; removes what a failed call has emitted."""
         outputs = Outputs(ports)
         for record in records:
             marks = {name: len(out) for name, out in outputs._emitted.items()}
@@ -223,7 +223,7 @@ def _task_step(task: Task, vertex: VertexSpec) -> Step:
 
 
 def apply_function(function: Callable[[Record], Any], records: list[Record]) -> list[Record]:
-    """Run a function task over records, outside of any job.
+    """Apply a function task to records, outside of any job.
 
     >>> apply_function(lambda r: [(w, 1) for w in r.value.split()], [Record(None, "a b")])
     [Record(key='a', value=1, ts=None), Record(key='b', value=1, ts=None)]

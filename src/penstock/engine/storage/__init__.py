@@ -1,1 +1,1 @@
-"""Storage of a job: its folder, the ledger and keyed state."""
+"""Storage of a job: its folder, its ledger and its keyed state."""

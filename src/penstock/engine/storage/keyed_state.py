@@ -1,8 +1,8 @@
-"""Keyed state on disk: for each bucket a chain of files, to which a batch adds one.
+"""Keyed state on disk: a chain of files for each bucket, to which each batch adds one.
 
-A delta holds the keys that one batch has changed; when the deltas outweigh the base, the next file is a new
-base. Which file is the newest is said by the ledger entry alone (``StateHead``), so a file of a failed
-attempt is never part of a chain.
+A delta holds the keys that one batch has changed; when the deltas become larger than the base, the next file
+is a new base. Only the ledger entry names the newest file (``StateHead``), so a file of a failed attempt is
+never part of a chain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.local_files import sync
 
 @dataclass
 class StateHead:
-    """The newest file of a bucket's state, and what is known of the files before it."""
+    """The newest file of a bucket's state, and the sizes and batches of the files before it."""
 
     file: str
     base_batch: int
@@ -30,28 +30,28 @@ class StateHead:
 
 
 States = dict[str, dict[Any, Any]]
-"""By section, by key. A section is the name of a vertex or, for what waits there, a name made by
+"""States by section and key. A section is the name of a vertex or, for waiting records, a name made by
 :func:`waiting_section`."""
 
 _WAITING = "@waiting"
 
 
 def waiting_section(vertex: str) -> str:
-    """Return the section of what waits at a vertex: for the end of a window, or for a counterpart.
+    """Return the section of records that wait at a vertex for the end of a window or for other ports.
 
-    Its keys are tuples that begin with the record's key, so that a batch adds entries instead of
-    changing one that grows.
+    Its keys are tuples that begin with the record's key, so that a batch adds entries instead of rewriting
+    a growing one.
     """
     return f"{vertex}{_WAITING}"
 
 
 def is_waiting(section: str) -> bool:
-    """Whether a section has what waits at a vertex."""
+    """Return whether a section holds waiting records."""
     return section.endswith(_WAITING)
 
 
 def owner_of(section: str, key: Any) -> Any:
-    """Return the record key that decides in which bucket an entry of a section is."""
+    """Return the record key that determines the bucket of an entry of a section."""
     return key[0] if is_waiting(section) else key
 
 
@@ -60,11 +60,11 @@ def vertex_of(section: str) -> str:
     return section.removesuffix(_WAITING)
 
 
-_SMALLEST_BASE = 1 << 20
-"""Below this size deltas may outweigh the base: a tiny base would be rewritten again and again."""
+_MIN_BASE_BYTES = 1 << 20
+"""Below this size deltas may exceed the base: a tiny base would be rewritten too often."""
 
-_MOST_DELTAS = 500
-"""However small the deltas are, a chain is not longer: each file is opened when a bucket is read anew."""
+_MAX_DELTAS = 500
+"""The maximum length of a chain: all its files are opened when a bucket is read from disk."""
 
 
 @dataclass
@@ -75,8 +75,8 @@ class _Cached:
 
 
 _cache: dict[tuple[str, int], _Cached] = {}
-"""What this worker process still knows of buckets it has worked on. Spark reuses worker processes, but
-any of them may get any bucket, so what is cached is used only as far as the chain confirms it."""
+"""The state of buckets that this worker process has processed. Spark may assign any bucket to any of its
+reused worker processes, so cached state is used only if its file is part of the bucket's chain."""
 
 
 class UnkeepableStateError(Exception):
@@ -104,21 +104,20 @@ class BucketState:
         self._folder = folder / f"{bucket:05d}"
         self._place = (str(folder), bucket)
         self._head = head
-        # Out of the cache while it is changed: a failed attempt leaves nothing behind.
+        # Removed from the cache while it is changed, so that a failed attempt leaves nothing behind.
         cached = _cache.pop(self._place, None)
         newest = head.file if head else None
         self.states = _catch_up(self._folder, newest, cached)
         self.indexes: dict[str, Any] = cached.indexes if cached and cached.file == newest else {}
-        """By section, whatever makes it quick to find entries. Kept as long as the states are, made anew
-        when they are read anew."""
+        """Indexes for finding entries quickly, by section. Cached and rebuilt together with the states."""
         self._changed: dict[str, list[Any]] = {}
 
     def changed(self, vertex: str, keys: list[Any]) -> None:
-        """Note that the states of these keys are new; a key without a state has been forgotten."""
+        """Mark the states of these keys as changed; a key without a state is removed."""
         self._changed.setdefault(vertex, []).extend(keys)
 
     def save(self, batch: int, attempt: str) -> StateHead | None:
-        """Write what has changed and return the new head; None when nothing has."""
+        """Write the changed states and return the new head; None if nothing has changed."""
         head = self._head
         if not self._changed:
             _cache[self._place] = _Cached(head.file if head else None, self.states, self.indexes)
@@ -126,8 +125,8 @@ class BucketState:
         _make_folder(self._folder, synced=self._synced)
         whole = (
             head is None
-            or head.delta_bytes > max(head.base_bytes, _SMALLEST_BASE)
-            or head.depth >= _MOST_DELTAS
+            or head.delta_bytes > max(head.base_bytes, _MIN_BASE_BYTES)
+            or head.depth >= _MAX_DELTAS
         )
         kind = "base" if whole else "delta"
         name = f"{batch:012d}-{attempt}.{kind}"
@@ -144,7 +143,7 @@ class BucketState:
         return StateHead(name, head.base_batch, head.base_bytes, head.delta_bytes + len(data), head.depth + 1)
 
     def digests(self) -> dict[str, int]:
-        """Return by vertex the digest of what has changed."""
+        """Return the digest of the changed states by vertex."""
         found: dict[str, int] = {}
         for section in self._changed:
             entries = zip(repeat(section), *self._delta(section))
@@ -158,12 +157,12 @@ class BucketState:
 
 
 def read_bucket(folder: Path, bucket: int, head: StateHead) -> States:
-    """Read all state of a bucket from disk."""
+    """Return all state of a bucket, read from disk."""
     return _catch_up(folder / f"{bucket:05d}", head.file, None)
 
 
 def parent_of(data: bytes) -> str | None:
-    """Return the file of the bucket that a file of state goes on from, given its data; None for a base."""
+    """Return the name of the file that a state file with the given data follows; None for a base."""
     parent: str | None = unpack(data)[0]
     return parent
 
@@ -188,13 +187,13 @@ def _make_folder(place: Path, *, synced: bool) -> None:
 
 
 def drop_cached_state(folder: Path, *, since: int = 0) -> None:
-    """Free the memory of buckets that this process will hardly work on again: all from a number on."""
+    """Remove buckets with numbers from ``since`` from the cache, when this process no longer needs them."""
     for place in [place for place in _cache if place[0] == str(folder) and place[1] >= since]:
         del _cache[place]
 
 
 def remove_before(folder: Path, bucket: int, base_batch: int) -> None:
-    """Remove the files of a bucket that are older than its base."""
+    """Remove the state files of a bucket that are older than its base."""
     place = folder / f"{bucket:05d}"
     for name in os.listdir(place):
         if name.partition("-")[0].isdigit() and int(name.partition("-")[0]) < base_batch:
@@ -202,7 +201,7 @@ def remove_before(folder: Path, bucket: int, base_batch: int) -> None:
 
 
 def _catch_up(folder: Path, newest: str | None, cached: _Cached | None) -> States:
-    """Return the states as of the newest file, from the cache onwards where the chain leads to it."""
+    """Return the states as of the newest file, starting from the cache if its file is part of the chain."""
     if cached is not None and cached.file == newest:
         return cached.states
     ahead: list[dict[str, tuple[list[Any], list[Any]]]] = []
@@ -228,7 +227,7 @@ def _catch_up(folder: Path, newest: str | None, cached: _Cached | None) -> State
 def _encode(
     parent: str | None, content: dict[str, tuple[list[Any], list[Any]]], lasting: bool = False
 ) -> bytes:
-    # Each vertex is packed for itself: plain keys and states of one are then written the fast way.
+    # Each vertex is packed separately, so that those with plain keys and states are packed fast.
     sections = []
     for vertex, columns in content.items():
         try:

@@ -1,9 +1,9 @@
-"""The ledger: which batches have been committed, and what belongs to each.
+"""The ledger: the committed batches of a job, and what belongs to each.
 
 An entry is created atomically and only once, so its positions, state, feedback and receipts become valid
-together. What follows, such as publishing, can be repeated. An at-most-once job also notes its intent
-before a batch: an intent without an entry is a batch that a crash interrupted, which is given up. Files
-that no entry names are left over from failed attempts and are removed here.
+together. Later steps, such as publishing, can be repeated. An at-most-once job also writes an intent before
+each batch: an intent without an entry is an interrupted batch, which is skipped. Files that no entry names
+are leftovers of failed attempts and are removed here.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class LedgerEntry:
 
     batch: int
     end: dict[str, Any]
-    """The positions up to which the batch has read, as the source's offset says it."""
+    """The offset after the batch, with the positions up to which it has read the sources."""
     receipts: dict[str, list[Any]] = field(default_factory=dict)
     feedback: list[str] = field(default_factory=list)
     state: dict[int, StateHead] = field(default_factory=dict)
     """The heads of all buckets after this batch."""
     buckets: int = 1
     times: dict[str, Any] = field(default_factory=dict)
-    """How far time has come, for windows."""
+    """The progress of event time, for windows."""
     digests: dict[str, int] = field(default_factory=dict)
-    """By vertex, of all changes of its state so far; only where there are replicas to compare with."""
+    """Digests of all state changes so far, by vertex; only with replicas, which compare them."""
     keys: int = KEYS_VERSION
-    """The version of the hash by which the state is dealt out to the buckets."""
+    """The version of the key hash that assigns the state to buckets."""
 
 
 @dataclass(frozen=True)
 class Intent:
-    """A batch that is about to be processed, noted by jobs that must not process any record twice."""
+    """A batch that is about to be processed, recorded by jobs that must not process any record twice."""
 
     batch: int
     end: dict[str, Any]
@@ -61,37 +61,37 @@ class Ledger:
     def __init__(self, folder: Path, *, synced: bool = False) -> None:
         self._folder = folder
         self._synced = synced
-        """Whether an entry is on the disk before anything follows from it."""
+        """Whether an entry is synced to the disk before the job continues."""
 
     def commit(self, entry: LedgerEntry) -> bool:
-        """Add an entry; False when that batch has one already, which then stands."""
+        """Add an entry and return True; return False, without a change, if the batch has an entry already."""
         staged = self._stage(entry)
         try:
             os.link(staged, self._path(entry.batch))
         except FileExistsError:
             return False
         except FileNotFoundError:
-            raise self._gone() from None
+            raise self._superseded_error() from None
         finally:
             staged.unlink(missing_ok=True)
         if not self.has(entry.batch):
-            # The folder was renamed while the link was made: the entry is there, and what follows it is for
-            # whoever has the folder now.
-            raise self._gone()
+            # The folder was renamed during the link: the entry exists, and the new holder of the folder
+            # continues from it.
+            raise self._superseded_error()
         self._sync()
         return True
 
     def replace(self, entry: LedgerEntry) -> None:
-        """Replace the entry of a batch. Only for a job that is not running."""
+        """Replace the entry of a batch. The job must not be running."""
         self._stage(entry).replace(self._path(entry.batch))
         self._sync()
 
     def has(self, batch: int) -> bool:
-        """Whether a batch has been committed."""
+        """Return whether a batch has been committed."""
         return self._path(batch).exists()
 
     def read(self, batch: int) -> LedgerEntry | None:
-        """Return the entry of a batch, if there is one."""
+        """Return the entry of a batch; None if there is none."""
         fields = self._read(self._path(batch), f"what batch {batch} did")
         if fields is None:
             return None
@@ -111,51 +111,51 @@ class Ledger:
             fields = None
         if fields is None:
             raise JobFailedError(
-                f"{path} is damaged: it does not say {what}. Put it back from a copy of the job's folder, or"
+                f"{path} is damaged: it does not say {what}. Restore it from a copy of the job's folder, or"
                 " start from scratch with fresh=True (--fresh)"
             )
         if version != FORMAT_VERSION:
             raise JobFailedError(
                 f"{path} has version {version}; this is version {FORMAT_VERSION}. Run the job with the"
-                " version of Penstock that has written it, or start from scratch with fresh=True (--fresh)"
+                " version of Penstock that wrote it, or start from scratch with fresh=True (--fresh)"
             )
         return cast("dict[str, Any]", fields)
 
     def latest(self) -> LedgerEntry | None:
-        """Return the newest entry."""
+        """Return the newest entry; None if there is none."""
         newest = self.latest_batch()
         return self.read(newest) if newest >= 0 else None
 
     def latest_batch(self) -> int:
-        """Return the number of the newest entry, -1 when there is none."""
+        """Return the number of the newest entry; -1 if there is none."""
         return max(self._batches(), default=-1)
 
     def intend(self, intent: Intent) -> None:
-        """Note that a batch is about to be processed. The note of the batch before is replaced."""
+        """Record that a batch is about to be processed. Replaces the intent of the previous batch."""
         self._stage(intent).replace(self._intent)
         self._sync()
 
     def intent(self) -> Intent | None:
-        """Return the batch that was about to be processed last, for a job that keeps such notes."""
+        """Return the newest intent; None if the job records none."""
         fields = self._read(self._intent, "which batch has been begun")
         return Intent(**fields) if fields is not None else None
 
     def note_published(self, batch: int) -> None:
-        """Note that all output of a batch is out, and of all before it.
+        """Record that all output of a batch, and of all batches before it, is published.
 
-        Without the note, for want of a folder that another worker has taken over or of room on the disk, the
-        next run takes it for open.
+        If this fails, because another worker has taken over the folder or the disk is full, the next run
+        publishes the batch again.
         """
         with suppress(OSError):
             write_private(self._published, str(batch))
 
     def forget_published(self) -> None:
-        """Know nothing of what is out: there are no entries, and batches are counted from 0."""
+        """Remove the record of published output, because batches are counted from 0 again."""
         self._published.unlink(missing_ok=True)
 
     def is_published(self, batch: int) -> bool:
-        """Whether the output of a batch is recorded as published. A process that dies records nothing; then
-        the answer is no.
+        """Return whether the output of a batch is recorded as published. A dying process records nothing, so
+        the output of the last batch may be published without a record.
         """
         try:
             return int(self._published.read_text()) >= batch
@@ -163,7 +163,7 @@ class Ledger:
             return False
 
     def trim(self, keep: int) -> None:
-        """Remove all but the newest entries."""
+        """Remove all entries but the newest ``keep``."""
         for batch in self._batches()[:-keep]:
             self._path(batch).unlink(missing_ok=True)
 
@@ -182,7 +182,7 @@ class Ledger:
         try:
             descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileNotFoundError:
-            raise self._gone() from None
+            raise self._superseded_error() from None
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
             if self._synced:
@@ -191,14 +191,14 @@ class Ledger:
         return staged
 
     def _sync(self) -> None:
-        """Bring the names of entries to the disk."""
+        """Sync the folder of entries to the disk."""
         if self._synced:
-            with suppress(FileNotFoundError):  # Another worker has taken the job over.
+            with suppress(FileNotFoundError):  # Another worker has taken over the job.
                 sync(self._folder)
 
-    def _gone(self) -> SupersededError:
+    def _superseded_error(self) -> SupersededError:
         return SupersededError(
-            f"{self._folder} is gone: another worker has taken the job over, or removed it"
+            f"{self._folder} is missing: another worker has taken over the job, or removed it"
         )
 
     def _batches(self) -> list[int]:
@@ -210,13 +210,13 @@ class Ledger:
         return self._folder / f"{batch:012d}.json"
 
 
-def given_up_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEntry | None:
-    """Return the entry of a batch that was begun, never ended, and must not be begun again; None if none.
+def skipped_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEntry | None:
+    """Return the entry of an interrupted batch that must not be repeated; None if there is none.
 
-    Its records are lost, and those that were on their way into it. All else is as before it.
+    The records of the batch and its feedback are lost. State is that before the batch.
     """
     done = last.batch if last is not None else -1
-    # Version 0.1.0 noted such an intent of a batch that read nothing, too: nothing of it was ever begun.
+    # Version 0.1.0 also wrote intents of empty batches, which were never started.
     if intent is None or intent.batch != done + 1 or intent.end["batch"] <= intent.batch:
         return None
     if last is None:
@@ -224,11 +224,11 @@ def given_up_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEnt
     return replace(last, batch=intent.batch, end=intent.end, receipts={}, feedback=[])
 
 
-def mended(last: LedgerEntry) -> LedgerEntry:
-    """Return an entry as it should have been written.
+def repaired_entry(last: LedgerEntry) -> LedgerEntry:
+    """Return an entry with an invalid end corrected.
 
-    Version 0.1.0 could give up, at most once, a batch that read nothing, with an end before itself: no batch
-    could follow it.
+    Version 0.1.0, with guarantee "at-most-once", could skip an empty batch and write an end before the batch
+    itself, after which no batch could follow.
     """
     if last.end["batch"] > last.batch:
         return last
@@ -236,7 +236,7 @@ def mended(last: LedgerEntry) -> LedgerEntry:
 
 
 def remove_leftovers(folders: JobFolders, last: LedgerEntry | None) -> None:
-    """Remove what attempts have written that were never committed. Only for a job that does not run."""
+    """Remove files of attempts that were never committed. The job must not be running."""
     done = last.batch if last is not None else -1
     for bucket in os.listdir(folders.state):
         for file in os.listdir(folders.state / bucket):

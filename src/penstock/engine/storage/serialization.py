@@ -1,7 +1,7 @@
-"""Serialization of Python objects and sealed files, for the job's own folder and workers.
+"""Serialization of Python objects, and sealed files, for the folder and the workers of one job.
 
-A sealed file has a header with length and checksum, so a torn or altered file is detected. Nothing here is
-read by another job.
+A sealed file has a header with length and checksum, so a truncated or altered file is detected. No other job
+reads these files.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PLAIN = {str, int, float, bool, bytes, type(None)}
 def pack(columns: tuple[Any, ...], *, lasting: bool = False) -> bytes:
     """Pickle a tuple of columns.
 
-    What is ``lasting`` is read again by another process, in which a class of the user's script would be
-    another class: it is refused, because a key of it would never be found again.
+    ``lasting`` data is read by other processes, in which a class of the user's main script would be another
+    class: such data is rejected, because its keys would never be found again.
 
-    Pickle remembers every string in case it comes again, which costs eight times the writing itself;
-    lists of plain values cannot contain themselves, so for them the memory is switched off.
+    Pickle memoizes every string, which costs eight times as much as writing it; lists of plain values cannot
+    contain themselves, so the memo is disabled for them.
     """
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)
@@ -35,11 +35,11 @@ def pack(columns: tuple[Any, ...], *, lasting: bool = False) -> bytes:
     try:
         pickler.dump(columns)
     except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
-        # An instance of a class that only the user's script knows: its class must travel with it.
+        # An instance of a class of the user's main script: the class must be sent with it.
         if lasting:
             raise TypeError(
-                "keys and states that are kept must be of classes that can be imported: move the class from"
-                " the script that is run into a module beside it"
+                "stored keys and states must be of classes that can be imported: move the class from"
+                " the main script into a module beside it"
             ) from None
         import cloudpickle
 
@@ -60,16 +60,16 @@ def _is_plain(column: Any) -> bool:
 
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"PENSTK01"
-_ADVICE = "Put it back from a copy of the job's folder, or start from scratch with fresh=True (--fresh)"
+_ADVICE = "Restore it from a copy of the job's folder, or start from scratch with fresh=True (--fresh)"
 UNSEALED = ".new"
-"""What the name of a file ends with as long as it is being written."""
+"""The suffix of a file that is being written."""
 
 
 def write_sealed(path: Path, data: bytes, *, synced: bool = False) -> None:
-    """Write a new file that nobody else writes; raises JobFailedError when there is no room for it.
+    """Write a new sealed file; raises JobFailedError if the disk is full or fails.
 
-    With ``synced`` it is on the disk then. It has its name when it is whole: a snapshot may take a file that
-    a task which was given up still writes.
+    With ``synced`` the file is synced to the disk. It gets its name only when it is complete, because a
+    snapshot may be taken while an abandoned task still writes.
     """
     header = _HEADER.pack(_MAGIC, len(data), zlib.crc32(data))
     unsealed = path.with_name(f"{path.name}{UNSEALED}")
@@ -93,7 +93,7 @@ def write_sealed(path: Path, data: bytes, *, synced: bool = False) -> None:
 
 
 def read_sealed(path: Path) -> bytes:
-    """Read such a file; raises JobFailedError when it is missing, torn or altered."""
+    """Return the data of a sealed file; raises JobFailedError if it is missing, truncated or altered."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

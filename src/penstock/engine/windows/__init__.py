@@ -1,1 +1,1 @@
-"""Time windows, count windows, and the watermarks that close time windows."""
+"""Time windows, count windows, and watermarks, which close time windows."""

@@ -1,4 +1,4 @@
-"""Count windows in a bucket: by key, or by lane for a source."""
+"""Count windows in a bucket: one sequence of windows for each key, or for each lane of a source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from penstock.engine.blueprint import VertexSpec
 from penstock.engine.execution.parcels import Inbox
 from penstock.engine.execution.partial_results import Address, copy_if_mutable, merge_records
-from penstock.engine.execution.record_flow import Flow, unwrapped
+from penstock.engine.execution.record_flow import Flow, original_record
 from penstock.engine.execution.state_update import update_key
 from penstock.engine.storage.keyed_state import BucketState, waiting_section
 from penstock.engine.windows.window_assigner import timeless
@@ -22,7 +22,7 @@ _TIMES = frozenset({float, int, type(None)})
 def run_counted(
     flow: Flow, vertex: int, spec: VertexSpec, inbox: Inbox, addresses: list[Address], state: BucketState
 ) -> None:
-    """Add what has come to what waits, and give every window that is whole."""
+    """Add new records to the waiting ones, and emit every complete window."""
     assert isinstance(spec.window, CountWindow)
     section = waiting_section(spec.name)
     held = state.states.setdefault(section, {})
@@ -33,7 +33,7 @@ def run_counted(
                 key, value, ts = record
                 if type(ts) not in _TIMES and not _is_in_order(ts):
                     recover = flow.error_handler(vertex, flow.no_counters)
-                    recover(unwrapped(record), timeless(ts, TypeError()), None)
+                    recover(original_record(record), timeless(ts, TypeError()), None)
                     continue
                 entry = (key,)
                 touched[entry] = None
@@ -44,7 +44,7 @@ def run_counted(
         out: list[Record] = []
         given = 0
         while len(stamped) - given >= size:
-            _give(flow, vertex, spec, state, entry[0], start, stamped[given : given + size], out)
+            _emit(flow, vertex, spec, state, entry[0], start, stamped[given : given + size], out)
             given += slide
             start += slide
         held[entry] = (start, stamped[given:])
@@ -53,7 +53,7 @@ def run_counted(
 
 
 def _is_in_order(ts: Any) -> bool:
-    """Whether a time can be compared with others: the newest is that of the window."""
+    """Return whether a time can be compared; the newest time of a window becomes that of its result."""
     try:
         bool(ts > -inf)
     except Exception:
@@ -61,7 +61,7 @@ def _is_in_order(ts: Any) -> bool:
     return True
 
 
-def _give(
+def _emit(
     flow: Flow,
     vertex: int,
     spec: VertexSpec,
@@ -76,7 +76,7 @@ def _give(
     values = [value for _, value in stamped]
     assert isinstance(spec.window, CountWindow)
     if spec.window.slide < spec.window.size:
-        # User code may change them, and the next window needs them as they are.
+        # User code may modify them, and the next window needs them unchanged.
         values = [copy_if_mutable(value) for value in values]
     end = start + len(values)
     if spec.kind == "source":

@@ -1,4 +1,4 @@
-"""Time windows in a bucket: open windows, and their results when they are closed."""
+"""Time windows in a bucket: stores the records of open windows, and emits the results of closed ones."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from penstock.record import Record
 
 
 class Panes:
-    """The windows of one vertex in one bucket.
+    """The time windows of one vertex in one bucket.
 
-    Entries are kept by key and cell. Merged results have one entry a key and cell; values that are kept
-    have one for each batch and lane too, so that a batch writes what it brings and nothing else.
+    Entries are stored by key and cell. Merged results have one entry for each key and cell; stored values
+    also have one for each batch and lane, so that a batch writes only its own records.
     """
 
     def __init__(self, flow: Flow, vertex: int, spec: VertexSpec, state: BucketState, batch: int) -> None:
@@ -47,11 +47,11 @@ class Panes:
         if index is None:
             index = state.indexes[self._section] = _Index(self._held)
         self._index: _Index = index
-        self._touched: dict[tuple[Any, ...], bool] = {}
-        """Entries that this batch has changed, and whether it has made them."""
+        self._changed_entries: dict[tuple[Any, ...], bool] = {}
+        """Entries that this batch has changed, each with whether the batch has created it."""
 
     def take(self, inbox: Inbox, address: Address, mark: float, now: float) -> None:
-        """Keep what has come. ``mark`` is how far windows were closed before this batch."""
+        """Store new records. ``mark`` is the watermark before this batch."""
         for (to, cell), partials in inbox.partials.items():
             if to == address and cell is not None:
                 self._merge(cell, partials)
@@ -61,13 +61,13 @@ class Panes:
                 self._keep(its_cell, lane, its_records)
 
     def _assign(self, records: list[Record], mark: float, now: float) -> dict[Cell, list[Record]]:
-        """Find the windows of records that come from behind the shuffle, where there are no lanes."""
+        """Return records from after the shuffle, where there are no lanes, by cell."""
         if self._window.time == PROCESSING_TIME:
             return {(self._window.first(now), self._window.last(now)): records}
         late = lambda record, watermark: self._flow.late(self._vertex, record, watermark)  # noqa: E731
         recover = self._flow.error_handler(self._vertex, self._flow.no_counters)
         wrong = lambda one, error: recover(one, error, None)  # noqa: E731
-        # Their order says nothing, so none of them makes another one late.
+        # Their order has no meaning, so none of them makes another one late.
         return WindowAssigner(self._window, -inf, mark, ordered=False).assign(records, late, wrong)
 
     def _keep(self, cell: Cell, lane: str, records: list[Record]) -> None:
@@ -102,26 +102,26 @@ class Panes:
 
     def _note(self, entry: tuple[Any, ...], *, new: bool) -> None:
         self._index.add(entry)
-        self._touched[entry] = self._touched.get(entry, new)
+        self._changed_entries[entry] = self._changed_entries.get(entry, new)
 
     def close(self, mark: float) -> float | None:
-        """Give what closed windows give; return the end of the earliest one that is still open."""
+        """Emit the results of closed windows; return the end of the earliest open window."""
         if mark > -inf:
             upto = self._index.latest if mark == inf else self._window.first(mark) - 1
             out: list[Record] = []
             for key, index, entries in self._closing(upto):
-                self._give(key, index, entries, out)
+                self._emit(key, index, entries, out)
             self._drop(upto)
             self._flow.leave(self._vertex, self._flow.no_counters, [(self._spec.outputs[0], out)])
-        # What has come and gone within the batch was never written and need not be taken back.
-        changed = [entry for entry, new in self._touched.items() if not new or entry in self._held]
+        # Entries created and removed within the batch were never written, so no removal is written.
+        changed = [entry for entry, new in self._changed_entries.items() if not new or entry in self._held]
         if changed:
             self._state.changed(self._section, changed)
         earliest = self._index.earliest
         return None if earliest is None else self._window.end(earliest)
 
     def _closing(self, upto: int) -> Iterable[tuple[Any, int, list[tuple[Any, ...]]]]:
-        """Return key, window and entries of every window up to an index, the earliest first."""
+        """Yield key, window and entries of every window up to an index, earliest first."""
         windows: dict[tuple[int, Any], list[tuple[Any, ...]]] = {}
         for entry in self._index.due(upto):
             for index in range(entry[1], min(entry[2], upto) + 1):
@@ -130,13 +130,13 @@ class Panes:
             yield key, index, windows[index, key]
 
     def _drop(self, upto: int) -> None:
-        """Forget what only closed windows need; what others still need is in their part of the cell."""
-        # Of records of the same time, those that came earlier are in cells that begin earlier.
+        """Remove entries that only closed windows need; others keep the part of their cell that is open."""
+        # Of records with equal times, earlier ones are in cells that begin earlier.
         moved: dict[tuple[Any, ...], list[Any]] = {}
         for entry in self._index.due(upto):
             self._index.remove(entry)
             value = self._held.pop(entry)
-            self._touched.setdefault(entry, False)
+            self._changed_entries.setdefault(entry, False)
             key, _, last, *rest = entry
             if last > upto:
                 moved.setdefault((key, upto + 1, last, *rest), []).append(value)
@@ -149,11 +149,11 @@ class Panes:
                 self._held[entry] = [pair for stamped in every for pair in stamped]
             self._note(entry, new=known is None)
 
-    def _give(self, key: Any, index: int, entries: list[tuple[Any, ...]], out: list[Record]) -> None:
+    def _emit(self, key: Any, index: int, entries: list[tuple[Any, ...]], out: list[Record]) -> None:
         start, end = index * self._window.slide, self._window.end(index)
         ts = result_time(start, end)
         if can_merge(self._spec):
-            self._give_merged(key, index, entries, ts, out)
+            self._emit_merged(key, index, entries, ts, out)
         elif self._spec.kind == "source":
             records = self._values(entries)
             out.append(Record(None, Window(records, start, end), ts))
@@ -162,17 +162,17 @@ class Panes:
             counters = self._flow.no_counters  # A window is never part of a loop.
             update_key(self._flow, self._vertex, counters, self._spec, self._state, key, values, ts, out)
 
-    def _give_merged(
+    def _emit_merged(
         self, key: Any, index: int, entries: list[tuple[Any, ...]], ts: float, out: list[Record]
     ) -> None:
         task: CombiningTask = self._spec.operator
         recover = self._flow.error_handler(self._vertex, self._flow.no_counters)
-        # What an earlier window could not merge is in no later one. In this order, which is the same however
-        # many windows the last batch has closed, the same ones cannot be merged.
+        # What an earlier window failed to merge is in no later one. This order does not depend
+        # on how many windows a batch closes, so the same merges fail in every case.
         entries = sorted((entry for entry in entries if entry in self._held), key=lambda entry: entry[2:0:-1])
         if not entries:
             return
-        # A merge may change what it is given, and later windows need it unchanged.
+        # A merge may modify its arguments, which later windows need unchanged.
         held = [
             self._held[entry] if entry[2] == index else copy_if_mutable(self._held[entry])
             for entry in entries
@@ -181,16 +181,16 @@ class Panes:
         for entry in (entries[place] for place in left_out):
             self._index.remove(entry)
             del self._held[entry]
-            self._touched.setdefault(entry, False)
+            self._changed_entries.setdefault(entry, False)
 
         def result() -> list[Record]:
-            # One that raises may have changed the state, and is called again.
+            # A failing call may have modified the state, and is repeated.
             state = copy_if_mutable(merged) if self._spec.policy.goes_on else merged
             if type(task).update is CombiningTask.update:
-                return self._bounded(index, [Record(key, task.result(state), ts)])
+                return self._with_bounds(index, [Record(key, task.result(state), ts)])
             items: list[Record] = []
             emit(task.update(key, [state], None)[1], key, ts, items.append)
-            return self._bounded(index, items)
+            return self._with_bounds(index, items)
 
         try:
             out += result()
@@ -198,7 +198,7 @@ class Panes:
             out += recover(Record(key, None, ts), error, result) or ()
 
     def _merged(self, key: Any, partials: list[Any]) -> tuple[Any, list[int]]:
-        """Merge partial results, the earlier ones first; return also the places of those that cannot be."""
+        """Merge partial results, earlier ones first; also return the indexes of those that fail to merge."""
         merge = merge_function(self._spec)
         recover = self._flow.error_handler(self._vertex, self._flow.no_counters)
         state = partials[0]
@@ -215,8 +215,8 @@ class Panes:
                     [state] = done
         return state, left_out
 
-    def _bounded(self, index: int, results: list[Record]) -> list[Record]:
-        """Return results together with their window, where that was asked for."""
+    def _with_bounds(self, index: int, results: list[Record]) -> list[Record]:
+        """Return results, with the bounds of their window if the window has ``with_bounds``."""
         if not self._window.with_bounds:
             return results
         start, end = index * self._window.slide, self._window.end(index)
@@ -225,14 +225,14 @@ class Panes:
         ]
 
     def _values(self, entries: list[tuple[Any, ...]]) -> list[Any]:
-        """Return what is in a window. User code may change it, which no window after it must see."""
+        """Return copies of the values in a window: user code may modify them, and later windows need them."""
         values = [value for _, value in self._in_order(entries)]
         return (
             [copy_if_mutable(value) for value in values] if self._window.slide < self._window.size else values
         )
 
     def _in_order(self, entries: list[tuple[Any, ...]]) -> list[tuple[Any, Any]]:
-        """Return times and values by time; those of the same time lane by lane, in the order of the lane."""
+        """Return times and values ordered by time, then by lane, then by the order within the lane."""
         ordered = sorted(entries, key=lambda entry: (entry[4], entry[3], entry[1], entry[2]))
         stamped = [pair for entry in ordered for pair in self._held[entry]]
         if self._window.time == PROCESSING_TIME:
@@ -241,7 +241,7 @@ class Panes:
 
 
 class _Index:
-    """Entries by the first window they are in. Dicts serve as sets that keep an order."""
+    """Entries by their first window. Dicts serve as ordered sets."""
 
     def __init__(self, entries: Iterable[tuple[Any, ...]]) -> None:
         self._by_first: dict[int, dict[tuple[Any, ...], None]] = {}
@@ -258,7 +258,7 @@ class _Index:
             del self._by_first[entry[1]]
 
     def due(self, upto: int) -> list[tuple[Any, ...]]:
-        """Return the entries that are in a window up to an index."""
+        """Return the entries in windows up to an index."""
         return [e for first in sorted(self._by_first) if first <= upto for e in self._by_first[first]]
 
     @property

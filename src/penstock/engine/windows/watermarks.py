@@ -1,11 +1,12 @@
-"""Watermarks batch by batch, as a pure function of the arrived records.
+"""Watermarks of each batch, as a pure function of the records read.
 
-The mark of a vertex says that windows ending at or before it are closed. It follows the slowest lane
-(source partition) that still sends, so a window is closed only when no lane can bring a record that is in
-time for it. A window fed from behind the shuffle follows, a batch later, the mark of who feeds it.
+Windows that end at or before the watermark of their vertex are closed. The watermark follows the slowest lane
+(source partition) that is not idle, so a window closes only when no such lane can send a record in time for
+it. A window whose input comes from a vertex after the shuffle follows that vertex's watermark one batch
+later.
 
-A vertex without windows on the way to one relays time: it has a mark for each window behind it, because each
-window says for itself how long it waits for a silent lane.
+A vertex without windows on the path to one relays watermarks: it has one for each such window, because each
+window has its own setting of how long it waits for an idle lane.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from penstock.graph.windows import PROCESSING_TIME, TimeWindow
 from penstock.plan.physical_plan import TimedVertex
 
 Highs = dict[int, dict[str, float]]
-"""By vertex and lane, the newest event time that has arrived."""
+"""High marks (newest event times) by vertex and lane."""
 Relays = dict[str, dict[str, float]]
-"""By window, the marks of the vertices without windows that it follows. Both go by their names."""
+"""By name of a vertex with windows, the watermarks of the relaying vertices that it follows, by name."""
 
 
 @dataclass
 class TimeProgress:
-    """What is known of time after a batch. Vertices go by their names, so that it outlives the graph."""
+    """The progress of event time after a batch. Vertices go by name, which outlives changes of the graph."""
 
     now: float = 0.0
     flushed: bool = False
-    """Whether the sources had come to their end."""
+    """Whether the sources had reached their end."""
     highs: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
-    """By vertex and lane, the newest event time and when the lane was last heard of."""
+    """By vertex and lane, the high mark and the time of the lane's last record."""
     marks: dict[str, float] = field(default_factory=dict)
     pending: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By bucket and vertex, the end of the earliest window that is open."""
+    """The end of the earliest open window, by bucket and vertex."""
     relays: Relays = field(default_factory=dict)
 
     @property
     def earliest(self) -> dict[str, float]:
-        """By vertex, the end of the earliest window that is open anywhere."""
+        """The end of the earliest open window of all buckets, by vertex."""
         found: dict[str, float] = {}
         for ends in self.pending.values():
             for vertex, end in ends.items():
@@ -50,7 +51,7 @@ class TimeProgress:
 
     @classmethod
     def of(cls, fields: dict[str, Any] | None) -> TimeProgress:
-        """Read what the ledger has."""
+        """Create the progress from the fields of a ledger entry."""
         if not fields:
             return cls()
         highs = {v: {lane: (h, s) for lane, (h, s) in lanes.items()} for v, lanes in fields["highs"].items()}
@@ -59,11 +60,11 @@ class TimeProgress:
 
 @dataclass(frozen=True)
 class BatchClock:
-    """What a batch knows of time before it has read anything."""
+    """The time of a batch, and the progress of event time before it."""
 
     now: float
     flush: bool
-    """Whether everything has been read that the sources will ever have."""
+    """Whether all records of bounded sources have been read, so that all windows close."""
     before: TimeProgress
 
 
@@ -74,9 +75,9 @@ def with_expected_lanes(
     unread: dict[str, list[str]],
     now: float,
 ) -> TimeProgress:
-    """Add the lanes that have something to read: until they have sent something, they hold time up.
+    """Add lanes with unread records: until they have sent a record, they hold back watermarks.
 
-    So do lanes with something ``unread`` behind the batch, for however long they have been silent.
+    So do lanes with ``unread`` records after the batch, however long they have been silent.
     """
     highs = {vertex: dict(known) for vertex, known in times.highs.items()}
     for timed in blueprint.plan.timed:
@@ -91,7 +92,7 @@ def with_expected_lanes(
 
 
 def vertex_watermarks(blueprint: Blueprint, clock: BatchClock, fresh: Highs) -> dict[int, float]:
-    """Return the mark of each vertex with windows of time, with what a batch has brought."""
+    """Return the watermark of each vertex with time windows, including the records of a batch."""
     marks: dict[int, float] = {}
     for timed in blueprint.plan.timed:
         spec = blueprint.vertices[timed.vertex]
@@ -107,7 +108,7 @@ def vertex_watermarks(blueprint: Blueprint, clock: BatchClock, fresh: Highs) -> 
 
 
 def relayed_watermarks(blueprint: Blueprint, clock: BatchClock, fresh: Highs) -> Relays:
-    """Return the marks of the vertices without windows that relay time, with what a batch has brought."""
+    """Return the watermarks of the relaying vertices, including the records of a batch."""
     by_vertex = {timed.vertex: timed for timed in blueprint.plan.timed}
     found: Relays = {}
     for timed in blueprint.plan.timed:
@@ -131,7 +132,7 @@ def relayed_watermarks(blueprint: Blueprint, clock: BatchClock, fresh: Highs) ->
 def _bound(
     blueprint: Blueprint, clock: BatchClock, fresh: Highs, timed: TimedVertex, window: str, idle: float
 ) -> float:
-    """Return up to where all that a vertex gets has come, for a window that waits ``idle`` for a lane."""
+    """Return the lowest high mark of a vertex's inputs, if lanes silent for ``idle`` are ignored."""
     before = clock.before
     bounds = []
     for up in timed.upstream:
@@ -153,13 +154,13 @@ def _heard(
 
 
 def _slowest(lanes: dict[str, tuple[float, float]], now: float, idle: float) -> float:
-    """Return the newest time of the slowest lane that is not silent; of the fastest when all are."""
+    """Return the high mark of the slowest lane that is not idle; that of the fastest if all are idle."""
     active = [high for high, seen in lanes.values() if now - seen <= idle]
     return min(active) if active else max((high for high, _ in lanes.values()), default=-inf)
 
 
 def advance(blueprint: Blueprint, summary: TaskSummary) -> dict[str, Any]:
-    """Return what is known of time after a batch, as the ledger keeps it: nothing where nothing needs it."""
+    """Return the progress of event time after a batch for the ledger; empty for a job without windows."""
     clock: BatchClock | None = summary.clock
     if clock is None or not blueprint.plan.timed:
         return {}
@@ -179,7 +180,7 @@ def advance(blueprint: Blueprint, summary: TaskSummary) -> dict[str, Any]:
 
 
 def has_due_window(blueprint: Blueprint, times: TimeProgress, now: float, *, at_end: bool) -> bool:
-    """Whether batches without new records would close a window. ``at_end``: nothing will ever come."""
+    """Return whether a batch without records would close a window. ``at_end``: no more records will come."""
     earliest = times.earliest
     if not earliest:
         return False
@@ -189,7 +190,7 @@ def has_due_window(blueprint: Blueprint, times: TimeProgress, now: float, *, at_
         marks = {names[vertex]: mark for vertex, mark in vertex_watermarks(blueprint, clock, {}).items()}
         if any(earliest.get(name, inf) <= mark for name, mark in marks.items()):
             return True
-        # Time comes one vertex further with each batch.
+        # With each batch, watermarks advance by one vertex.
         following = replace(times, marks=marks, relays=relayed_watermarks(blueprint, clock, {}))
         if following == times:
             break

@@ -1,7 +1,7 @@
-"""Assigns the records of one lane to windows of time, before the shuffle, and finds late ones.
+"""Assigns the records of one lane to time windows, before the shuffle, and finds late ones.
 
-It works in the order of the lane. A ``WindowAssigner`` does it for one vertex; ``LaneWindows`` has one for
-each vertex and keeps how far the lane has come. Neither knows other lanes.
+Records are processed in the order of the lane. A ``WindowAssigner`` serves one vertex; ``LaneWindows`` has
+one for each vertex and tracks the high mark of the lane. Neither depends on other lanes.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from penstock.graph.tasks import CombiningTask
 from penstock.graph.windows import PROCESSING_TIME, TimeWindow
 from penstock.record import Record
 
-_FAR = 1 << 62
-"""An index beyond that of any window."""
+_BEYOND_ALL_WINDOWS = 1 << 62
+"""An index greater than that of any window."""
 
 
 class WindowAssigner:
-    """Deals the records of one lane out to the windows of one vertex."""
+    """Assigns the records of one lane to the windows of one vertex."""
 
     def __init__(self, window: TimeWindow, high: float, mark: float, *, ordered: bool = True) -> None:
         self._window = window
         self._ordered = ordered
         self.high = high
-        """The newest time that has come in this lane."""
+        """The high mark of the lane."""
         self.mark = mark
-        """Windows up to here are closed, whatever this lane brings."""
+        """The watermark before this batch: windows up to it are closed."""
         self._cell: Cell | None = None
         self._from, self._to = inf, -inf
-        """Times between these two have the same cell, as long as no further window closes."""
+        """Times between these two have the same cell until another window closes."""
         self._open = 0
         self._closes_next = -inf
         self._close()
 
     @property
     def watermark(self) -> float:
-        """How far event time has come for the records of this lane."""
+        """The watermark for the records of this lane."""
         return max(self.high - self._window.watermark, self.mark) if self._ordered else self.mark
 
     def move_to(self, high: float) -> None:
-        """Take note of the newest time of records that were put into windows elsewhere."""
+        """Update the high mark with that of records that were assigned elsewhere."""
         self.high = high
         self._close()
 
@@ -57,7 +57,7 @@ class WindowAssigner:
         late: Callable[[Record, float], None],
         wrong: Callable[[Record, Exception], None],
     ) -> dict[Cell, list[Record]]:
-        """Return the records by cell; those that are late, or that have no time, are handed on."""
+        """Return the records by cell; late ones and those without a valid time go to the given handlers."""
         cells: dict[Cell, list[Record]] = {}
         into: list[Record] | None = None
         low, up = inf, -inf
@@ -84,7 +84,7 @@ class WindowAssigner:
         return cells
 
     def _locate(self, ts: float | None) -> tuple[Cell | None, float, float]:
-        """Return the cell of a time, and between which times it is the same."""
+        """Return the cell of a time, and the bounds between which times have the same cell."""
         if ts is None or not isfinite(ts):
             raise ValueError("not a moment")
         window = self._window
@@ -95,10 +95,10 @@ class WindowAssigner:
         return ((opened, last) if opened <= last else None), low, up
 
     def _close(self) -> None:
-        """Close what the lane's newest time closes."""
+        """Close the windows that the high mark closes."""
         mark = self.watermark
         if abs(mark) == inf:
-            self._open = _FAR if mark > 0 else -_FAR
+            self._open = _BEYOND_ALL_WINDOWS if mark > 0 else -_BEYOND_ALL_WINDOWS
         else:
             self._open = self._window.first(mark)
         if not self._ordered or mark == inf:
@@ -106,23 +106,23 @@ class WindowAssigner:
         elif mark == -inf:
             self._closes_next = -inf
         else:
-            # A sum may round up past the moment at which the difference says that the window is closed.
+            # Rounding of the sum may exceed the time at which the difference closes the window.
             end = self._window.end(self._open) + self._window.watermark
             self._closes_next = nextafter(end, -inf)
 
 
 def timeless(ts: object, error: Exception | None = None) -> Exception:
-    """Return what is wrong with a record whose time is no time."""
+    """Return the error of a record whose time is missing or invalid."""
     if ts is None:
         return ValueError("the record has no time, and windows of event time need one: set Record.ts")
     return type(error or ValueError())(f"the record's time must be a number of seconds, not {shorten(ts)}")
 
 
 class LaneWindows:
-    """Puts records into windows in the order of their lane, and remembers how far the lane has come.
+    """Assigns records to windows in the order of their lane, and tracks the high mark of the lane.
 
-    What comes out of Spark's own vertices is in no order: there no record makes another one late, and
-    only what windows were closed before the batch counts.
+    Results of vertices in Spark have no order: none of them makes another one late, and only windows that
+    were closed before the batch are closed.
     """
 
     def __init__(self, blueprint: Blueprint, clock: BatchClock, lane: str, *, ordered: bool = True) -> None:
@@ -132,11 +132,11 @@ class LaneWindows:
         self.lane = lane
         self._assigners: dict[int, WindowAssigner] = {}
         self._others: Highs = {}
-        """Newest times at vertices without windows that windows lie behind."""
+        """High marks at vertices without windows that relay watermarks."""
 
     @property
     def highs(self) -> Highs:
-        """By vertex, how far this lane has come."""
+        """The high marks of this lane, by vertex."""
         found = {vertex: {self.lane: assigner.high} for vertex, assigner in self._assigners.items()}
         return {v: lanes for v, lanes in {**found, **self._others}.items() if lanes[self.lane] > -inf}
 
@@ -147,14 +147,14 @@ class LaneWindows:
         late: Callable[[Record, float], None],
         wrong: Callable[[Record, Exception], None],
     ) -> dict[Cell | None, list[Record]]:
-        """Return the records for a timed vertex by cell; the cell is None where it has no windows of time."""
+        """Return the records for a vertex by cell; the cell is None if the vertex has no time windows."""
         window = self._blueprint.vertices[vertex].window
         if isinstance(window, TimeWindow):
             if window.time == PROCESSING_TIME:
                 now = self._clock.now
                 return {(window.first(now), window.last(now)): records}
             return dict(self._assigner(vertex, window).assign(records, late, wrong))
-        self._notice(vertex, records)
+        self._update_highs(vertex, records)
         return {None: records}
 
     def merge_columns(
@@ -164,7 +164,7 @@ class LaneWindows:
         late: Callable[[Record, float], None],
         wrong: Callable[[Record, Exception], None],
     ) -> dict[Cell | None, dict[Any, Any]] | None:
-        """Merge columns by cell without making records of them; None where that is not possible."""
+        """Merge columns by cell without creating records; return None if that is not possible."""
         spec = self._blueprint.vertices[vertex]
         window, task = spec.window, spec.operator
         if not (isinstance(window, TimeWindow) and isinstance(task, CombiningTask)) or not self._ordered:
@@ -174,10 +174,10 @@ class LaneWindows:
         if found is None:
             return None
         for record, (_, watermark) in zip(
-            columns.chosen([row for row, _ in found.late]), found.late, strict=True
+            columns.select([row for row, _ in found.late]), found.late, strict=True
         ):
             late(record, watermark)
-        for record in columns.chosen(found.timeless):
+        for record in columns.select(found.timeless):
             wrong(record, timeless(record.ts))
         assigner.move_to(found.high)
         return dict(found.cells)
@@ -192,7 +192,7 @@ class LaneWindows:
             self._assigners[vertex] = assigner
         return assigner
 
-    def _notice(self, vertex: int, records: list[Record]) -> None:
+    def _update_highs(self, vertex: int, records: list[Record]) -> None:
         times = [ts for _, _, ts in records if _is_moment(ts)]
         if times:
             lanes = self._others.setdefault(vertex, {self.lane: -inf})
@@ -202,5 +202,5 @@ class LaneWindows:
 def _is_moment(ts: float | None) -> TypeGuard[float]:
     try:
         return isinstance(ts, int | float) and isfinite(ts)
-    except OverflowError:  # A whole number beyond all floats.
+    except OverflowError:  # A whole number too large for a float.
         return False

@@ -1,1 +1,1 @@
-"""Validation rules of a graph, one subject in each module. Each takes a job and yields its problems."""
+"""Validation rules of a graph, one subject per module. Each rule takes a job and yields its problems."""

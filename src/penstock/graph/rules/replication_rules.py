@@ -1,7 +1,7 @@
 """Rules about jobs with replicas.
 
-Sources can be read by several processes, records have ids where a sink needs them, and a job can recover at
-the next window.
+Several processes must be able to read the sources, records must have ids if a sink needs them, and recovery
+at the next window must be possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.graph.vertex import Vertex
 
 
-_UNSAID = "another process that asks for the same positions gets other records"
+_DEFAULT_REASON = "another process that asks for the same positions gets other records"
 
 
 def replicas(job: Job) -> Iterator[Problem]:
@@ -39,14 +39,14 @@ def _unreadable(job: Job) -> Iterator[Problem]:
     for vertex in job.vertices:
         source = vertex.operator
         if isinstance(source, Source) and not source.replicable:
-            why = source.not_replicable or _UNSAID
+            why = source.not_replicable or _DEFAULT_REASON
             reason = f"{type(source).__name__} cannot be read by several replicas: {why}"
             message = f"source {vertex.label!r}: {reason}; or run the job with k=0"
             yield Problem("bad-k", message, vertex.label)
 
 
 def _without_ids(job: Job) -> Iterator[Problem]:
-    """Sinks that need record ids cannot follow Spark's own vertices, whose rows have no order."""
+    """Sinks that need record ids cannot follow vertices in Spark, whose rows have no order."""
     for start in job.vertices:
         if not isinstance(start.operator, NativeTask):
             continue
@@ -62,9 +62,9 @@ def _without_ids(job: Job) -> Iterator[Problem]:
 
 
 def _reached_in_memory(job: Job, start: Vertex) -> list[Vertex]:
-    """Return the sinks that records reach without a shuffle that puts them in order.
+    """Return the sinks that records reach without a shuffle that orders them.
 
-    One that gives instances their turns does not: whose turn it is depends on the order.
+    A shuffle to instances in turn does not order them, because the turn depends on the order.
     """
     found: dict[int, Vertex] = {}
     waiting = [start.index]
@@ -88,10 +88,10 @@ def recovery(job: Job) -> Iterator[Problem]:
 
 
 def next_window_faults(job: Job) -> list[str]:
-    """Return by vertex why a replica that starts without state would never get the state of the others.
+    """Return by vertex why a replica that starts without state would never reach the state of the others.
 
-    All that a job remembers must be in windows of time: those that began before the replica did are
-    closed some day, and from then on it has everything.
+    All state of a job must be in time windows: once those that began before the replica's start are closed,
+    its state is complete.
     """
     return [f"{vertex.kind} {vertex.label!r}: {reason}" for vertex, reason in _faults(job)]
 
@@ -102,7 +102,7 @@ def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
     behind = set(reachable(arcs, [target for vertex in keyed for target in arcs[vertex.index]]))
     for vertex in job.vertices:
         if vertex.index in reachable(arcs, arcs[vertex.index]):
-            reason: str | None = "records go round in a loop"
+            reason: str | None = "it is part of a loop"
         else:
             reason = lasting_state(vertex.operator, vertex.window, sync=vertex.sync)
         late = vertex.index in behind and (vertex in keyed or isinstance(vertex.operator, NativeTask))
@@ -113,7 +113,7 @@ def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
 
 
 def lasting_state(operator: Any, window: Any, *, sync: bool) -> str | None:
-    """Return why the state of a vertex outlives its windows of time; None if it does not."""
+    """Return why the state of a vertex outlives its time windows; None if it does not."""
     if sync:
         return "records wait for records of its other ports"
     if isinstance(window, CountWindow):
@@ -127,7 +127,7 @@ def lasting_state(operator: Any, window: Any, *, sync: bool) -> str | None:
 
 
 def _is_keyed(job: Job, vertex: Vertex) -> bool:
-    """Whether records come to a vertex through the shuffle."""
+    """Return whether records reach a vertex through the shuffle."""
     if vertex.windowed_source or vertex.sync:
         return True
     return any(

@@ -1,6 +1,6 @@
 """Rules about schemas.
 
-Declarations can be read, both ends of an edge fit, and vertices that work on columns know their types.
+Declarations must be readable, both ends of an edge must fit, and vertices on columns must know their types.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _unreadable(vertex: Vertex, side: str) -> Iterator[Problem]:
 
 
 def columnar_vertices(job: Job) -> Iterator[Problem]:
-    """Vertices that work on columns must know their types, and Spark's own vertices cannot be in a loop."""
+    """Vertices on columns must know their types, and vertices in Spark cannot be part of a loop."""
     for edge in job.edges:
         target = job.vertices[edge.target]
         if isinstance(target.operator, COLUMNAR_TASKS):
@@ -73,7 +73,7 @@ def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
     source = job.vertices[edge.source]
     arrow = f"edge {source.label!r} -> {target.label!r}"
     if source.is_side_port(edge.source_port):
-        reason = f"records of {edge.source_port!r} have no schema: put a function between"
+        reason = f"records of {edge.source_port!r} have no schema: add a function between the two"
         yield Problem("no-schema", f"{arrow}: {reason}", target.label, edge.target_port)
         return
     name = type(target.operator).__name__
@@ -97,14 +97,15 @@ def _edge(job: Job, edge: Edge, target: Vertex) -> Iterator[Problem]:
 
 
 def _knows_its_columns(source: Vertex, target: Vertex) -> bool:
-    """Arrow batches carry their schema, but too late for Spark; Spark knows what its own vertices give."""
+    """Return whether column types are known without a declaration: they are between vertices in Spark, and
+    between Arrow tasks, whose batches contain them."""
     if isinstance(source.operator, ArrowTask):
         return isinstance(target.operator, ArrowTask)
     return isinstance(source.operator, NativeTask) or columns_of(source) is not None
 
 
 def _port_schema(job: Job, target: Vertex, port: str) -> Schema | None:
-    """The schema of a port without input_schema: that of its first edge."""
+    """Return the schema of a port without input_schema: that of its first edge."""
     for edge in job.edges:
         if edge.target == target.index and edge.target_port == port:
             return columns_of(job.vertices[edge.source])

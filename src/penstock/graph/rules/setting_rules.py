@@ -1,6 +1,7 @@
 """Rules about the settings of a job and its vertices.
 
-Modes, guarantees, k, intervals, iteration limits, parallelism, quality of service, Spark settings.
+They concern modes, guarantees, k, intervals, iteration limits, parallelism, quality of service and Spark
+settings.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _CHOICES = {
     "durability": (("none", "batch"), ()),
     **{setting: (known, ()) for setting, known in REPLICATION_CHOICES.items()},
 }
-"""For each setting of a job the values it may have, and those that are known but not supported yet."""
+"""The supported values of each setting of a job, and known values that are not supported yet."""
 
 
 def settings(job: Job) -> Iterator[Problem]:
-    """The settings of a job must be known and supported."""
+    """The settings of a job must have supported values."""
     for setting, (supported, planned) in _CHOICES.items():
         yield from _choice(setting, getattr(job, setting), supported, planned)
     fault = on_error_fault(job.on_error)
@@ -98,7 +99,7 @@ MOST_INSTANCES = 4096
 
 
 def limits(job: Job) -> Iterator[Problem]:
-    """Limits and parallelism must be numbers in their ranges."""
+    """Limits and parallelism must be within their ranges."""
     yield from _limits_of(job, "job", None)
     yield from _instances("buckets", job.buckets, "job", None)
     for vertex in job.vertices:
@@ -111,7 +112,7 @@ def limits(job: Job) -> Iterator[Problem]:
 
 
 def _wrong_number(job: Job, vertex: Vertex) -> str | None:
-    """Return why a task cannot have its number of instances; None where it can."""
+    """Return why a task cannot have its number of instances; None if it can."""
     if vertex.stateful and vertex.parallelism != buckets_of(job):
         return (
             f"its instances are the buckets of its keys, of which the job has {shown(buckets_of(job))}: give "

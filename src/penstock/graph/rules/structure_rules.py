@@ -1,6 +1,6 @@
-"""Rules about the shape of the graph.
+"""Rules about the structure of the graph.
 
-Names, sources and sinks, edges, ports, reachability, limits of cycles.
+They concern names, sources and sinks, edges, ports, reachability and limits of cycles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def names(job: Job) -> Iterator[Problem]:
-    """Names must serve as names of folders and ZooKeeper nodes, and tell vertices apart."""
+    """Names must be unique and valid as names of folders and ZooKeeper nodes."""
     reason = name_fault(job.name)
     if reason is not None:
         yield Problem("bad-name", f"job name {reason}")
@@ -80,7 +80,7 @@ def duplicate_edges(job: Job) -> Iterator[Problem]:
 
 
 def partitionings(job: Job) -> Iterator[Problem]:
-    """An edge must be divided in a known way, and by key where state is kept by key."""
+    """An edge must have a known partitioning, which is by key if the target keeps state by key."""
     known = tuple(member.name for member in Partitioning)
     for edge in job.edges:
         source, target = job.vertices[edge.source], job.vertices[edge.target]
@@ -96,7 +96,7 @@ def partitionings(job: Job) -> Iterator[Problem]:
 
 
 def _alignment(target: Vertex, arrow: str, edge: Edge) -> Iterator[Problem]:
-    """The inputs of a synchronised task are aligned by key or by order, all of them in the same way."""
+    """All inputs of a synchronised task must be aligned in the same way, by key or by order."""
     way = target.alignment
     if edge.by is BROADCAST:
         reason = f"{target.label!r} aligns its inputs, so BROADCAST cannot lead into it"
@@ -108,7 +108,7 @@ def _alignment(target: Vertex, arrow: str, edge: Edge) -> Iterator[Problem]:
 
 
 def unknown_ports(job: Job) -> Iterator[Problem]:
-    """An edge must use ports that its vertices declare."""
+    """An edge must use declared ports of its vertices."""
     for edge in job.edges:
         source, target = job.vertices[edge.source], job.vertices[edge.target]
         arrow = f"edge {source.label!r} -> {target.label!r}"
@@ -120,7 +120,7 @@ def unknown_ports(job: Job) -> Iterator[Problem]:
 
 
 def _useless_side(job: Job, arrow: str, vertex: Vertex, port: str) -> Iterator[Problem]:
-    """A side port that can never get a record must not have an edge."""
+    """A side port that can never receive a record must not have an edge."""
     reason = None
     if port == LATE and not isinstance(vertex.window, TimeWindow):
         reason = f"{vertex.label!r} has no window of time, so no record is ever late for it"
@@ -133,7 +133,7 @@ def _useless_side(job: Job, arrow: str, vertex: Vertex, port: str) -> Iterator[P
 def _unknown_port(
     arrow: str, vertex: Vertex, side: str, port: str, declared: tuple[str, ...]
 ) -> Iterator[Problem]:
-    # Nothing declared: a sink's output, a source's input or unreadable ports, each reported as such.
+    # No declared port: a sink's output, a source's input or invalid ports, which other rules report.
     if port in declared or not declared:
         return
     if port:
@@ -151,7 +151,7 @@ def unconnected_ports(job: Job) -> Iterator[Problem]:
     aside = {e.source for e in job.edges if job.vertices[e.source].is_side_port(e.source_port)}
     for vertex in job.vertices:
         for side, declared in (("input", vertex.inputs), ("output", vertex.outputs)):
-            # A vertex whose only port has no edge is unreachable or a dead end, and reported as that.
+            # A vertex whose only port has no edge is reported as unreachable or as a dead end.
             if len(declared) == 1 and not (side == "output" and vertex.index in aside):
                 continue
             for port in declared:
@@ -161,7 +161,7 @@ def unconnected_ports(job: Job) -> Iterator[Problem]:
 
 
 def reachability(job: Job) -> Iterator[Problem]:
-    """Each vertex must lie on a way from a source to a sink."""
+    """Each vertex must be on a path from a source to a sink."""
     arcs = job_arcs(job)
     sources = [vertex.index for vertex in job.vertices if vertex.kind == "source"]
     fed = set(reachable(arcs, sources))
@@ -176,7 +176,7 @@ def reachability(job: Job) -> Iterator[Problem]:
 
 
 def cycle_limits(job: Job) -> Iterator[Problem]:
-    """A loop must have a limit, or a record that never converges would never leave it."""
+    """A loop must have a limit, because otherwise a record might never leave it."""
     if job.max_iterations is not None:
         return
     reported: set[int] = set()

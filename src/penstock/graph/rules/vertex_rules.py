@@ -1,4 +1,4 @@
-"""Rules about single vertices: operators, the signatures of their methods, windows."""
+"""Rules about single vertices: operators, signatures of their methods, and windows."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _CALLS: tuple[tuple[type, dict[str, tuple[str, ...]]], ...] = (
     (CombiningTask, {"lift": ("value",), "merge": ("left", "right"), "result": ("state",)}),
     (Reduce, {"function": ("left", "right")}),
 )
-"""By kind of task, the names that a job calls and what with."""
+"""The methods that a job calls, and their arguments, by kind of task."""
 
 
 def signatures(job: Job) -> Iterator[Problem]:
-    """Methods that a job calls must accept its arguments."""
+    """Methods that a job calls must accept the job's arguments."""
     for vertex in job.vertices:
         for kind, calls in _CALLS:
             if isinstance(vertex.operator, kind):
@@ -81,7 +81,7 @@ def _fault(task: Any, name: str, arguments: tuple[str, ...]) -> str | None:
 
 
 def _as_written(task: Any, name: str, bound: inspect.Signature) -> str:
-    """Return the arguments as they stand in the class, ``self`` among them, without types."""
+    """Return the parameters as declared in the class, including ``self``, without types."""
     try:
         found = inspect.signature(inspect.getattr_static(task, name))
     except Exception:
