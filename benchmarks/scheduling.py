@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.placement_baselines import BASELINES
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
 from penstock.cli.simulation import compare, write_plots
-from penstock.schedule.placement_strategies import Balanced, TrafficFirst
+from penstock.schedule.placement_strategies import Balanced, Strategy, TrafficFirst
 from penstock.schedule.simulation.builtin_scenarios import speedstream
 from penstock.schedule.simulation.run_statistics import FIGURES, Estimate, difference, summarize
 
 SEEDS = 50
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 JUDGED = ("imbalance", "cross_switch")
-COMPARED = {"balanced": Balanced, "traffic": TrafficFirst, **BASELINES}
+COMPARED: Mapping[str, Callable[[], Strategy]] = {"balanced": Balanced, "traffic": TrafficFirst, **BASELINES}
 
 
 def run(sizes: Sizes, work: Path) -> list[Row]:
