@@ -172,7 +172,7 @@ def remaining_request(
     before = request.before
     if request.driver and answer.node is None:
         if before is None:
-            return None if answer.executors else request  # Without a driver they would run for nobody.
+            return None if answer.executors else request  # Executors without a driver do nothing.
         left = request.staying
         if not before.executors and before.node not in actual.nodes:
             return replace(left, missing=())  # Here, too.

@@ -32,10 +32,10 @@ from penstock.schedule.search.placement_state import NOWHERE, PlacementState, Sn
 
 @dataclass(frozen=True)
 class Balanced:
-    """Place the hardest first, each where it harms least, or whole jobs in one rack, whichever is cheaper;
-    then improve by moves and swaps.
+    """Place the most constrained tasks first, each where it adds least to the cost, or whole jobs in one rack
+    each, whichever is cheaper; then improve by moves and swaps.
 
-    Only the demanded tasks move, so the loss of a node disturbs nobody but its own tasks.
+    Only the demanded tasks move, so the loss of a node moves its own tasks only.
     """
 
     weights: Weights = DEFAULT_WEIGHTS

@@ -70,7 +70,7 @@ def with_excluded_nodes(
 def _of_others(
     request: PlacementRequest, requests: Iterable[PlacementRequest], snapshot: ClusterSnapshot
 ) -> frozenset[str]:
-    """Return the nodes of the other replicas, also of those that are placed anew: they may find no node."""
+    """Return the nodes of the other replicas, also of those being placed again: they may find no node."""
     name = request.spec.name
     standing = {task.current for task in snapshot.tasks if task.current and is_other_replica(task.job, name)}
     before = {other.spec.name: other.before for other in requests if other.before is not None}

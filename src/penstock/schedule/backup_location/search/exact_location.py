@@ -254,7 +254,7 @@ def solve_cbc(problem: LocationProblem, *, limit: float = 60.0, first: bool = Fa
             model.addConstraint(terms <= row.high)
         if row.low > -math.inf:
             model.addConstraint(terms >= row.low)
-    # PuLP asks CBC to count elapsed time; the limit here is one of processor time, whoever else computes.
+    # PuLP asks CBC to count elapsed time; the limit here is one of processor time, whatever else computes.
     options = ["maxSolutions 1"] if first else []
     model.solve(pulp.PULP_CBC_CMD(msg=False, timeLimit=limit, timeMode="cpu", threads=1, options=options))
     status = pulp.LpSolution[model.sol_status]

@@ -38,7 +38,7 @@ class ForcedInsertion:
         """By what it cost in the end: what did not gain. What costs the same is taken for the same."""
 
     def run(self) -> None:
-        """Insist for each task that costs too much, those first that may gain most, until nothing gains."""
+        """Force tasks that cost too much into better places, the largest possible gain first."""
         # Chains are cheap: try them for every task before exchanges.
         while self.effort > 0 and not self.repair.done():
             self._near.clear()
@@ -48,7 +48,7 @@ class ForcedInsertion:
     def _exchanged(self) -> bool:
         """Try again what was nearest to a gain, with exchanges."""
         for _, (task, place, away) in sorted(self._near.items()):
-            if self.effort > 0 and self._insist(task, place, away, exchanging=True):
+            if self.effort > 0 and self._force(task, place, away, exchanging=True):
                 return True
         return False
 
@@ -67,7 +67,7 @@ class ForcedInsertion:
         for place, away in (*self._servers(task), *self._pairs(task)):
             if self.effort <= 0:
                 return False
-            if self._insist(task, place, away):
+            if self._force(task, place, away):
                 return True
         return False
 
@@ -133,7 +133,7 @@ class ForcedInsertion:
                 found[last].add(task)
         return found
 
-    def _insist(self, task: int, place: Place, away: list[int], *, exchanging: bool = False) -> bool:
+    def _force(self, task: int, place: Place, away: list[int], *, exchanging: bool = False) -> bool:
         placement = self.placement
         before, saved = placement.total(), placement.saved()
         for leaving in (task, *away):
@@ -185,7 +185,7 @@ class ForcedInsertion:
         return True
 
     def _repaired(self, away: list[int], before: float, *, exchanging: bool) -> float:
-        """Place those that made room anew, and return what all cost in the end."""
+        """Place the displaced tasks again, repair, and return the total cost."""
         placement, repair, alone = self.placement, self.repair, self.bounds.alone
         repair.effort = PUSHING
         # Those first that have fewest servers to go to.

@@ -147,7 +147,13 @@ class LocationRepair(TaskInsertion):
         """Make the decision cheaper until nothing gains or the effort is spent."""
         small = len(self.placement.places) <= SMALL
         # What is cheap to try comes first, and comes again whenever something has changed.
-        moves = (self._chain, self._anew, self._clear, self._exchange, *((self._reorder,) if small else ()))
+        moves = (
+            self._chain,
+            self._reinsert,
+            self._clear,
+            self._exchange,
+            *((self._reorder,) if small else ()),
+        )
         while not self.done() and any(self._round(move) for move in moves):
             pass
 
@@ -158,7 +164,7 @@ class LocationRepair(TaskInsertion):
 
     def exchange(self) -> None:
         """Make the decision cheaper by exchanges and chains."""
-        while any(self._round(move) for move in (self._exchange, self._chain, self._anew)):
+        while any(self._round(move) for move in (self._exchange, self._chain, self._reinsert)):
             pass
 
     def _round(self, move: Callable[[int], bool]) -> bool:
@@ -198,8 +204,8 @@ class LocationRepair(TaskInsertion):
     def _least(self, task: int) -> float:
         return self.bounds.least(task) if self.bounds else 0.0
 
-    def _anew(self, task: int) -> bool:
-        """Place a task anew, where that is cheaper."""
+    def _reinsert(self, task: int) -> bool:
+        """Place a task again, where that is cheaper."""
         self._take_out(task)
         self._place(task)
         return self._keep_if_cheaper()
