@@ -168,7 +168,7 @@ class LocationRepair(TaskInsertion):
             pass
 
     def _round(self, move: Callable[[int], bool]) -> bool:
-        """Try a move with each costly task, the costliest first; a dear one until it gains."""
+        """Try a move with each costly task, the costliest first; stop at the first gain of a slow move."""
         seconds = self.placement.seconds
         tasks = [task for task in range(len(self.placement.places)) if task not in self.kept]
         self._costly = sorted(
@@ -193,13 +193,13 @@ class LocationRepair(TaskInsertion):
         if self.bounds is None:
             return 0.0
         seconds = self.placement.seconds
-        dear = [
+        improvable = [
             task
             for task in range(len(self.placement.places))
             if seconds(task) > self._least(task) * (1 + GAIN)
         ]
-        dear.sort(key=lambda task: -seconds(task))
-        return self.bounds.total(dear[:TELLING])
+        improvable.sort(key=lambda task: -seconds(task))
+        return self.bounds.total(improvable[:TELLING])
 
     def _least(self, task: int) -> float:
         return self.bounds.least(task) if self.bounds else 0.0

@@ -132,11 +132,11 @@ def _force_insertions(repair: LocationRepair, effort: int) -> None:
 
 
 def _search(repair: LocationRepair, effort: int, ruin_effort: int) -> None:
-    for seed, (dearer, spread) in enumerate(_RUINS):
+    for seed, (tolerance, spread) in enumerate(_RUINS):
         if repair.done():
             return
         share = ruin_effort // len(_RUINS)
-        ruin = RuinAndRecreate(repair.placement, repair.kept, share, dearer, seed, spread=spread)
+        ruin = RuinAndRecreate(repair.placement, repair.kept, share, tolerance, seed, spread=spread)
         ruin.run(repair.bound())
         repair.effort = min(share, effort) * 2 // 3
         repair.run()
