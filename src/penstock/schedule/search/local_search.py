@@ -12,7 +12,7 @@ from penstock.schedule.placement_constraints import TOLERANCE
 from penstock.schedule.search.placement_state import LEAST, NOWHERE, PlacementState
 
 FULL_SEARCH_PAIRS = 4000
-"""With so many pairs of a task and a node at most, every pair is tried; else only those that promise most."""
+"""With so many pairs of a task and a node at most, every pair is tried; else only the most promising."""
 FULL_SEARCH_NODES = 128
 """And with so many nodes at most: else a few tasks on many nodes would take long for a small gain."""
 ALL_WAYS = 512
@@ -61,12 +61,12 @@ def improve(state: PlacementState, movable: Sequence[int], tries: int) -> None:
         return
     better = True
     while better and budget.left > 0:
-        better = _towards_neighbours(state, movable, budget)
-        better = _ends(state, movable, budget) or better
+        better = _move_to_neighbours(state, movable, budget)
+        better = _balance_extremes(state, movable, budget) or better
 
 
 def is_fully_searched(state: PlacementState, movable: Sequence[int]) -> bool:
-    """Say whether there is time to try everything."""
+    """Say whether every move and every swap can be tried."""
     nodes = len(state.index.nodes)
     return nodes <= FULL_SEARCH_NODES and len(movable) * nodes <= FULL_SEARCH_PAIRS
 
@@ -94,7 +94,7 @@ def perturb(state: PlacementState, movable: Sequence[int], budget: Budget) -> No
     """Leave a local optimum: move a few tasks at random, descend again, and keep the best placement found."""
     best, least = [state.place[task] for task in movable], state.total()
     draws = _draws()
-    # From the same places the descent leads to the same end. With few tasks most shakes repeat one another.
+    # A descent from the same places ends at the same ones, and with few tasks most perturbations repeat.
     tried: set[tuple[int, ...]] = set()
     patience = PATIENCE
     while patience > 0 and budget.spend(SHAKEN):
@@ -105,9 +105,9 @@ def perturb(state: PlacementState, movable: Sequence[int], budget: Budget) -> No
             node = nodes[next(draws) % len(nodes)]
             if node != state.place[task] and state.fits(task, node):
                 state.move(task, node)
-        shaken = tuple(state.place[task] for task in movable)
-        if shaken not in tried:
-            tried.add(shaken)
+        perturbed = tuple(state.place[task] for task in movable)
+        if perturbed not in tried:
+            tried.add(perturbed)
             descend(state, movable, budget, repartition=False)
         if state.total() < least - LEAST:
             best, least, patience = [state.place[task] for task in movable], state.total(), PATIENCE
@@ -123,7 +123,7 @@ def _restore(state: PlacementState, tasks: Sequence[int], places: Sequence[int])
 
 
 def _draws() -> Iterator[int]:
-    """Return numbers that look drawn and are the same each time: decisions must be repeatable."""
+    """Return pseudo-random numbers, the same each time: decisions must be repeatable."""
     number = 1
     while True:
         number = (number * 6364136223846793005 + 1442695040888963407) % (1 << 64)
@@ -204,7 +204,7 @@ def _may_swap(state: PlacementState, task: int, node: int, other: int) -> bool:
     )
 
 
-def _is_right(state: PlacementState, task: int) -> bool:
+def _keeps_rules(state: PlacementState, task: int) -> bool:
     """Say whether a placed task, and with it its whole node, keeps the rules."""
     index, node = state.index, state.place[task]
     return (
@@ -248,15 +248,15 @@ def _try_all(state: PlacementState, tasks: Sequence[int], choices: Sequence[Sequ
             break
         at[position] += step[position]
         state.move(tasks[position], nodes[at[position]])
-        if state.total() < least and all(_is_right(state, task) for task in tasks):
+        if state.total() < least and all(_keeps_rules(state, task) for task in tasks):
             least = state.total()
             best = [state.place[task] for task in tasks]
     _restore(state, tasks, best)
     return best is not start
 
 
-def _towards_neighbours(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
-    """Try each task where those are that it sends most to."""
+def _move_to_neighbours(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
+    """Try each task on the nodes of the tasks that it talks to."""
     better = False
     for task in movable:
         neighbours = state.index.neighbours[task]
@@ -266,7 +266,7 @@ def _towards_neighbours(state: PlacementState, movable: Sequence[int], budget: B
     return better
 
 
-def _ends(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
+def _balance_extremes(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
     """Move and swap tasks between the most unbalanced nodes and the nodes with the opposite imbalance."""
     count = len(state.index.nodes)
     tasks: list[list[int]] = [[] for _ in range(count)]
