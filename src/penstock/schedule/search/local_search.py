@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import combinations
-from math import prod
 
 from penstock.schedule.placement_constraints import TOLERANCE
 from penstock.schedule.search.placement_state import LEAST, NOWHERE, PlacementState
@@ -76,7 +75,12 @@ def are_few_placements(state: PlacementState, tasks: Sequence[int]) -> bool:
 
     The cost of a lazy state is exact only after ``confirm``, so it cannot be compared way by way.
     """
-    return not state.lazy and prod(len(state.index.eligible[task].nodes) for task in tasks) <= ALL_WAYS
+    ways = 1
+    for task in tasks:
+        ways *= len(state.index.eligible[task].nodes)
+        if ways > ALL_WAYS:
+            return False
+    return not state.lazy
 
 
 def descend(
