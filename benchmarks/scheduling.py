@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.placement_baselines import BASELINES
 from benchmarks.sizes import Sizes
 from benchmarks.table import Row
-from penstock.cli.simulation import DEFAULT_STRATEGIES, compare, write_plots
-from penstock.schedule.placement_baselines import BASELINES
+from penstock.cli.simulation import compare, write_plots
+from penstock.schedule.placement_strategies import Balanced, Strategy, TrafficFirst
 from penstock.schedule.simulation.builtin_scenarios import speedstream
 from penstock.schedule.simulation.run_statistics import FIGURES, Estimate, difference, summarize
 
 SEEDS = 50
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 JUDGED = ("imbalance", "cross_switch")
+COMPARED: Mapping[str, Callable[[], Strategy]] = {"balanced": Balanced, "traffic": TrafficFirst, **BASELINES}
 
 
 def run(sizes: Sizes, work: Path) -> list[Row]:
     """Compare on the same events; the plots of a full run go to the documentation."""
-    runs = compare(speedstream(), DEFAULT_STRATEGIES, range(3 if sizes.quick else SEEDS))
+    runs = compare(speedstream(), COMPARED, range(3 if sizes.quick else SEEDS))
     write_plots("speedstream", runs, work if sizes.quick else IMAGES)
     found = {name: summarize(of) for name, of in runs.items()}
     rows = []

@@ -12,7 +12,7 @@ DECIDE = """
 import json, random
 from tests.unit.schedule.clusters import random_cluster
 from benchmarks.backup_location import edge_cluster
-from penstock.schedule.placement_baselines import BASELINES
+from benchmarks.placement_baselines import BASELINES
 from penstock.schedule.placement_decision import decide
 from penstock.schedule.backup_location import algorithm1, solve
 from penstock.schedule.placement_strategies import STRATEGIES

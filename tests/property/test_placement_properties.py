@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from benchmarks.placement_baselines import BASELINES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.schedule.clusters import random_cluster
@@ -16,7 +17,6 @@ from penstock.schedule.backup_location import solve
 from penstock.schedule.backup_location.location_methods import described_problem
 from penstock.schedule.cluster_file import Description, TaskBackup
 from penstock.schedule.custom_strategy import CustomStrategy, StrategyProcessResult
-from penstock.schedule.placement_baselines import BASELINES
 from penstock.schedule.placement_constraints import RULES, obstacle, tasks_to_place, usages
 from penstock.schedule.placement_decision import Placement, decide, verify
 from penstock.schedule.placement_model import ClusterSnapshot

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from benchmarks.placement_baselines import BASELINES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.schedule.placement_baselines import BASELINES
 from penstock.schedule.placement_decision import Placement, verify
 from penstock.schedule.placement_model import ClusterSnapshot, Node
 from penstock.schedule.placement_strategies import Balanced, LoadAware, Packed, Strategy

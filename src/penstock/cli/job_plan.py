@@ -5,28 +5,20 @@ Print how a job would run, or with ``--placement`` why a submitted job runs wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.command_errors import user_errors
 from penstock.cli.command_options import MasterUrl, Output, Param, connect_client, usage
+from penstock.cli.placement_tables import allocation_table, cost_table, rejection_table
 from penstock.cli.table_output import format_bytes, make_table, print_view
 from penstock.graph.job_loader import load_job
 from penstock.parameters import params_set_to, read_params
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-
-_TERMS = {
-    "imbalance": "imbalance of the nodes' loads (S)",
-    "cross_node": "traffic between nodes, as a share of all",
-    "cross_rack": "traffic between racks, as a share of all",
-    "moves": "moved tasks, as a share of all",
-    "fit": "imbalance between cores and memory",
-}
 
 
 def show_placement(job: str, output: Output, master_url: str | None) -> None:
@@ -41,7 +33,15 @@ def placement_report(found: Mapping[str, Any], now: float) -> RenderableType:  #
     from rich.text import Text
 
     told = [Text(part) for part in (_unplaced(found), _backup(found)) if part]
-    return Group(Text(_decided(found)), _matrix(found), _costs(found), _rejections(found), *told)
+    names = [node["name"] for node in found["nodes"]]
+    return Group(
+        Text(_decided(found)),
+        allocation_table("allocation", found["matrix"], found["rejected"], names),
+        _nodes(found["nodes"]),
+        cost_table(found["cost"], found["weights"]),
+        rejection_table(found["rejected"]),
+        *told,
+    )
 
 
 def _decided(found: Mapping[str, Any]) -> str:
@@ -51,39 +51,17 @@ def _decided(found: Mapping[str, Any]) -> str:
     return told
 
 
-def _matrix(found: Mapping[str, Any]) -> RenderableType:
-    nodes = found["nodes"]
-    headings = ("task", *(node["name"] for node in nodes))
-    tasks = sorted(found["rejected"])
-    places = found["matrix"]
-    rows: list[tuple[Any, ...]] = [
-        (task, *("X" if places.get(task) == node["name"] else "." for node in nodes)) for task in tasks
-    ]
-    rows.append(("status", *(node["status"] for node in nodes)))
-    rows.append(("cores used", *(f"{node['cores_used']:g} of {node['cores']:g}" for node in nodes)))
-    used = (f"{format_bytes(node['memory_used'])} of {format_bytes(node['memory'])}" for node in nodes)
-    rows.append(("memory used", *used))
-    return make_table("allocation", headings, rows)
-
-
-def _costs(found: Mapping[str, Any]) -> RenderableType:
-    cost, weights = found["cost"], found["weights"]
+def _nodes(nodes: Sequence[Mapping[str, Any]]) -> RenderableType:
     rows = [
-        (term, meaning, f"{cost[term]:.4f}", f"{weights[term]:g}", f"{cost[term] * weights[term]:.4f}")
-        for term, meaning in _TERMS.items()
+        (
+            node["name"],
+            node["status"],
+            f"{node['cores_used']:g} of {node['cores']:g}",
+            f"{format_bytes(node['memory_used'])} of {format_bytes(node['memory'])}",
+        )
+        for node in nodes
     ]
-    rows.append(("total", "", "", "", f"{cost['total']:.4f}"))
-    headings = ("term", "term", "value", "weight", "cost")
-    return make_table("cost of the whole cluster", headings, rows, "value weight cost")
-
-
-def _rejections(found: Mapping[str, Any]) -> RenderableType:
-    rows = [
-        (task, node, reason)
-        for task, nodes in sorted(found["rejected"].items())
-        for node, reason in sorted(nodes.items())
-    ]
-    return make_table("why not on other nodes", ("task", "node", "reason"), rows)
+    return make_table("nodes", ("node", "status", "cores used", "memory used"), rows)
 
 
 def _unplaced(found: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ import typer
 
 from penstock.cli.command_errors import UNKNOWN, fail, user_errors
 from penstock.cli.command_options import Output
+from penstock.cli.placement_tables import allocation_table, cost_table, rejection_table
 from penstock.cli.table_output import format_bytes, make_table
 from penstock.schedule.placement_cost import DEFAULT_WEIGHTS
 
@@ -28,19 +29,21 @@ if TYPE_CHECKING:
     from penstock.schedule.placement_decision import Placement
 
 
-MOST_NODES = 16
-MOST_TASKS = 64
-"""Maximum size of a matrix that is shown; a larger one is shown as a list of tasks and nodes."""
-
-
 def placement_tables(
     described: Description, placement: Placement, decision: LocationDecision, asked: str, explained: list[str]
 ) -> Iterator[RenderableType]:
     """Yield the parts of the output in order."""
     if placement.refused:
         yield f"strategy {asked} was not used, {placement.strategy} was: {placement.refused}"
-    yield _matrix(described, placement)
-    yield _cost(placement)
+    snapshot = described.snapshot
+    yield allocation_table(
+        f"placement by {placement.strategy}",
+        placement.matrix.places,
+        snapshot.task_named,
+        sorted(snapshot.node_named),
+        before={task.id: task.current for task in snapshot.tasks},
+    )
+    yield cost_table(placement.cost.to_plain(), vars(DEFAULT_WEIGHTS))
     if placement.completed:
         yield f"left out by {asked} and placed by the default: {', '.join(placement.completed)}"
     if placement.spilled:
@@ -48,42 +51,9 @@ def placement_tables(
     if placement.unplaced:
         rows = sorted(placement.unplaced.items())
         yield make_table("without a node", ("task", "reason"), rows)
-    rejected = [
-        (task, node, reason) for task in explained for node, reason in placement.rejected[task].items()
-    ]
-    if rejected:
-        yield make_table("why not on other nodes", ("task", "node", "reason"), rejected)
+    if any(placement.rejected[task] for task in explained):
+        yield rejection_table({task: placement.rejected[task] for task in explained})
     yield from _backups(decision)
-
-
-def _matrix(described: Description, placement: Placement) -> RenderableType:
-    snapshot, places = described.snapshot, placement.matrix.places
-    tasks, nodes = sorted(snapshot.task_named), sorted(snapshot.node_named)
-    now = {task.id: task.current for task in snapshot.tasks}
-    title = f"placement by {placement.strategy}"
-    if len(nodes) > MOST_NODES or len(tasks) > MOST_TASKS:
-        rows = [(task, places.get(task, "-"), _moved(now[task], places.get(task))) for task in tasks]
-        return make_table(title, ("task", "node", "before"), rows)
-    marks = placement.matrix.rows(tasks, nodes)
-    cells = [
-        (task, *(".X"[mark] for mark in row), _moved(now[task], places.get(task)))
-        for task, row in zip(tasks, marks, strict=True)
-    ]
-    return make_table(title, ("task", *nodes, "before"), cells)
-
-
-def _moved(before: str | None, after: str | None) -> str:
-    return "-" if before is None else ("" if before == after else before)
-
-
-def _cost(placement: Placement) -> RenderableType:
-    cost = placement.cost
-    rows = [
-        (term, f"{getattr(cost, term):.4f}", f"{weight:g}", f"{weight * getattr(cost, term):.4f}")
-        for term, weight in vars(DEFAULT_WEIGHTS).items()
-    ]
-    rows.append(("total", "", "", f"{cost.total:.4f}"))
-    return make_table("term", ("term", "value", "weight", "cost"), rows, "value weight cost")
 
 
 def _backups(decision: LocationDecision) -> Iterator[RenderableType]:

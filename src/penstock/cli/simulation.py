@@ -17,7 +17,6 @@ from penstock.cli.command_errors import user_errors
 from penstock.cli.command_options import Output, local_folder
 from penstock.cli.table_output import make_console, make_table
 from penstock.errors import PenstockError
-from penstock.schedule.placement_baselines import BASELINES
 from penstock.schedule.placement_strategies import STRATEGIES, Strategy
 from penstock.schedule.simulation.builtin_scenarios import SCENARIOS
 from penstock.schedule.simulation.run_statistics import FIGURES, Estimate, difference, over_time, summarize
@@ -82,9 +81,8 @@ def write_plots(scenario: str, runs: Mapping[str, Sequence[Run]], folder: Path) 
     return written
 
 
-DEFAULT_STRATEGIES = ("balanced", "traffic", *BASELINES)
-"""The strategies that are compared if none is named."""
-_MADE: Mapping[str, Callable[[], Strategy]] = {**STRATEGIES, **BASELINES}
+DEFAULT_STRATEGIES = tuple(name for name in STRATEGIES if name != "exact")
+"""The strategies that are compared if none is named: all but the one that is for small clusters only."""
 
 Progress = Callable[[str, int], None]
 
@@ -127,11 +125,11 @@ def simulate_command(
         return
     names = list(dict.fromkeys(strategy or DEFAULT_STRATEGIES))
     for name in names:
-        if name not in _MADE:
-            raise typer.BadParameter(f"there is no strategy {name!r}: use one of {', '.join(_MADE)}")
+        if name not in STRATEGIES:
+            raise typer.BadParameter(f"there is no strategy {name!r}: use one of {', '.join(STRATEGIES)}")
     if plots is not None:
         require()
-    runs = compare(chosen, names, range(seeds), progress=_tell)
+    runs = compare(chosen, {name: STRATEGIES[name] for name in names}, range(seeds), progress=_tell)
     if plots is not None:
         for path in write_plots(chosen.name, runs, plots):
             typer.echo(f"wrote {path}", err=True)
@@ -142,16 +140,20 @@ def simulate_command(
 
 
 def compare(
-    scenario: Scenario, names: Sequence[str], seeds: Sequence[int], *, progress: Progress | None = None
+    scenario: Scenario,
+    strategies: Mapping[str, Callable[[], Strategy]],
+    seeds: Sequence[int],
+    *,
+    progress: Progress | None = None,
 ) -> dict[str, list[Run]]:
     """Run each strategy on the same events, once for each seed."""
-    runs: dict[str, list[Run]] = {name: [] for name in names}
+    runs: dict[str, list[Run]] = {name: [] for name in strategies}
     for seed in seeds:
         events = draw_events(scenario, Random(seed))
-        for name in names:
+        for name, make in strategies.items():
             if progress is not None:
                 progress(name, seed)
-            runs[name].append(simulate(scenario, events, _MADE[name](), name=name))
+            runs[name].append(simulate(scenario, events, make(), name=name))
     return runs
 
 

@@ -51,7 +51,7 @@ NODE = (
     Field("name", "text", "the name of the node", required=True),
     Field("cores", "number", "cores that tasks may use", required=True),
     Field("memory", "bytes", "bytes that tasks may use", required=True),
-    Field("bandwidth", "number", "bytes a second of its network link; 0 if nobody knows", 0.0),
+    Field("bandwidth", "number", "bytes a second of its network link; 0 if it is unknown", 0.0),
     Field("rack", "text", "the rack it is in", ""),
     Field("labels", "labels", "its labels", {}),
     Field("load", "number", "how busy it is, from 0 to 1", 0.0, most=1.0),
@@ -94,7 +94,7 @@ class TaskBackup:
     snapshot: float
     input_rate: float
     interval: float
-    latency: float
+    latency: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState
 
 def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
     """Return what jobs have whose assignments cannot be read: what these tell, or else what is used now."""
-    if not actual.unreadable:  # As ever: then all that runs need not be gone through.
+    if not actual.unreadable:  # The usual case: skip the search through all that runs.
         return []
     told = [
         Task(
@@ -174,22 +174,30 @@ def standing_tasks(assignment: Assignment, request: PlacementRequest | None = No
         for slot in slots
     ]
     if request is None or not request.driver:
-        name = task_id(assignment.job, DRIVER)
-        driver = Task(name, assignment.job, DRIVER, assignment.cores, assignment.memory)
-        tasks.insert(0, replace(driver, current=assignment.node))
+        driver = Task(
+            task_id(assignment.job, DRIVER),
+            assignment.job,
+            DRIVER,
+            assignment.cores,
+            assignment.memory,
+            current=assignment.node,
+        )
+        tasks.insert(0, driver)
     return tasks
 
 
 def _no_smaller_than(node: Node, used: Usage) -> Node:
-    """A node that has more than it can take (it came back smaller) keeps that, and gets nothing new."""
+    """Return a node with room for what it has: one that came back smaller keeps it, and gets nothing new."""
+    if used.cpu <= node.cores and used.memory <= node.memory:
+        return node
     return replace(node, cores=max(node.cores, used.cpu), memory=max(node.memory, used.memory))
 
 
 def assumed_traffic(tasks: Iterable[Task], jobs: set[str]) -> list[Traffic]:
-    """Return what the tasks of each job are taken to send each other: nobody measures it.
+    """Return what the tasks of each job are assumed to send each other, because it is not measured.
 
-    Every executor talks to the driver and to the next executor, all alike. That all talk to all would say the
-    same about who belongs together, in many more words.
+    Every executor talks to the driver and to the next executor, all alike. Traffic between all pairs would
+    group the same tasks with many more entries.
 
     >>> tasks = [Task(f"j/{role}", "j", role[:8]) for role in ("driver", "executor-1", "executor-2")]
     >>> [(pair.first, pair.second) for pair in assumed_traffic(tasks, {"j"})]

@@ -24,7 +24,7 @@ from penstock.schedule.cluster_snapshot import (
     task_id,
 )
 from penstock.schedule.custom_strategy import StrategyPendingError, is_custom
-from penstock.schedule.placement_constraints import Usage, obstacle
+from penstock.schedule.placement_constraints import current_placement, obstacle, usages
 from penstock.schedule.placement_decision import Placement, decide
 from penstock.schedule.placement_model import ClusterSnapshot, Task
 from penstock.schedule.placement_strategies import DEFAULT_STRATEGY, Balanced, Strategy
@@ -172,7 +172,7 @@ def remaining_request(
     before = request.before
     if request.driver and answer.node is None:
         if before is None:
-            return None if answer.executors else request  # Without a driver they would run for nobody.
+            return None if answer.executors else request  # Executors without a driver do nothing.
         left = request.staying
         if not before.executors and before.node not in actual.nodes:
             return replace(left, missing=())  # Here, too.
@@ -231,10 +231,7 @@ def _with_driver_that_stays(request: PlacementRequest, snapshot: ClusterSnapshot
         return snapshot
     task = _driver(request, snapshot)
     node = snapshot.node_named[request.stay]
-    used = Usage()
-    for other in snapshot.tasks:
-        if other.current == node.name:
-            used.add(other)
+    used = usages(current_placement(snapshot), snapshot)[node.name]
     # It is there already: that the node has much to do is no reason to leave.
     if obstacle(task, replace(node, load=0.0), used, snapshot) is not None:
         return snapshot

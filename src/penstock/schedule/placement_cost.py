@@ -38,7 +38,7 @@ class Cost:
       through an uplink with a k-th of the largest uplink's bandwidth counts k times.
     - ``moves``: the share of the running tasks that change their node.
     - ``fit``: the mean over the nodes of ``|cpu_i - mem_i|``: what is left of one resource where the other
-      is used up helps nobody.
+      is used up is wasted.
     """
 
     imbalance: float

@@ -6,7 +6,7 @@ cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -136,16 +136,11 @@ class MatrixError(PenstockError):
 class Matrix:
     """Which node each task is placed on. A task that is missing is placed nowhere.
 
-    >>> Matrix({"count/driver": "n2"}).rows(["count/driver"], ["n1", "n2"])
-    [[0, 1]]
+    >>> Matrix({"count/driver": "n2"}).of_node("n2")
+    ['count/driver']
     """
 
     places: Mapping[str, str] = field(default_factory=dict)
-
-    def rows(self, tasks: Iterable[str], nodes: Iterable[str]) -> list[list[int]]:
-        """Return X itself: a row for each task, a column for each node."""
-        columns = list(nodes)
-        return [[int(self.places.get(task) == node) for node in columns] for task in tasks]
 
     def of_node(self, node: str) -> list[str]:
         """Return the tasks on a node, sorted."""
@@ -158,26 +153,6 @@ class Matrix:
             for task, node in sorted(self.places.items())
             if before.get(task) != node
         }
-
-    def table(self, tasks: Iterable[str], nodes: Iterable[str]) -> str:
-        """Return X for people: a line for each task, a mark below its node.
-
-        >>> print(Matrix({"a": "n1", "b": "n2"}).table(["a", "b"], ["n1", "n2"]))
-           n1  n2
-        a   X   .
-        b   .   X
-        """
-        names, columns = list(tasks), list(nodes)
-        first = max((len(name) for name in names), default=0)
-        widths = [max(len(node), 1) + 2 for node in columns]
-        lines = [
-            " " * first + "".join(node.rjust(width) for node, width in zip(columns, widths, strict=True))
-        ]
-        for name, row in zip(names, self.rows(names, columns), strict=True):
-            marks = ("X" if mark else "." for mark in row)
-            cells = "".join(mark.rjust(width) for mark, width in zip(marks, widths, strict=True))
-            lines.append(name.ljust(first) + cells)
-        return "\n".join(lines)
 
     def to_plain(self) -> dict[str, str]:
         """Return what JSON can hold."""

@@ -26,16 +26,16 @@ from penstock.schedule.search.construction_heuristics import (
     place_whole_jobs,
 )
 from penstock.schedule.search.exact_placement import SolverError, solve
-from penstock.schedule.search.local_search import improve, is_fully_searched
+from penstock.schedule.search.local_search import are_few_placements, improve, is_fully_searched
 from penstock.schedule.search.placement_state import NOWHERE, PlacementState, SnapshotIndex, initial_state
 
 
 @dataclass(frozen=True)
 class Balanced:
-    """Place the hardest first, each where it harms least, or whole jobs in one rack, whichever is cheaper;
-    then improve by moves and swaps.
+    """Place the most constrained tasks first, each where it adds least to the cost, or whole jobs in one rack
+    each, whichever is cheaper; then improve by moves and swaps.
 
-    Only the demanded tasks move, so the loss of a node disturbs nobody but its own tasks.
+    Only the demanded tasks move, so the loss of a node moves its own tasks only.
     """
 
     weights: Weights = DEFAULT_WEIGHTS
@@ -47,7 +47,8 @@ class Balanced:
         index = SnapshotIndex(snapshot)
         movable, state = initial_state(index, demands, self.weights)
         left = place_greedily(state, most_constrained_first(index, movable))
-        if is_fully_searched(state, movable) and len(index.rack_counts) > 1 and index.per_rate:
+        split = len(index.rack_counts) > 1 and index.per_rate > 0
+        if split and is_fully_searched(state, movable) and (left or not are_few_placements(state, movable)):
             state, left = self._whole(index, demands, state, left)
         if left:  # Balancing leaves a little room everywhere, and none that is large: pack instead.
             _, packed = initial_state(index, demands, self.weights)

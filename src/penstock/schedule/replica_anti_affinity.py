@@ -6,7 +6,7 @@ executors of a replica have a fair share of the nodes to go to, so that there is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
@@ -20,8 +20,8 @@ from penstock.replicas.decisions.replica_set import (
 )
 from penstock.replicas.replica_id import job_of
 from penstock.schedule.cluster_snapshot import driver_task
-from penstock.schedule.placement_constraints import Usage, allowed_nodes, obstacle
-from penstock.schedule.placement_model import ClusterSnapshot, Node, Task
+from penstock.schedule.placement_constraints import allowed_nodes, current_placement, obstacle, usages
+from penstock.schedule.placement_model import ClusterSnapshot, Node
 
 
 def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[PlacementRequest]]:
@@ -70,7 +70,7 @@ def with_excluded_nodes(
 def _of_others(
     request: PlacementRequest, requests: Iterable[PlacementRequest], snapshot: ClusterSnapshot
 ) -> frozenset[str]:
-    """Return the nodes of the other replicas, also of those that are placed anew: they may find no node."""
+    """Return the nodes of the other replicas, also of those being placed again: they may find no node."""
     name = request.spec.name
     standing = {task.current for task in snapshot.tasks if task.current and is_other_replica(task.job, name)}
     before = {other.spec.name: other.before for other in requests if other.before is not None}
@@ -88,7 +88,7 @@ def nodes_in_same_racks(names: frozenset[str], nodes: Iterable[Node | NodeInfo])
 def _has_room(request: PlacementRequest, apart: frozenset[str], snapshot: ClusterSnapshot) -> bool:
     """Whether a driver finds a node though it keeps off some. That a node has much to do is no obstacle."""
     task = driver_task(request.spec, request.spec.nodes, avoid=tuple(sorted(apart | request.avoid)))
-    used = usages_now(snapshot.tasks, snapshot)
+    used = usages(current_placement(snapshot), snapshot)
     calm = replace(snapshot, overloaded_above=inf)
     return any(obstacle(task, node, used[node.name], calm) is None for node in snapshot.nodes)
 
@@ -103,7 +103,7 @@ def _beyond_share(spec: JobSpec, others: frozenset[str], snapshot: ClusterSnapsh
     able = [node for node in snapshot.nodes if allowed is None or node.name in allowed]
     own = {one.current for one in snapshot.tasks if one.job == spec.name}
     racks = {node.rack for node in snapshot.nodes if node.name in own}
-    used = usages_now(snapshot.tasks, snapshot)
+    used = usages(current_placement(snapshot), snapshot)
     near = nodes_in_same_racks(others, snapshot.nodes)
     free = sorted(
         (node for node in able if node.name not in own and node.name not in others),
@@ -117,12 +117,3 @@ def _beyond_share(spec: JobSpec, others: frozenset[str], snapshot: ClusterSnapsh
     share = max(len(able) // replica_count(spec), 1)
     usable = own | {node.name for node in free[: max(share - len(own), 0)]}
     return frozenset(node.name for node in snapshot.nodes if node.name not in usable)
-
-
-def usages_now(tasks: Sequence[Task], snapshot: ClusterSnapshot) -> dict[str, Usage]:
-    """Return what is used on each node of a snapshot by tasks that run there."""
-    used = {node.name: Usage() for node in snapshot.nodes}
-    for task in tasks:
-        if task.current in used:
-            used[task.current].add(task)
-    return used

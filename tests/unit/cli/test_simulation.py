@@ -39,32 +39,32 @@ def _penstock(*arguments: str) -> tuple[int, str, str]:
 
 def test_a_table_has_each_strategy_with_its_interval(small: str) -> None:
     code, shown, _ = _penstock(
-        "--file", small, "--seeds", "2", "--strategy", "packed", "--strategy", "s4-hash"
+        "--file", small, "--seeds", "2", "--strategy", "packed", "--strategy", "traffic"
     )
     assert code == 0
     assert "small: 2 runs, mean and 95 % confidence interval" in shown
     lines = [line for line in shown.splitlines() if "±" in line]
-    assert [line.split()[0] for line in lines] == ["packed", "s4-hash"]
+    assert [line.split()[0] for line in lines] == ["packed", "traffic"]
     assert "imbalance S" in shown
     assert "recovery s" in shown
 
 
 def test_json_has_figures_differences_and_curves(small: str) -> None:
     code, shown, _ = _penstock(
-        "--file", small, "--seeds", "2", "--strategy", "packed", "--strategy", "s4-hash", "-o", "json"
+        "--file", small, "--seeds", "2", "--strategy", "packed", "--strategy", "traffic", "-o", "json"
     )
     assert code == 0
     found = json.loads(shown)
     assert (found["scenario"], found["seeds"], list(found["strategies"])) == (
         "small",
         2,
-        ["packed", "s4-hash"],
+        ["packed", "traffic"],
     )
-    packed, hashed = found["strategies"]["packed"], found["strategies"]["s4-hash"]
+    packed, traffic = found["strategies"]["packed"], found["strategies"]["traffic"]
     imbalance = packed["figures"]["imbalance"]
     assert imbalance["low"] <= imbalance["mean"] <= imbalance["high"]
-    apart = hashed["figures"]["imbalance"]["mean"] - imbalance["mean"]
-    assert hashed["difference"]["imbalance"]["mean"] == pytest.approx(apart)
+    apart = traffic["figures"]["imbalance"]["mean"] - imbalance["mean"]
+    assert traffic["difference"]["imbalance"]["mean"] == pytest.approx(apart)
     assert packed["difference"] == {}
     assert [point["at"] for point in packed["curves"]["cross_switch"]] == [5.0 * at for at in range(1, 13)]
 
@@ -107,6 +107,7 @@ def test_a_scenario_can_be_printed_and_changed() -> None:
         (("--scenario", "nowhere"), 2, "there is no scenario 'nowhere'"),
         (("--scenario", "failures", "--file", "x"), 2, "exclude each other"),
         (("--strategy", "fastest"), 2, "there is no strategy 'fastest'"),
+        (("--strategy", "s4-hash"), 2, "there is no strategy 's4-hash'"),
         (("--file", "/does/not/exist.json"), 1, "No such file"),
         (("--seeds", "0"), 2, "--seeds"),
     ],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.placement_baselines import StormResourceAware, by_connections
 
-from penstock.schedule.placement_baselines import StormResourceAware, by_connections
 from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, cost
 from penstock.schedule.placement_decision import decide
 from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Node, Task, Traffic

@@ -1,4 +1,4 @@
-"""Insisting: a task gets its way, and all is taken back unless it pays."""
+"""Forced insertion displaces other tasks, and is undone unless the total cost is lower."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_was_kept_does_not_make_room() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_insisting_never_makes_it_dearer_and_keeps_every_constraint(seed: int) -> None:
+def test_forcing_never_makes_it_dearer_and_keeps_every_constraint(seed: int) -> None:
     problem = _halves(seed)
     placement = LocationState(problem)
     bounds = Bounds(problem, placement.network)
@@ -71,7 +71,7 @@ def test_insisting_never_makes_it_dearer_and_keeps_every_constraint(seed: int) -
     assert verify(problem, build_decision(problem, "test", choices, {})) == ()
 
 
-def test_insisting_gains_where_no_single_step_does() -> None:
+def test_forcing_gains_where_no_single_step_does() -> None:
     gained = 0
     for seed in range(6):
         problem = _halves(seed)

@@ -7,8 +7,8 @@ from functools import cache
 from random import Random
 
 import pytest
+from benchmarks.placement_baselines import BASELINES
 
-from penstock.schedule.placement_baselines import BASELINES
 from penstock.schedule.placement_strategies import Balanced, Strategy
 from penstock.schedule.simulation.builtin_scenarios import speedstream
 from penstock.schedule.simulation.run_statistics import summarize

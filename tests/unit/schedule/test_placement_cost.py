@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import hypot
 from random import Random
 
@@ -76,9 +77,12 @@ def test_counting_move_by_move_is_counting_from_nothing(seed: int, lazy: bool) -
         state.move(task, node)
         assert state.total() == pytest.approx(before + change)
         state.confirm(before)
-        found, expected = state.cost(), cost(state.matrix(), snapshot)
-        for term, value in expected.to_plain().items():
-            assert getattr(found, term) == pytest.approx(value, abs=1e-9), term
+        expected = cost(state.matrix(), snapshot)
+        assert state.total() == pytest.approx(expected.total, abs=1e-9)
+        for term in asdict(DEFAULT_WEIGHTS):
+            state.weights = Weights(**{other: float(other == term) for other in asdict(DEFAULT_WEIGHTS)})
+            assert state.total() == pytest.approx(getattr(expected, term), abs=1e-9), term
+        state.weights = DEFAULT_WEIGHTS
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from benchmarks.placement_baselines import BASELINES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.schedule.clusters import random_cluster, roomy_cluster
 
-from penstock.schedule.placement_baselines import BASELINES
 from penstock.schedule.placement_constraints import find_violations, tasks_to_place
 from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, cost
 from penstock.schedule.placement_decision import decide, verify

@@ -47,7 +47,7 @@ def test_recoveries_count_where_there_are_some() -> None:
     recovered = _run(0.1, recoveries=(Recovery("a", 2.0, True), Recovery("b", 4.0, False)))
     found = summarize([recovered, _run(0.1)])
     assert (found["recovery"].mean, found["recovery"].count) == (3.0, 1)
-    assert found["begun_anew"].mean == 0.5
+    assert found["without_data"].mean == 0.5
 
 
 def test_runs_are_compared_in_pairs() -> None:

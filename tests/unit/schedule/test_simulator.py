@@ -7,9 +7,9 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from benchmarks.placement_baselines import BASELINES
 
 from penstock.schedule.backup_location import LocationChoice
-from penstock.schedule.placement_baselines import BASELINES
 from penstock.schedule.placement_decision import Placement
 from penstock.schedule.placement_model import ClusterSnapshot, Link, Node
 from penstock.schedule.placement_strategies import Balanced, Packed, Strategy

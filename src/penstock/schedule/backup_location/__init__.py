@@ -3,16 +3,12 @@
 The location controller of Iijima et al., "Deciding Backup Location Methods for Distributed Stream Processing
 System" (here *the paper*), whose equation numbers the docstrings name.
 
-- `model`: servers, tasks and the decision, as frozen data.
-- `network`: the edges of the network and the ways through them.
-- `ledger`: what is left of CPU, storage and bandwidth while a decision is being made.
-- `algorithm1`: the paper's algorithm.
-- `formulation`, `exact`: the exact model, and the solvers CBC and HiGHS that solve it.
-- `improved`: the algorithm Penstock uses: several failures at once, few changes, near the optimum.
-- `candidates`, `trial`, `repair`, `chains`, `insist`, `ruin`: its parts, from a task's first place to
-  the last change.
-- `bounds`: what no decision can be below.
-- `verify`: checks a decision against every constraint, whoever made it.
+- `backup_problem`: servers, tasks, the decision and the network between servers, as frozen data.
+- `location_check`: checks a decision of any method against every constraint.
+- `location_methods`: the methods of `penstock place`, and the problem of a described cluster.
+- `location_controller`: the problem of a running cluster.
+- `search`: the algorithm Penstock uses (`location_search` and its parts), the paper's algorithm
+  (`iijima_algorithm`), the exact model (`exact_location`) and the lower bounds of the cost.
 """
 
 from penstock.schedule.backup_location.backup_problem import (

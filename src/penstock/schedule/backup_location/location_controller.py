@@ -169,7 +169,7 @@ def _uplinks(nodes: Mapping[str, NodeInfo]) -> tuple[Uplink, ...]:
 
 
 def _assumed(choice: LocationChoice, actual: ClusterState) -> str:
-    """Say what a decision rests on that nobody has said or measured."""
+    """Name the figures that a decision assumes because they are neither configured nor measured."""
     found = []
     kept = actual.kept.get(choice.task)
     if kept is None or not kept.bytes:

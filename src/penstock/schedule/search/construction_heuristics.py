@@ -23,9 +23,9 @@ NEARBY = 2
 
 
 def most_constrained_first(index: SnapshotIndex, tasks: Iterable[int]) -> list[int]:
-    """Sort tasks by regret: who has the fewest nodes to go to first, then who needs most.
+    """Sort tasks by regret: those with the fewest eligible nodes first, then the largest.
 
-    A task with few nodes loses most if another takes its place; one with all nodes can wait.
+    A task with few nodes loses most if another takes its place.
     """
     return sorted(tasks, key=lambda task: (len(index.eligible[task].nodes), -index.size[task], task))
 
@@ -38,7 +38,7 @@ def most_important_first(index: SnapshotIndex, tasks: Iterable[int]) -> list[int
 class Queues:
     """The nodes of each kind of task, emptiest first.
 
-    Loads only grow while tasks are placed, so an entry that is too small is put right when it is met.
+    Loads only grow while tasks are placed, so an entry that is too small is corrected when it is popped.
     """
 
     def __init__(self, state: PlacementState, emptiness: Emptiness) -> None:
@@ -202,9 +202,9 @@ class Rooms:
 
 
 def place_whole_jobs(state: PlacementState, tasks: Iterable[int]) -> list[int]:
-    """Place job by job, each in the one rack where that harms least; return what is in no rack by this.
+    """Place job by job, each in the rack where that adds least to the cost; return tasks that fit in no rack.
 
-    The largest job is first: it has the fewest racks to go to.
+    The largest job comes first, because it fits in the fewest racks.
     """
     index = state.index
     jobs: dict[str, list[int]] = {}
@@ -228,7 +228,7 @@ def place_whole_jobs(state: PlacementState, tasks: Iterable[int]) -> list[int]:
 
 
 def _fill_rack(state: PlacementState, tasks: list[int], rack: int) -> tuple[float, list[int]]:
-    """Place tasks in a rack until one does not fit; return the harm, and the nodes of those placed."""
+    """Place tasks in a rack until one does not fit; return the added cost, and the nodes of those placed."""
     index = state.index
     nodes = [node for node, at in enumerate(index.rack) if at == rack]
     total, places = 0.0, []
@@ -273,12 +273,12 @@ class _Search:
             for other in sorted(self._there.get(node, ()), key=lambda other: (index.size[other], other)):
                 if self._tries <= 0:
                     return False
-                if self._gives_way(task, node, other):
+                if self._displace(task, node, other):
                     return True
         self._hopeless.add(shape)
         return False
 
-    def _gives_way(self, task: int, node: int, other: int) -> bool:
+    def _displace(self, task: int, node: int, other: int) -> bool:
         state = self._state
         self._tries -= 1
         state.put(other, NOWHERE)

@@ -8,22 +8,19 @@ has got wrong, until the program's bound and the true cost meet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import cos, hypot, inf, pi, sin
-from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.schedule.placement_cost import Weights, cost
 from penstock.schedule.placement_model import Matrix
+from penstock.schedule.search.integer_program import IntegerProgram, Terms
 from penstock.schedule.search.placement_state import NOWHERE, PlacementState, SnapshotIndex
 
 DIRECTIONS = 16
 ROUNDS = 8
 CLOSE = 1e-4
 """A relative gap between bound and cost that is as good as none."""
-
-Terms = dict[int, float]
-"""Coefficients by variable."""
 
 
 class SolverError(PenstockError):
@@ -45,48 +42,6 @@ class Solved:
         return self.total - self.bound <= CLOSE * max(self.total, CLOSE)
 
 
-@dataclass
-class PlacementProgram:
-    """Variables and rows of a mixed-integer program that is to be minimised."""
-
-    costs: list[float] = field(default_factory=list)
-    whole: list[int] = field(default_factory=list)
-    rows: list[tuple[Terms, float, float]] = field(default_factory=list)
-
-    def variable(self, price: float, *, whole: bool = False) -> int:
-        """Add a variable from 0 on, or, if it is whole, of 0 or 1; return its number."""
-        self.costs.append(price)
-        self.whole.append(int(whole))
-        return len(self.costs) - 1
-
-    def row(self, terms: Terms, low: float, high: float) -> None:
-        """Ask that a sum is between two bounds."""
-        self.rows.append((terms, low, high))
-
-    def solve(self, seconds: float) -> Any:
-        """Run HiGHS; returns what scipy returns."""
-        try:
-            from scipy.optimize import Bounds, LinearConstraint, milp
-            from scipy.sparse import coo_array
-        except ImportError as error:
-            raise SolverError("the solver is not installed: pip install penstock[solvers]") from error
-        at, columns, values = [], [], []
-        for number, (terms, _, _) in enumerate(self.rows):
-            for variable, value in terms.items():
-                at.append(number)
-                columns.append(variable)
-                values.append(value)
-        table = coo_array((values, (at, columns)), shape=(len(self.rows), len(self.costs))).tocsr()
-        low, high = [row[1] for row in self.rows], [row[2] for row in self.rows]
-        return milp(
-            self.costs,
-            constraints=LinearConstraint(table, low, high),
-            integrality=self.whole,
-            bounds=Bounds(0, [1.0 if whole else inf for whole in self.whole]),
-            options={"time_limit": seconds, "mip_rel_gap": CLOSE / 10},
-        )
-
-
 class Model:
     """The program of one snapshot: which tasks may move, where all others are."""
 
@@ -94,7 +49,7 @@ class Model:
         self, index: SnapshotIndex, movable: Sequence[int], kept: PlacementState, weights: Weights
     ) -> None:
         self.index, self.movable, self.kept, self.weights = index, movable, kept, weights
-        self.program = PlacementProgram()
+        self.program = IntegerProgram()
         self.x = {task: self._choices(task) for task in movable}
         self._rooms()
         self._imbalance()
@@ -112,7 +67,7 @@ class Model:
         }
         if not choices:
             raise SolverError(f"no node can take {index.tasks[task].id}")
-        self.program.row(dict.fromkeys(choices.values(), 1.0), 1.0, 1.0)
+        self.program.require(dict.fromkeys(choices.values(), 1.0), 1.0, 1.0)
         return choices
 
     def _rooms(self) -> None:
@@ -120,13 +75,13 @@ class Model:
         for node in range(len(index.nodes)):
             here = [(task, at[node]) for task, at in self.x.items() if node in at]
             cores, memory = index.cores[node] - kept.cpu[node], index.memory[node] - kept.memory[node]
-            self.program.row({at: index.cpu[task] for task, at in here}, -inf, cores)
-            self.program.row(
+            self.program.require({at: index.cpu[task] for task, at in here}, -inf, cores)
+            self.program.require(
                 {at: index.bytes[task] / (1 << 20) for task, at in here}, -inf, memory / (1 << 20)
             )
             for group in sorted({index.apart[task] for task, _ in here if index.apart[task]}):
                 members = {at: 1.0 for task, at in here if index.apart[task] == group}
-                self.program.row(members, -inf, 1.0)
+                self.program.require(members, -inf, 1.0)
 
     def _shares(self, node: int) -> tuple[Terms, Terms, float, float]:
         """Return the shares of a node's cores and memory: what depends on X, and what is kept."""
@@ -150,7 +105,7 @@ class Model:
         self.kept_cpu = sum(share[2] for share in self.shares) / count
         self.kept_memory = sum(share[3] for share in self.shares) / count
         price = self.weights.imbalance / (2 * count)
-        self.lengths = [self.program.variable(price) for _ in range(count)]
+        self.lengths = [self.program.variable(price, inf) for _ in range(count)]
         for node in range(count):
             for step in range(DIRECTIONS):
                 self.cut(node, 2 * pi * step / DIRECTIONS, None)
@@ -164,15 +119,15 @@ class Model:
             terms[at] = along_cpu * (share - cpu.get(at, 0.0))
             terms[at] += along_memory * (self.mean_memory[at] - memory.get(at, 0.0))
         least = along_cpu * (kept_cpu - self.kept_cpu) + along_memory * (kept_memory - self.kept_memory)
-        self.program.row(terms, least, inf)
+        self.program.require(terms, least, inf)
 
     def _fit(self) -> None:
         for cpu, memory, kept_cpu, kept_memory in self.shares:
-            skew = self.program.variable(self.weights.fit / len(self.shares))
+            skew = self.program.variable(self.weights.fit / len(self.shares), inf)
             for sign in (1, -1):
                 terms: Terms = {skew: 1.0}
                 terms.update((at, -sign * (cpu[at] - memory[at])) for at in cpu)
-                self.program.row(terms, sign * (kept_cpu - kept_memory), inf)
+                self.program.require(terms, sign * (kept_cpu - kept_memory), inf)
 
     def _traffic(self) -> None:
         index, weights = self.index, self.weights
@@ -189,7 +144,7 @@ class Model:
         """Price that two tasks are in different parts: nodes, or racks."""
         if price <= 0 or NOWHERE in (self._fixed(first), self._fixed(second)):
             return
-        apart = self.program.variable(price)
+        apart = self.program.variable(price, inf)
         for number in sorted(set(part)):
             weight = counts[number] if counts else 1.0
             for one, two in ((first, second), (second, first)):
@@ -201,7 +156,7 @@ class Model:
                         terms.update((at, sign) for node, at in self.x[task].items() if part[node] == number)
                     elif part[fixed] == number:
                         least -= sign
-                self.program.row(terms, least, inf)
+                self.program.require(terms, least, inf)
 
     def _fixed(self, task: int) -> int | None:
         return None if task in self.x else self.kept.place[task]
@@ -219,7 +174,10 @@ def solve(
     constant = _constant(index, model)
     best: Solved | None = None
     for _ in range(ROUNDS):
-        answer = model.program.solve(seconds / ROUNDS)
+        try:
+            answer = model.program.solve_highs(seconds / ROUNDS, CLOSE / 10)
+        except ImportError as error:
+            raise SolverError("the solver is not installed: pip install penstock[solvers]") from error
         if answer.x is None:
             break
         for task, choices in model.x.items():

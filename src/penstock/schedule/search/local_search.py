@@ -11,15 +11,15 @@ from penstock.schedule.placement_constraints import TOLERANCE
 from penstock.schedule.search.placement_state import LEAST, NOWHERE, PlacementState
 
 FULL_SEARCH_PAIRS = 4000
-"""With so many pairs of a task and a node at most, every pair is tried; else only those that promise most."""
+"""With so many pairs of a task and a node at most, every pair is tried; else only the most promising."""
 FULL_SEARCH_NODES = 128
 """And with so many nodes at most: else a few tasks on many nodes would take long for a small gain."""
-TOGETHER = 9
-"""So many tasks of two nodes at most are dealt anew in all ways."""
+ALL_WAYS = 512
+"""With so many ways to place some tasks at most, every way is tried."""
 SHAKEN = 3
-"""How many tasks of a small cluster are moved at will before it is improved again."""
+"""How many tasks of a small cluster are moved at random before it is improved again."""
 PATIENCE = 120
-"""How often that may fail before it is given up."""
+"""How often in a row that may fail before the search ends."""
 ENDS = 64
 """How many nodes of a large cluster, those farthest from the means, are looked at in each round."""
 CLOSEST = 4
@@ -39,69 +39,95 @@ class Budget:
 
 
 def improve(state: PlacementState, movable: Sequence[int], tries: int) -> None:
-    """Lower the cost by moving tasks that may move: by single moves, by swaps, by dealing two nodes anew."""
+    """Lower the cost by moving tasks that may move: by single moves, by swaps, by repartitions of two nodes.
+
+    Where there are few ways to place them, every way is tried instead. A task without a choice takes no part.
+    """
     budget = Budget(tries)
-    movable = [task for task in sorted(movable) if state.place[task] != NOWHERE]
+    eligible = state.index.eligible
+    movable = [
+        task for task in sorted(movable) if state.place[task] != NOWHERE and len(eligible[task].nodes) > 1
+    ]
+    if not movable:
+        return
+    if are_few_placements(state, movable):
+        _try_all(state, movable, [eligible[task].nodes for task in movable])
+        return
     if is_fully_searched(state, movable):
         descend(state, movable, budget)
-        perturb(state, movable, budget)
+        if len(movable) > 1:
+            perturb(state, movable, budget)
         return
     better = True
     while better and budget.left > 0:
-        better = _towards_neighbours(state, movable, budget)
-        better = _ends(state, movable, budget) or better
+        better = _move_to_neighbours(state, movable, budget)
+        better = _balance_extremes(state, movable, budget) or better
 
 
 def is_fully_searched(state: PlacementState, movable: Sequence[int]) -> bool:
-    """Say whether there is time to try everything."""
+    """Say whether every move and every swap can be tried."""
     nodes = len(state.index.nodes)
     return nodes <= FULL_SEARCH_NODES and len(movable) * nodes <= FULL_SEARCH_PAIRS
 
 
-def descend(state: PlacementState, movable: Sequence[int], budget: Budget, *, deal: bool = True) -> None:
-    """Try every move and every swap, and if none helps deal two nodes anew, until nothing helps."""
+def are_few_placements(state: PlacementState, tasks: Sequence[int]) -> bool:
+    """Say whether there are so few ways to place some tasks that all can be tried.
+
+    The cost of a lazy state is exact only after ``confirm``, so it cannot be compared way by way.
+    """
+    ways = 1
+    for task in tasks:
+        ways *= len(state.index.eligible[task].nodes)
+        if ways > ALL_WAYS:
+            return False
+    return not state.lazy
+
+
+def descend(
+    state: PlacementState, movable: Sequence[int], budget: Budget, *, repartition: bool = True
+) -> None:
+    """Try every move and every swap, and if none helps repartition pairs of nodes, until nothing helps."""
     better = True
     while better and budget.left > 0:
         better = _moves(state, movable, budget)
         better = _swaps(state, movable, movable, budget) or better
-        better = better or (deal and _repartition_all(state, movable, budget))
+        better = better or (repartition and _repartition_all(state, movable, budget))
 
 
 def perturb(state: PlacementState, movable: Sequence[int], budget: Budget) -> None:
     """Leave a local optimum: move a few tasks at random, descend again, and keep the best placement found."""
-    best, least = list(state.place), state.total()
+    best, least = [state.place[task] for task in movable], state.total()
     draws = _draws()
-    # From the same places the descent leads to the same end. With few tasks most shakes repeat one another.
+    # A descent from the same places ends at the same ones, and with few tasks most perturbations repeat.
     tried: set[tuple[int, ...]] = set()
-    free = [task for task in movable if len(state.index.eligible[task].nodes) > 1]
     patience = PATIENCE
-    while free and patience > 0 and budget.spend(SHAKEN):
+    while patience > 0 and budget.spend(SHAKEN):
         patience -= 1
         for _ in range(SHAKEN):
-            task = free[next(draws) % len(free)]
+            task = movable[next(draws) % len(movable)]
             nodes = state.index.eligible[task].nodes
             node = nodes[next(draws) % len(nodes)]
             if node != state.place[task] and state.fits(task, node):
                 state.move(task, node)
-        shaken = tuple(state.place[task] for task in movable)
-        if shaken not in tried:
-            tried.add(shaken)
-            descend(state, movable, budget, deal=False)
+        perturbed = tuple(state.place[task] for task in movable)
+        if perturbed not in tried:
+            tried.add(perturbed)
+            descend(state, movable, budget, repartition=False)
         if state.total() < least - LEAST:
-            best, least, patience = list(state.place), state.total(), PATIENCE
+            best, least, patience = [state.place[task] for task in movable], state.total(), PATIENCE
         else:
             _restore(state, movable, best)
     _restore(state, movable, best)
 
 
-def _restore(state: PlacementState, movable: Sequence[int], places: Sequence[int]) -> None:
-    for task in movable:
-        if state.place[task] != places[task]:
-            state.move(task, places[task])
+def _restore(state: PlacementState, tasks: Sequence[int], places: Sequence[int]) -> None:
+    for task, node in zip(tasks, places, strict=True):
+        if state.place[task] != node:
+            state.move(task, node)
 
 
 def _draws() -> Iterator[int]:
-    """Return numbers that look drawn and are the same each time: decisions must be repeatable."""
+    """Return pseudo-random numbers, the same each time: decisions must be repeatable."""
     number = 1
     while True:
         number = (number * 6364136223846793005 + 1442695040888963407) % (1 << 64)
@@ -182,7 +208,7 @@ def _may_swap(state: PlacementState, task: int, node: int, other: int) -> bool:
     )
 
 
-def _is_right(state: PlacementState, task: int) -> bool:
+def _keeps_rules(state: PlacementState, task: int) -> bool:
     """Say whether a placed task, and with it its whole node, keeps the rules."""
     index, node = state.index, state.place[task]
     return (
@@ -195,34 +221,46 @@ def _is_right(state: PlacementState, task: int) -> bool:
 
 
 def _repartition_all(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
-    """Deal the tasks of two nodes anew in every way, for each pair of nodes."""
+    """Try all ways to place the tasks of two nodes on these two, for each pair of nodes."""
     better = False
     for one, two in combinations(range(len(state.index.nodes)), 2):
         tasks = [task for task in movable if state.place[task] in (one, two)]
-        if len(tasks) > TOGETHER or not budget.spend(1 << len(tasks)):
+        if 1 << len(tasks) > ALL_WAYS or not budget.spend(1 << len(tasks)):
             continue
-        better = _repartition(state, tasks, one, two) or better
+        better = _try_all(state, tasks, [(one, two)] * len(tasks)) or better
     return better
 
 
-def _repartition(state: PlacementState, tasks: Sequence[int], one: int, two: int) -> bool:
-    """Go through all ways by changing one task at a time (a Gray code), and end at the best."""
+def _try_all(state: PlacementState, tasks: Sequence[int], choices: Sequence[Sequence[int]]) -> bool:
+    """Try all ways to place each task on one of its nodes, and end at the best; say whether that is better.
+
+    One task moves at a time, to the node before or after its own (a reflected Gray code). Each task is on
+    one of its nodes already.
+    """
     start = best = [state.place[task] for task in tasks]
     least = state.total() - LEAST
-    for step in range(1, 1 << len(tasks)):
-        task = tasks[(step & -step).bit_length() - 1]
-        state.move(task, two if state.place[task] == one else one)
-        if state.total() < least and all(_is_right(state, other) for other in tasks):
+    ways = [
+        [now, *(node for node in nodes if node != now)] for now, nodes in zip(start, choices, strict=True)
+    ]
+    at, step = [0] * len(tasks), [1] * len(tasks)
+    while True:
+        for position, nodes in enumerate(ways):
+            if 0 <= at[position] + step[position] < len(nodes):
+                break
+            step[position] = -step[position]
+        else:
+            break
+        at[position] += step[position]
+        state.move(tasks[position], nodes[at[position]])
+        if state.total() < least and all(_keeps_rules(state, task) for task in tasks):
             least = state.total()
-            best = [state.place[other] for other in tasks]
-    for task, node in zip(tasks, best, strict=True):
-        if state.place[task] != node:
-            state.move(task, node)
+            best = [state.place[task] for task in tasks]
+    _restore(state, tasks, best)
     return best is not start
 
 
-def _towards_neighbours(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
-    """Try each task where those are that it sends most to."""
+def _move_to_neighbours(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
+    """Try each task on the nodes of the tasks that it talks to."""
     better = False
     for task in movable:
         neighbours = state.index.neighbours[task]
@@ -232,7 +270,7 @@ def _towards_neighbours(state: PlacementState, movable: Sequence[int], budget: B
     return better
 
 
-def _ends(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
+def _balance_extremes(state: PlacementState, movable: Sequence[int], budget: Budget) -> bool:
     """Move and swap tasks between the most unbalanced nodes and the nodes with the opposite imbalance."""
     count = len(state.index.nodes)
     tasks: list[list[int]] = [[] for _ in range(count)]

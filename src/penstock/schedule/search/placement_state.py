@@ -14,7 +14,7 @@ from math import hypot, sqrt
 from operator import truediv
 
 from penstock.schedule.placement_constraints import TOLERANCE
-from penstock.schedule.placement_cost import Cost, Weights, scarcity
+from penstock.schedule.placement_cost import Weights, scarcity
 from penstock.schedule.placement_model import NORMAL, ClusterSnapshot, Matrix, Task
 
 NOWHERE = -1
@@ -314,18 +314,6 @@ class PlacementState:
                 if far != here:
                     racks += rate * (count if count > count_here else count_here)
         return nodes - nodes_before, racks - racks_before
-
-    def cost(self) -> Cost:
-        """Return the terms of the cost."""
-        index, count = self.index, max(len(self.index.nodes), 1)
-        return Cost.of(
-            self.weights,
-            (self.spread + self.slope) / (2 * count),
-            self.crossing_nodes * index.per_rate,
-            self.crossing_racks * index.per_rate,
-            self.moved / index.running,
-            self.unfit / count,
-        )
 
     def matrix(self) -> Matrix:
         """Return what is placed."""

@@ -1,9 +1,8 @@
 """Scheduling, failures and load on virtual time, with the code that decides in a real cluster.
 
-- `scenario`, `topologies`, `builtin`, `reading`: what is simulated, as frozen data or from a file.
-- `workload`: what happens from outside, drawn before anything is placed: the same for every strategy.
-- `cluster`: nodes, jobs and places as figures.
-- `recovery`: where backups are, and how long lost tasks take to be back.
-- `running`: the loop over events, decisions and samples.
-- `summary`: means, confidence intervals, curves.
+- `scenario`, `builtin_scenarios`, `scenario_file`: what is simulated, as frozen data or from a file.
+- `workload`: the events, drawn before anything is placed: the same for every strategy.
+- `simulator`: nodes, jobs and places as figures, and the loop over events, decisions and samples.
+- `simulated_recovery`: where backups are, and how long lost tasks take to run again.
+- `run_statistics`: means, confidence intervals, curves.
 """

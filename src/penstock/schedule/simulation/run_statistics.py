@@ -95,8 +95,10 @@ FIGURES: Mapping[str, Figure] = {
     "moves": Figure("moves", "tasks", lambda run: run.moves),
     "unplaced": _over_time("without a node", "tasks", lambda sample: sample.unplaced),
     "recovery": Figure("recovery", "s", _recovery),
-    "begun_anew": Figure(
-        "begun anew", "tasks", lambda run: sum(1 for recovery in run.recoveries if not recovery.whole)
+    "without_data": Figure(
+        "restarted without data",
+        "tasks",
+        lambda run: sum(1 for recovery in run.recoveries if not recovery.whole),
     ),
 }
 

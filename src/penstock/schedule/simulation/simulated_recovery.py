@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from penstock.schedule import backup_location
+from penstock.schedule.backup_location.backup_problem import UNKNOWN_BANDWIDTH
+from penstock.schedule.backup_location.location_methods import described_problem
+from penstock.schedule.cluster_file import Description, TaskBackup
+from penstock.schedule.placement_constraints import current_placement
 from penstock.schedule.placement_model import ClusterSnapshot
 from penstock.schedule.simulation.scenario import GIB, Backup
-
-BANDWIDTH = 125e6
-"""Default bandwidth of a node in bytes a second: 1 Gbit/s."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Recovery:
     task: str
     seconds: float
     whole: bool
-    """Whether its data were there; else it began anew."""
+    """Whether it continued with its data; else it restarted without."""
 
 
 class Locations:
@@ -89,35 +90,20 @@ def simulated_problem(snapshot: ClusterSnapshot, backup: Backup) -> backup_locat
     input_rate: dict[str, float] = defaultdict(float)
     for pair in snapshot.traffic:
         input_rate[pair.second] += pair.rate
-    running = [task for task in snapshot.tasks if task.current in snapshot.node_named]
-    in_use: dict[str, float] = defaultdict(float)
-    for task in running:
-        in_use[task.current or ""] += task.cpu
-    servers = tuple(
-        backup_location.Server(
-            node.name, node.cores, node.bandwidth or BANDWIDTH, in_use[node.name], rack=node.rack
+    backups = {
+        task.id: TaskBackup(
+            backup.snapshot * task.memory / GIB, input_rate.get(task.id, backup.input_rate), backup.interval
         )
-        for node in snapshot.nodes
-    )
-    tasks = tuple(
-        backup_location.ProtectedTask(
-            task.id,
-            task.current or "",
-            task.cpu,
-            backup.snapshot * task.memory / GIB,
-            input_rate.get(task.id, backup.input_rate),
-            backup.interval,
-        )
-        for task in running
-    )
-    uplinks = tuple(backup_location.Uplink(link.rack, link.bandwidth) for link in snapshot.links)
-    return backup_location.LocationProblem(servers, tasks, uplinks, backup.failures)
+        for task in snapshot.tasks
+    }
+    described = Description(snapshot, dict.fromkeys(snapshot.node_named, inf), backups)
+    return described_problem(described, current_placement(snapshot), backup.failures)
 
 
 def _slowest(snapshot: ClusterSnapshot, start: str, end: str) -> float:
     """Return the bandwidth of the slowest link between two nodes."""
     first, last = snapshot.node_named[start], snapshot.node_named[end]
-    limits = [first.bandwidth or BANDWIDTH, last.bandwidth or BANDWIDTH]
+    limits = [first.bandwidth or UNKNOWN_BANDWIDTH, last.bandwidth or UNKNOWN_BANDWIDTH]
     if first.rack != last.rack:
         uplinks = {link.rack: link.bandwidth for link in snapshot.links}
         limits += [uplinks.get(first.rack, inf), uplinks.get(last.rack, inf)]

@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass
 
 from penstock.schedule.backup_location.backup_problem import (
     LocationChoice,
@@ -25,42 +24,7 @@ from penstock.schedule.backup_location.backup_problem import (
     ProtectedTask,
     build_decision,
 )
-
-Terms = dict[int, float]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A constraint: low ≤ the sum of the terms ≤ high."""
-
-    terms: Terms
-    low: float
-    high: float
-
-
-@dataclass
-class Program:
-    """A mixed-integer program to minimise. Variables are numbers; all lie between 0 and their upper bound."""
-
-    cost: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    whole: list[bool] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-
-    def variable(self, cost: float = 0.0, upper: float = 1.0, *, whole: bool = False) -> int:
-        """Add a variable."""
-        self.cost.append(cost)
-        self.upper.append(upper)
-        self.whole.append(whole)
-        return len(self.cost) - 1
-
-    def require(self, terms: Mapping[int, float], low: float = -math.inf, high: float = math.inf) -> None:
-        """Add a constraint, scaled so that its largest coefficient is 1: solvers' tolerances are absolute."""
-        kept = {number: value for number, value in terms.items() if value}
-        largest = max((abs(value) for value in kept.values()), default=0.0)
-        if largest and (low > -math.inf or high < math.inf):
-            scaled = {number: value / largest for number, value in kept.items()}
-            self.rows.append(Row(scaled, low / largest, high / largest))
+from penstock.schedule.search.integer_program import IntegerProgram, Terms
 
 
 @dataclass(frozen=True)
@@ -83,7 +47,7 @@ class Formulation:
     def __init__(self, problem: LocationProblem) -> None:
         self.problem = problem
         self.network = Network(problem)
-        self.program = Program()
+        self.program = IntegerProgram()
         self.variables: list[Variables] = []
         self._storing: dict[int, dict[int, Terms]] = defaultdict(lambda: defaultdict(dict))
         self._transfers: dict[int, dict[int, Terms]] = defaultdict(lambda: defaultdict(dict))
@@ -254,7 +218,7 @@ def solve_cbc(problem: LocationProblem, *, limit: float = 60.0, first: bool = Fa
             model.addConstraint(terms <= row.high)
         if row.low > -math.inf:
             model.addConstraint(terms >= row.low)
-    # PuLP asks CBC to count elapsed time; the limit here is one of processor time, whoever else computes.
+    # PuLP asks CBC to count elapsed time; the limit here is one of processor time, whatever else computes.
     options = ["maxSolutions 1"] if first else []
     model.solve(pulp.PULP_CBC_CMD(msg=False, timeLimit=limit, timeMode="cpu", threads=1, options=options))
     status = pulp.LpSolution[model.sol_status]
@@ -267,32 +231,11 @@ def solve_cbc(problem: LocationProblem, *, limit: float = 60.0, first: bool = Fa
 
 def solve_highs(problem: LocationProblem, *, limit: float = 60.0) -> Solution:
     """Solve with HiGHS, in this process."""
-    import numpy
-    from scipy import sparse
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
     formulation = Formulation(problem)
     program = formulation.program
     if not program.cost:
         return Solution(formulation.decision([], "highs", optimal=True), "there is nothing to decide")
-    ends = numpy.cumsum([0, *(len(row.terms) for row in program.rows)])
-    matrix = sparse.csr_array(
-        (
-            numpy.fromiter(chain.from_iterable(row.terms.values() for row in program.rows), float),
-            numpy.fromiter(chain.from_iterable(row.terms for row in program.rows), int),
-            ends,
-        ),
-        shape=(len(program.rows), len(program.cost)),
-    )
-    result = milp(
-        numpy.array(program.cost),
-        integrality=numpy.array(program.whole, dtype=int),
-        bounds=Bounds(numpy.zeros(len(program.cost)), numpy.array(program.upper)),
-        constraints=LinearConstraint(
-            matrix, [row.low for row in program.rows], [row.high for row in program.rows]
-        ),
-        options={"time_limit": limit, "mip_rel_gap": 1e-6},
-    )
+    result = program.solve_highs(limit, 1e-6)
     if result.x is None:
         return Solution(None, str(result.message))
     optimal = result.status == 0

@@ -27,7 +27,7 @@ Way = tuple[Place, list[int]]
 
 
 class ForcedInsertion:
-    """Changes a placement for the better, through states that are dearer."""
+    """Lowers the cost of a placement, through placements that cost more in between."""
 
     def __init__(self, repair: LocationRepair, bounds: Bounds, effort: int) -> None:
         self.repair = repair
@@ -38,36 +38,36 @@ class ForcedInsertion:
         """By what it cost in the end: what did not gain. What costs the same is taken for the same."""
 
     def run(self) -> None:
-        """Insist for each task that costs too much, those first that may gain most, until nothing gains."""
+        """Force tasks that cost too much into better places, the largest possible gain first."""
         # Chains are cheap: try them for every task before exchanges.
         while self.effort > 0 and not self.repair.done():
             self._near.clear()
-            if not (sum(self._for(task) for task in self._dear()) or self._exchanged()):
+            if not (sum(self._for(task) for task in self._improvable()) or self._exchanged()):
                 return
 
     def _exchanged(self) -> bool:
         """Try again what was nearest to a gain, with exchanges."""
         for _, (task, place, away) in sorted(self._near.items()):
-            if self.effort > 0 and self._insist(task, place, away, exchanging=True):
+            if self.effort > 0 and self._force(task, place, away, exchanging=True):
                 return True
         return False
 
-    def _dear(self) -> list[int]:
+    def _improvable(self) -> list[int]:
         seconds, kept = self.placement.seconds, self.repair.kept
         tasks = [task for task in range(len(self.placement.places)) if task not in kept]
-        dear = [task for task in tasks if self._is_dear(task)]
-        return sorted(dear, key=lambda task: (self.bounds.least(task) - seconds(task), task))
+        found = [task for task in tasks if self._is_improvable(task)]
+        return sorted(found, key=lambda task: (self.bounds.least(task) - seconds(task), task))
 
-    def _is_dear(self, task: int) -> bool:
+    def _is_improvable(self, task: int) -> bool:
         return self.placement.seconds(task) > self.bounds.least(task) * (1 + GAIN)
 
     def _for(self, task: int) -> bool:
-        if not self._is_dear(task):
+        if not self._is_improvable(task):
             return False
         for place, away in (*self._servers(task), *self._pairs(task)):
             if self.effort <= 0:
                 return False
-            if self._insist(task, place, away):
+            if self._force(task, place, away):
                 return True
         return False
 
@@ -133,7 +133,7 @@ class ForcedInsertion:
                 found[last].add(task)
         return found
 
-    def _insist(self, task: int, place: Place, away: list[int], *, exchanging: bool = False) -> bool:
+    def _force(self, task: int, place: Place, away: list[int], *, exchanging: bool = False) -> bool:
         placement = self.placement
         before, saved = placement.total(), placement.saved()
         for leaving in (task, *away):
@@ -150,8 +150,8 @@ class ForcedInsertion:
             now = self._repaired(gone, before, exchanging=exchanging)
             if now < before * (1 - GAIN):
                 return True
-            dearest = max((placement.seconds(other) for other in gone), default=0.0)
-            if before * (1 + GAIN) < now < before + dearest:
+            largest = max((placement.seconds(other) for other in gone), default=0.0)
+            if before * (1 + GAIN) < now < before + largest:
                 self._near.setdefault(round(now, 6), (task, place, away))
         placement.restore(saved)
         return False
@@ -185,7 +185,7 @@ class ForcedInsertion:
         return True
 
     def _repaired(self, away: list[int], before: float, *, exchanging: bool) -> float:
-        """Place those that made room anew, and return what all cost in the end."""
+        """Place the displaced tasks again, repair, and return the total cost."""
         placement, repair, alone = self.placement, self.repair, self.bounds.alone
         repair.effort = PUSHING
         # Those first that have fewest servers to go to.

@@ -147,7 +147,7 @@ class TaskInsertion:
         self.placement.remove(task)
 
     def _keep_if_cheaper(self) -> bool:
-        """Share the bandwidth anew; then take back all since the last step, unless it is a gain."""
+        """Share the bandwidth again; then undo all changes since the last step, unless the cost is lower."""
         placement = self.placement
         for source in sorted({placement.sources[task] for task in self._noted}):
             for task in placement.apart.get(source, ()):

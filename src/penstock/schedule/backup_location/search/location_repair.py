@@ -147,7 +147,13 @@ class LocationRepair(TaskInsertion):
         """Make the decision cheaper until nothing gains or the effort is spent."""
         small = len(self.placement.places) <= SMALL
         # What is cheap to try comes first, and comes again whenever something has changed.
-        moves = (self._chain, self._anew, self._clear, self._exchange, *((self._reorder,) if small else ()))
+        moves = (
+            self._chain,
+            self._reinsert,
+            self._clear,
+            self._exchange,
+            *((self._reorder,) if small else ()),
+        )
         while not self.done() and any(self._round(move) for move in moves):
             pass
 
@@ -158,11 +164,11 @@ class LocationRepair(TaskInsertion):
 
     def exchange(self) -> None:
         """Make the decision cheaper by exchanges and chains."""
-        while any(self._round(move) for move in (self._exchange, self._chain, self._anew)):
+        while any(self._round(move) for move in (self._exchange, self._chain, self._reinsert)):
             pass
 
     def _round(self, move: Callable[[int], bool]) -> bool:
-        """Try a move with each costly task, the costliest first; a dear one until it gains."""
+        """Try a move with each costly task, the costliest first; stop at the first gain of a slow move."""
         seconds = self.placement.seconds
         tasks = [task for task in range(len(self.placement.places)) if task not in self.kept]
         self._costly = sorted(
@@ -187,19 +193,19 @@ class LocationRepair(TaskInsertion):
         if self.bounds is None:
             return 0.0
         seconds = self.placement.seconds
-        dear = [
+        improvable = [
             task
             for task in range(len(self.placement.places))
             if seconds(task) > self._least(task) * (1 + GAIN)
         ]
-        dear.sort(key=lambda task: -seconds(task))
-        return self.bounds.total(dear[:TELLING])
+        improvable.sort(key=lambda task: -seconds(task))
+        return self.bounds.total(improvable[:TELLING])
 
     def _least(self, task: int) -> float:
         return self.bounds.least(task) if self.bounds else 0.0
 
-    def _anew(self, task: int) -> bool:
-        """Place a task anew, where that is cheaper."""
+    def _reinsert(self, task: int) -> bool:
+        """Place a task again, where that is cheaper."""
         self._take_out(task)
         self._place(task)
         return self._keep_if_cheaper()

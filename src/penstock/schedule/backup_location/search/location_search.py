@@ -5,14 +5,15 @@
    looked at.
 2. A task for which there is none is put on two servers; the transfers that one failure starts share the
    bandwidth.
-3. If that costs something it is repaired (`repair`): a task that costs something takes the place of others
-   that can go elsewhere, which may push on others in turn (`chains`), or has links cleared for its transfer.
-4. Where no single step gains, a task that costs too much gets its way by force, others make room, and that is
-   repaired in turn (`insist`).
-5. Of few tasks several orders are tried, and Algorithm 1, so that the decision is never behind it; and the
-   search goes on by taking tasks out at random and putting them back (`ruin`). Time is no matter there.
+3. If that costs something, local search follows (`location_repair`): a task that costs something takes the
+   place of others that can go elsewhere, which may displace others in turn, or has links cleared for its
+   transfer.
+4. Where no single step gains, a task that costs too much is placed by force, those that it displaces are
+   placed again, and the local search repairs what that costs (`forced_insertion`).
+5. For few tasks, several orders are tried, and Algorithm 1, so that the decision is never worse than its own;
+   then tasks are removed at random and inserted again (`ruin_and_recreate`). This takes longer.
 
-All ends at once when the cost is one that no decision can be below (`bounds`).
+The search ends as soon as the cost reaches a lower bound (`lower_bounds`).
 
 **k failures at once.** The CPU of a redeploy server suffices for the tasks of any k servers that fail
 together, and every edge bears equation (4) then. The bound is conservative: a task whose store or redeploy
@@ -20,8 +21,8 @@ server fails together with its own still counts, though it cannot be redeployed 
 a new decision.
 
 **Few changes.** `resolve` keeps each choice of an earlier decision that still holds and did not become much
-worse; only the others are decided anew. A kept choice changes only where a task would otherwise have no place
-at all.
+worse; only the others are decided again. A kept choice changes only where a task would otherwise have no
+place at all.
 
 All is deterministic: ties go by the order of servers and tasks.
 """
@@ -52,10 +53,10 @@ FEW_TASKS = 24
 """Up to so many, what costs something is tried from several orders of the tasks, and from Algorithm 1."""
 STARTS = 5
 """How many beginnings that makes."""
-INSISTING = 200
-"""Up to so many tasks `insist` goes on where a repair ends."""
+FORCED_TASKS = 200
+"""Up to so many tasks, forced insertion follows the local search."""
 MANY_TASKS = 36
-"""From so many on, less effort is left to `insist`, so that the time stays about the same."""
+"""From so many on, forced insertion gets less effort, so that the time stays about the same."""
 RUIN_EFFORT = 8
 """Times the effort of a repair, for all runs of `ruin` together."""
 _RUINS = ((0.3, False), (0.6, True))
@@ -99,7 +100,7 @@ def _solve(
             return _decision(problem, placement, optimal=True)
         repairs.append(repair)
     cheapest = min(repairs, key=lambda repair: repair.placement.total())
-    _insist(cheapest, effort)
+    _force_insertions(cheapest, effort)
     if few:
         # A decision that is made again and again, and keeps most of the one before, must not take long.
         _search(cheapest, effort, (1 if previous else RUIN_EFFORT) * effort)
@@ -122,24 +123,24 @@ def _starts(
         yield placement, set()
 
 
-def _insist(repair: LocationRepair, effort: int) -> None:
+def _force_insertions(repair: LocationRepair, effort: int) -> None:
     tasks = len(repair.placement.places)
     # With choices to keep, do not displace other tasks for a costly one.
-    if repair.bounds and tasks <= INSISTING and not repair.kept:
+    if repair.bounds and tasks <= FORCED_TASKS and not repair.kept:
         # Each try takes the longer the more tasks there are.
         ForcedInsertion(repair, repair.bounds, effort * 5 // 4 * MANY_TASKS // max(MANY_TASKS, tasks)).run()
 
 
 def _search(repair: LocationRepair, effort: int, ruin_effort: int) -> None:
-    for seed, (dearer, spread) in enumerate(_RUINS):
+    for seed, (tolerance, spread) in enumerate(_RUINS):
         if repair.done():
             return
         share = ruin_effort // len(_RUINS)
-        ruin = RuinAndRecreate(repair.placement, repair.kept, share, dearer, seed, spread=spread)
+        ruin = RuinAndRecreate(repair.placement, repair.kept, share, tolerance, seed, spread=spread)
         ruin.run(repair.bound())
         repair.effort = min(share, effort) * 2 // 3
         repair.run()
-        _insist(repair, effort)
+        _force_insertions(repair, effort)
 
 
 def _place(placement: LocationState, kept: set[int], order: Order, effort: int) -> None:

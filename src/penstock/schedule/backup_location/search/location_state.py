@@ -37,7 +37,7 @@ class LocationState:
             for rack in range(len(self.network.racks))
         ]
         self.fixed: set[int] = set()
-        """Tasks whose rate, once they have one, is not shared anew."""
+        """Tasks whose rate, once they have one, is not shared again."""
         self.apart: dict[int, set[int]] = {}
         """By source: the tasks whose store and redeploy server differ."""
 
@@ -179,7 +179,7 @@ class LocationState:
                 self.put(task, place, rate)
 
     def put_apart(self, task: int, place: Place) -> bool:
-        """Put a task on two servers and share the bandwidth anew; leave all as it was if it is too little."""
+        """Put a task on two servers and share the bandwidth again; change nothing if it is too little."""
         self.put(task, place)
         if self.share(self.sources[task]):
             return True

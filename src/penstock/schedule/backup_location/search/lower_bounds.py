@@ -123,10 +123,10 @@ class Bounds:
             self._apart[task] = self._seconds(task, self.network.capacity) if lacks else seconds
         return self._apart[task]
 
-    def total(self, dear: Iterable[int] = ()) -> float:
+    def total(self, improvable: Iterable[int] = ()) -> float:
         """Return a cost that no decision is below, as near as these tasks, which cost too much, can tell."""
         tasks = self.problem.tasks
-        more = max((self._not_together(tasks[task].backup) for task in dear), default=0.0)
+        more = max((self._not_together(tasks[task].backup) for task in improvable), default=0.0)
         all_stored = more + sum(self.least(task) for task in range(len(tasks)))
         extra = (out - least for out, least in zip(self._left_out, self._whole, strict=True) if out > least)
         return min(all_stored, sum(self._whole) + min(extra, default=0.0))
@@ -138,9 +138,9 @@ class Bounds:
         return self._matched[size]
 
     def _unmatched(self, size: float) -> float:
-        """Match the dearest tasks first, with as many on each server as its storage has room for.
+        """Match the most expensive tasks first, with as many on each server as its storage has room for.
 
-        Sets of tasks that can be matched are a matroid, so that taking the dearest first is best.
+        Sets of tasks that can be matched are a matroid, so that taking the most expensive first is best.
         """
         tasks = self.problem.tasks
         large = [number for number, task in enumerate(tasks) if task.backup >= size]

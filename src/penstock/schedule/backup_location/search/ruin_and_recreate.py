@@ -1,8 +1,8 @@
 """Ruin and recreate: takes some tasks out at random, puts them back in another way, keeps what is cheaper.
 
-`repair` ends where no single exchange gains. This goes on from there for as long as its effort lasts, and for
-a while accepts what is a little dearer, to get around such an end. The method is that of Schrimpf et al.,
-"Record Breaking Optimization Results Using the Ruin and Recreate Principle".
+The local search ends where no single exchange gains. This one continues from there for as long as its effort
+lasts, and for a while accepts a slightly higher cost, to leave a local optimum. The method is that of
+Schrimpf et al., "Record Breaking Optimization Results Using the Ruin and Recreate Principle".
 """
 
 from __future__ import annotations
@@ -48,11 +48,18 @@ class RuinAndRecreate:
     """Changes a placement for the better. What was kept of an earlier decision is left alone."""
 
     def __init__(
-        self, placement: LocationState, kept: set[int], effort: int, dearer: float, seed: int, *, spread: bool
+        self,
+        placement: LocationState,
+        kept: set[int],
+        effort: int,
+        tolerance: float,
+        seed: int,
+        *,
+        spread: bool,
     ) -> None:
         self.placement = placement
-        self.dearer = dearer
-        """By what part of the cost a step may be dearer in the beginning; that sinks to nothing."""
+        self.tolerance = tolerance
+        """By what share a step may raise the cost at first; the share sinks to 0."""
         self.spread = spread
         """Whether tasks that could be on one server are put on two now and then."""
         self.effort = effort
@@ -72,7 +79,7 @@ class RuinAndRecreate:
             found = self.placement.total()
             if found < best * (1 - GAIN):
                 best, saved = found, self.placement.saved()
-            if found <= total * (1 + self.dearer * max(0, self.effort) / effort):
+            if found <= total * (1 + self.tolerance * max(0, self.effort) / effort):
                 total = found
             else:
                 self.placement.restore(before)
