@@ -104,7 +104,7 @@ def test_a_row_that_the_shuffle_has_lost_is_missed(tmp_path: Path) -> None:
             gone = data[dropped[0]]
             return [row for row in rows if row is not gone]
 
-        with pytest.raises(IncompleteBatchError, match=r"got \d+ of \d+ rows|have not reported"):
+        with pytest.raises(IncompleteBatchError, match=r"received \d+ of \d+ rows|have not reported"):
             merge_result(blueprint, 0, result_of(blueprint, drop))
 
 
@@ -114,7 +114,7 @@ def test_a_row_that_the_shuffle_has_doubled_is_noticed(tmp_path: Path) -> None:
     def double(rows: list[Row]) -> list[Row]:
         return [*rows, next(row for row in rows if row[1] == PARCEL)]
 
-    with pytest.raises(IncompleteBatchError, match=r"got \d+ of \d+ rows"):
+    with pytest.raises(IncompleteBatchError, match=r"received \d+ of \d+ rows"):
         merge_result(blueprint, 0, result_of(blueprint, double))
 
 
