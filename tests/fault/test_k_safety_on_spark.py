@@ -37,10 +37,11 @@ def test_a_killed_replica_comes_back_with_a_copy_and_one_that_is_cut_off_elsewhe
     ahead = replicas.batch(killed) + MAX_BATCHES_BEHIND
     eventually("the other one is far ahead", lambda: replicas.batch(other) > ahead + 1)
     supervisor.resume()
+    # Before the other one moves: from a replica whose folder is just taken over there may be nothing to copy.
+    eventually("the killed one has copied the other", lambda: replicas.copied(folder))
     cluster.cut(cut)
     eventually("the other one is wanted elsewhere", lambda: replicas.assigned(other) not in ("", cut))
     cluster.heal(cut)
-    eventually("the killed one has copied the other", lambda: replicas.copied(folder))
     two.check()
 
 

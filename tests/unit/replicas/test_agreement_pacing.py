@@ -36,8 +36,10 @@ def stands(
         pytest.param(stands(-1), 2.0, 0.5, id="nothing-done"),
         pytest.param(stands(7, ago=5.0), 2.0, 0.5, id="just-heard-of"),
         pytest.param(stands(7, ago=5.1), 2.0, 0.0, id="dead"),
-        pytest.param(stands(7, ago=9.0, seconds=4.0), 2.0, 0.5, id="slow"),
+        pytest.param(stands(7, ago=9.0, seconds=4.0), 2.0, 2.0, id="slow"),
         pytest.param(stands(7, ago=9.1, seconds=4.0), 2.0, 0.0, id="slow-and-dead"),
+        pytest.param(stands(7, seconds=2.4), 2.0, 1.0, id="a-little-slower"),
+        pytest.param(stands(7, seconds=1.0), 2.0, 0.5, id="faster"),
         pytest.param(stands(7, name="count"), 2.0, 0.0, id="itself"),
         pytest.param({**stands(9), **stands(3, name="count~2")}, 2.0, 0.5, id="one-of-two"),
     ],
@@ -60,7 +62,7 @@ class Runner:
     said_at: float = 0.0
 
     def standing(self) -> ReplicaProgress:
-        return ReplicaProgress(self.name, self.done, self.said_at)
+        return ReplicaProgress(self.name, self.done, self.said_at, self.seconds)
 
 
 def simulate(runners: list[Runner], planned: int, until: float) -> list[float]:
@@ -84,14 +86,19 @@ def simulate(runners: list[Runner], planned: int, until: float) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "behind"), [pytest.param(1.0, 30, id="30-behind"), pytest.param(1.2, 0, id="slower")]
+    ("seconds", "behind", "pace"),
+    [
+        pytest.param(1.0, 30, 1.6, id="30-behind"),
+        pytest.param(1.2, 0, 1.6, id="slower"),
+        pytest.param(1.6, 20, 2.1, id="20-behind-on-a-slow-node"),
+    ],
 )
-def test_one_that_is_behind_catches_up(seconds: float, behind: int) -> None:
+def test_one_that_is_behind_catches_up(seconds: float, behind: int, pace: float) -> None:
     head = Runner("count", 1.0, done=99)
     other = Runner("count~1", seconds, done=99 - behind)
     simulate([head, other], planned=99, until=200.0)
     assert head.done - other.done <= 2
-    assert head.done > 99 + 200 / 1.6
+    assert head.done > 99 + 200 / pace
 
 
 def test_a_dead_one_costs_a_pause_at_most() -> None:

@@ -254,7 +254,9 @@ _SLACK_SECONDS = 1.0
 """Of a replica's word about itself, on top of two batches: it says it after each."""
 
 _APART = 1.25
-"""Batches from one plan to the next while another replica catches up."""
+"""Batches from one plan to the next while another replica catches up: batches of the slower of the two,"""
+_MOST_APART = 2.0
+"""but no more than so many of this one: readers of the output do not wait longer for a slow replica."""
 
 
 def pause(
@@ -267,10 +269,10 @@ def pause(
 ) -> float:
     """Return how many seconds a replica should wait still before it plans a batch.
 
-    ``usual`` is how long a batch takes usually. While one that lives is more than one batch behind, batches
-    are planned a quarter of that further apart, so that it gains on others; one that has not been heard of
-    for two batches, by its pace or ours, and a second is taken for dead. So nobody who reads the output waits
-    for two batches.
+    ``usual`` is how long a batch usually takes. While a live replica is more than one batch behind, plans are
+    a quarter of a batch further apart, so that it catches up; if its batches take longer than ours, a quarter
+    of its own, up to two of our batches. A replica that has not reported for two batches, by its pace or
+    ours, and a second counts as dead.
 
     >>> behind = {"count~1": ReplicaProgress("count~1", batch=5, at=99.5)}
     >>> pause(9, "count", behind, now=100.0, since_last_plan=1.0, usual=1.0)
@@ -278,12 +280,17 @@ def pause(
     >>> pause(9, "count", behind, now=110.0, since_last_plan=1.25, usual=1.0)
     0.0
     """
-    behind = any(
-        standing.batch < batch - 2 and now - standing.at <= 2 * max(usual, standing.seconds) + _SLACK_SECONDS
-        for name, standing in replica_progress.items()
+    behind = [
+        progress.seconds
+        for name, progress in replica_progress.items()
         if name != me
-    )
-    return max(0.0, _APART * usual - since_last_plan) if behind else 0.0
+        and progress.batch < batch - 2
+        and now - progress.at <= 2 * max(usual, progress.seconds) + _SLACK_SECONDS
+    ]
+    if not behind:
+        return 0.0
+    apart = min(_MOST_APART * usual, _APART * max(usual, *behind))
+    return max(0.0, apart - since_last_plan)
 
 
 def first_batch_to_keep(
