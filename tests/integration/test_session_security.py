@@ -41,7 +41,10 @@ def test_the_driver_answers_no_message_of_a_stranger() -> None:
     java = context._jvm
     assert java is not None
     netty = java.org.apache.spark.rpc.netty
-    env = java.org.apache.spark.SparkEnv.get().rpcEnv()
+    # py4j asks a class for all of its methods, and Spark 4.3 lacks the types of some of this one.
+    field = java.java.lang.Class.forName("org.apache.spark.SparkEnv").getDeclaredField("rpcEnv")
+    field.setAccessible(True)
+    env = field.get(context._jsc.sc().env())
     driver = java.org.apache.spark.rpc.RpcAddress("127.0.0.1", port)
     asked = getattr(netty, "RpcEndpointVerifier$CheckExistence")("LocalSchedulerBackendEndpoint")
     request = netty.RequestMessage(None, env.setupEndpointRef(driver, "endpoint-verifier"), asked).serialize(
