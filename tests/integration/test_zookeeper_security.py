@@ -45,7 +45,6 @@ def _fill(store: Store) -> None:
     """Make nodes in every way there is."""
     store.create("/jobs/a/b/c", b"secret")
     store.create("/nodes/n", b"secret", ephemeral=True)
-    store.create("/queue/n-", b"secret", sequence=True)
     store.transact([Check("/jobs", 0), Create("/jobs/t", b"secret"), Create("/e", b"", ephemeral=True)])
 
 

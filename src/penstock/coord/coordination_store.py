@@ -168,12 +168,8 @@ class Store(Protocol):
         """Yield what :meth:`children` returns for each path, likewise."""
         ...
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node, and lasting empty ones above it as needed; return its path.
-
-        With ``sequence``, a number of ten digits is added to the path that no node beside it has had.
-        Raises ExistsError.
-        """
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node, and lasting empty ones above it as needed. Raises ExistsError."""
         ...
 
     def set(self, path: str, data: bytes, *, version: int | None = None) -> int:

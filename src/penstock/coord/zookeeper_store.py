@@ -236,17 +236,15 @@ class ZooKeeperStore:
             else:
                 yield made(found)
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node, and lasting empty ones above it as needed; return its path."""
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node, and lasting empty ones above it as needed."""
         place, deadline = self._place(path), self._deadline()
         check_size(path, data)
-        request = partial(
-            self._client.create_async, place, data, acl=self._acl, ephemeral=ephemeral, sequence=sequence
-        )
+        request = partial(self._client.create_async, place, data, acl=self._acl, ephemeral=ephemeral)
         while True:
             try:
-                made: str = self._ask(request, path, deadline)
-                return made[len(self._root) :]
+                self._ask(request, path, deadline)
+                return
             except MissingError:
                 for above in ancestors(path):
                     self._make(self._place(above), deadline)

@@ -29,7 +29,6 @@ from penstock.coord.coordination_store import (
     check_operations,
     check_path,
     check_size,
-    parent_of,
 )
 from penstock.testing.memory_tree import Tree
 
@@ -218,7 +217,6 @@ class MemoryStore:
     >>> ensemble = MemoryEnsemble()
     >>> mine, yours = MemoryStore(ensemble), MemoryStore(ensemble)
     >>> mine.create("/nodes/a", b"here", ephemeral=True)
-    '/nodes/a'
     >>> ensemble.expire(mine.session_id)
     >>> yours.children("/nodes")
     []
@@ -282,18 +280,14 @@ class MemoryStore:
         for path, watch in reads:
             yield self.children(path, watch)
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node, and lasting empty ones above it as needed; return its path."""
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node, and lasting empty ones above it as needed."""
         check_path(path)
         check_size(path, data)
         with self._changing():
-            tree = self._ensemble.tree
-            for above in tree.missing_above(path):
+            for above in self._ensemble.tree.missing_above(path):
                 self._change(Create(above, b""))
-            if sequence:
-                path += f"{tree.next_number(parent_of(path)):010d}"
             self._change(Create(path, data, ephemeral))
-            return path
 
     def set(self, path: str, data: bytes, *, version: int | None = None) -> int:
         """Set a node's data and return its new version."""
