@@ -80,7 +80,7 @@ class DeliveryMarks:
         while len(recent) > _KEPT:
             recent.popleft().unlink(missing_ok=True)
 
-    def tidy(self, folder: Path, now: float | None = None) -> None:
+    def tidy(self, folder: Path) -> None:
         """Remove old leftovers of crashes from a job's folder, once in each process.
 
         Only when all sinks of the job have got what is theirs: a file may be old and wait for another sink,
@@ -88,7 +88,7 @@ class DeliveryMarks:
         """
         if folder in self._tidied:
             return
-        limit = (time.time() if now is None else now) - ABANDONED
+        limit = time.time() - ABANDONED
         for path in sorted(folder.rglob("*")):
             try:
                 if path.suffix != DONE and path.is_file() and path.stat().st_mtime < limit:

@@ -97,10 +97,9 @@ class ObjectUpload:
 class Objects:
     """All objects of one job."""
 
-    def __init__(self, folder: Path, *, most: int = MOST_OBJECT, reserve: int = RESERVE) -> None:
+    def __init__(self, folder: Path, *, reserve: int = RESERVE) -> None:
         self._whole = folder / "objects"
         self._parts = folder / "parts"
-        self._most = most
         self._reserve = reserve
         self._lock = threading.Lock()
         self._coming: dict[str, ObjectUpload] = {}
@@ -141,8 +140,8 @@ class Objects:
         Who begins later has the object to itself: a connection that broke may be open here for long.
         """
         self.path(sha256)
-        if not 0 <= size <= self._most:
-            raise SnapshotSizeError(f"an object has {self._most} bytes at most, not {size}")
+        if not 0 <= size <= MOST_OBJECT:
+            raise SnapshotSizeError(f"an object has {MOST_OBJECT} bytes at most, not {size}")
         self.check_room(size - offset)
         with self._lock, disk_full_errors():
             descriptor = self._open(self._part(sha256), 0)
