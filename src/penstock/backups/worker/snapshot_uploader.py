@@ -16,12 +16,13 @@ from typing import BinaryIO, Protocol
 from penstock.backups.data_affinity import is_forgotten
 from penstock.backups.snapshots.snapshot_client import Sent, SnapshotClient
 from penstock.backups.snapshots.snapshot_cutter import CutError, SnapshotCutter
-from penstock.backups.snapshots.snapshot_errors import TransferError, TransferStoppedError
+from penstock.backups.snapshots.snapshot_errors import TransferStoppedError
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
 from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus
 from penstock.daemon.store_link import StoreLink
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.errors import PenstockError, SettingError
+from penstock.node_client import NodeRequestError
 from penstock.process_logs.process_log import get_logger
 from penstock.setting_values import read_size
 
@@ -203,10 +204,10 @@ class SnapshotUploader:
     def _retry(self, location: BackupLocation, error: Exception) -> float:
         self._troubles += 1
         self._log_trouble(str(error), store=location.store)
-        if isinstance(error, TransferError):
+        if isinstance(error, NodeRequestError):
             self._hang_up()
         harmless = isinstance(error, CutError) or (
-            isinstance(error, TransferError) and (error.again or error.status == _STALE)
+            isinstance(error, NodeRequestError) and (error.again or error.status == _STALE)
         )
         if not harmless:
             # Perhaps a file here is not what it was when it was looked at.
