@@ -7,7 +7,6 @@ taken for delivered.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections import deque
@@ -20,8 +19,8 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from penstock.errors import FolderError, UnstorableValueError
-from penstock.graph.connector_api import Receipt, Reject, SinkWriter, WriteContext
-from penstock.local_files import local_path, make_folder, sync, sync_with_parents
+from penstock.graph.connector_api import Receipt, Reject, Sink, SinkWriter, WriteContext
+from penstock.local_files import local_path, make_folder, sync, sync_with_parents, try_lock
 from penstock.log import home, record_codec
 from penstock.log.segment import SegmentDamageError, load, seal
 from penstock.log.segment_staging import write
@@ -203,6 +202,27 @@ class Staging:
         return {"_folder": self.folder, "_marks": self._marks}
 
 
+class StagedSink(Sink):
+    """A sink whose records wait in sealed files until the driver delivers the batch."""
+
+    transactional = True
+
+    def __init__(self, sink: str, folder: str | Path | None) -> None:
+        self._staging = Staging(sink, folder)
+
+    def prepare(self) -> None:
+        """Make the folder in which records wait."""
+        self._staging.prepare(synced=self.synced)
+
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        """Remove records that will not be delivered."""
+        self._staging.discard(receipts)
+
+    def tidy(self, job: str) -> None:
+        """Remove what crashes have left long ago."""
+        self._staging.tidy(job)
+
+
 class BatchNumber(int):
     """The number of a batch, and an ``id`` by which its content is known again.
 
@@ -235,19 +255,11 @@ def _turn(path: Path, patience: float) -> Iterator[None]:
         return
     try:
         deadline = time.monotonic() + patience
-        while not _locked(descriptor) and time.monotonic() < deadline:
+        while not try_lock(descriptor) and time.monotonic() < deadline:
             time.sleep(_PAUSE)
         yield
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)
