@@ -127,8 +127,8 @@ class ZooKeeperStore:
     ) -> ZooKeeperStore:
         """Connect to ``host:port,host:port,…`` and make the root if it is not there.
 
-        Every node that is made can be read and changed by those who know the password, and by nobody else.
-        Raises DisconnectedError when no server answers, SettingError when the root belongs to somebody else.
+        Only clients with the password can read and change the nodes that are made.
+        Raises DisconnectedError when no server answers, SettingError when the root belongs to another client.
         """
         check_path(root)
         acl = [make_digest_acl(IDENTITY, password, all=True)]

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from types import TracebackType
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 
@@ -290,9 +289,7 @@ class SnapshotClient:
     def __enter__(self) -> SnapshotClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _missing(self, job: str, pieces: list[SnapshotFile]) -> dict[str, int]:

@@ -75,4 +75,4 @@ class NoWholeSnapshotError(SnapshotError):
 
 
 class TransferStoppedError(SnapshotError):
-    """Whoever had something sent or fetched wanted no more of it. What was moved is not moved again."""
+    """The caller has stopped a transfer. A later one continues where it ended."""
