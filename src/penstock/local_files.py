@@ -6,6 +6,7 @@ files, and fsync.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from contextlib import suppress
@@ -84,3 +85,15 @@ def make_folder(path: Path) -> None:
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file, exclusively by default, unless another process holds it; return whether it worked.
+
+    The kernel releases the lock when the file is closed or its process dies.
+    """
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

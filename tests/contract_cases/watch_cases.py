@@ -21,12 +21,12 @@ class WatchCases:
             lambda: other.delete("/a"),
             lambda: other.transact([Create("/a", b"")]),
         ]
-        for step in steps:
+        for number, step in enumerate(steps):
             fired = Calls()
             store.get("/a", fired)
             step()
             eventually("the watch fires", lambda fired=fired: fired.count == 1)  # type: ignore[misc]
-            other.create("/unrelated/n-", sequence=True)
+            other.create(f"/unrelated/n-{number}")
             if other.get("/a") is not None:
                 other.set("/a", b"again")
             assert fired.count == 1

@@ -34,7 +34,7 @@ from killing import read
 from unpacked_code import unpack_code
 
 from penstock.cluster.documents import Assignment, ReplicaAssignment
-from penstock.daemon.worker_folder import LOG_FILE, OUTPUT_FILE, WorkerConfig, write_worker_config
+from penstock.daemon.worker_folder import LOG_FILE, OUTPUT_FILE, WorkerConfig
 from penstock.engine.storage.job_folder import current_claim
 from penstock.engine.storage.ledger import Ledger
 from penstock.keyring import open_keyring
@@ -43,6 +43,7 @@ from penstock.record import Record
 from penstock.replicas.agreement.replica_catch_up import last_batch
 from penstock.replicas.replica_id import replica_name
 from support.waiting import eventually
+from support.worker_files import write_worker_config
 
 HERE = Path(__file__).parent
 JOB = "killed"

@@ -12,11 +12,12 @@ from worker_lab import JOB, Lab, kill_tree, running_zookeeper
 
 from penstock.cluster.documents import Assignment, Difference, ReplicaAssignment, ReplicaReport
 from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
-from penstock.daemon.worker_folder import EXIT_ENDED, read_heartbeat
+from penstock.daemon.worker_folder import EXIT_ENDED
 from penstock.replicas.agreement.agreement_folder import AgreementFolder
 from penstock.replicas.replica_id import replica_name
 from support.engines import EITHER, LOCAL, SPARK
 from support.waiting import DEADLINE, eventually
+from support.worker_files import read_heartbeat
 
 PAUSE = {LOCAL: 0.1, SPARK: 0.4}
 """Seconds from one batch to the next: replicas share a machine here, and must be able to catch up."""

@@ -17,9 +17,10 @@ import pytest
 from snapshot_cases import JOB, Files, content_of, home_at, keep, manifest_of
 
 from penstock.backups.snapshots.snapshot_client import SnapshotClient
-from penstock.backups.snapshots.snapshot_errors import SnapshotFullError, TransferError
+from penstock.backups.snapshots.snapshot_errors import SnapshotFullError
 from penstock.backups.snapshots.snapshot_restore import needs_restore, restore
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
+from penstock.node_client import NodeRequestError
 from support.waiting import eventually
 
 TOKEN = "7" * 64
@@ -85,7 +86,7 @@ def test_a_store_that_is_killed_in_the_middle_gets_only_the_rest(server: Server)
             server.kill()
 
     with SnapshotClient(server.url, TOKEN, rate=4_000_000, clock=lambda: 0.0, sleep=sleep) as client:
-        with pytest.raises(TransferError) as raised:
+        with pytest.raises(NodeRequestError) as raised:
             client.send(manifest_of(home, 0), Files(home))
         assert raised.value.again
         held = server.part

@@ -26,7 +26,7 @@ from penstock.cluster.documents import Assignment, ExecutorSlot, Result, WorkerI
 from penstock.coord import store_paths
 from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.coord.zookeeper_store import ZooKeeperStore
-from penstock.daemon.worker_folder import WorkerConfig, read_exit, read_heartbeat, write_worker_config
+from penstock.daemon.worker_folder import WorkerConfig, read_exit
 from penstock.errors import LogNotFoundError
 from penstock.keyring import Keyring, open_keyring
 from penstock.log import Log, log_folder
@@ -34,6 +34,7 @@ from penstock.record import Record
 from penstock.supervisor.executor_command import executor_command
 from support.engines import LOCAL
 from support.waiting import DEADLINE, eventually
+from support.worker_files import read_heartbeat, write_worker_config
 
 JOB = "counted"
 SOURCES = str(Path(penstock.__file__).parents[1])

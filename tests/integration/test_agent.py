@@ -23,10 +23,11 @@ from penstock.bundles.bundle_limits import MOST_PACKED
 from penstock.bundles.bundle_signature import sha256_of
 from penstock.bundles.bundle_store import BlobTransport
 from penstock.errors import SettingError
+from penstock.node_client import NodeRequestError
 from penstock.process_logs import redaction
 from penstock.web.http_server import serve
 from penstock.web.supervisor_api import make_supervisor_api
-from penstock.web.supervisor_client import SupervisorClient, SupervisorError
+from penstock.web.supervisor_client import SupervisorClient
 from support.waiting import eventually
 
 DATA = b"bundle" * 50_000
@@ -62,9 +63,9 @@ def test_blobs_are_brought_and_fetched(node: Node) -> None:
     blobs.put(node.url, SHA, DATA)
     assert blobs.get(node.url, SHA) == DATA
     assert node.blobs.names() == [SHA]
-    with pytest.raises(SupervisorError, match="404: there is no blob"):
+    with pytest.raises(NodeRequestError, match="404: there is no blob"):
         blobs.get(node.url, "0" * 64)
-    with pytest.raises(SupervisorError, match="422: what came as blob"):
+    with pytest.raises(NodeRequestError, match="422: what came as blob"):
         blobs.put(node.url, "0" * 64, DATA)
     assert node.blobs.names() == [SHA]
 
@@ -72,7 +73,7 @@ def test_blobs_are_brought_and_fetched(node: Node) -> None:
 def test_a_blob_damaged_on_disk_is_not_sent(node: Node) -> None:
     node.client.put(node.url, SHA, DATA)
     (node.folder / "blobs" / SHA).write_bytes(DATA[1:])
-    with pytest.raises(SupervisorError, match=r"422: .*damaged"):
+    with pytest.raises(NodeRequestError, match=r"422: .*damaged"):
         node.client.get(node.url, SHA)
 
 
@@ -85,7 +86,7 @@ def test_logs_are_given_bit_by_bit(node: Node) -> None:
     second, cursor = node.client.logs(node.url, "a", cursor, limit=2)
     assert first + second == lines[::2]
     assert node.client.logs(node.url, "a", cursor) == ([], cursor)
-    with pytest.raises(SupervisorError, match="400: this is not a cursor"):
+    with pytest.raises(NodeRequestError, match="400: this is not a cursor"):
         node.client.logs(node.url, "a", "../../etc/passwd")
 
 
@@ -126,7 +127,7 @@ def test_alive_needs_no_token_and_all_else_does(node: Node) -> None:
                 assert answer.json() == {"error": "the token is missing or wrong"}
                 assert answer.headers["www-authenticate"] == "Bearer"
     assert node.blobs.names() == []
-    with pytest.raises(SupervisorError, match="401"), SupervisorClient("wrong") as client:
+    with pytest.raises(NodeRequestError, match="401"), SupervisorClient("wrong") as client:
         client.put(node.url, SHA, b"small")
 
 
@@ -244,7 +245,7 @@ def test_failures_say_nothing_of_their_cause(node: Node) -> None:
 
     with (
         serve(make_supervisor_api(node.blobs, broken, TOKEN, "n1"), "127.0.0.1") as served,
-        pytest.raises(SupervisorError, match="500: the supervisor failed to answer") as raised,
+        pytest.raises(NodeRequestError, match="500: the supervisor failed to answer") as raised,
         SupervisorClient(TOKEN) as client,
     ):
         client.logs(served.url, "a")
@@ -295,7 +296,7 @@ class Liar:
 def test_the_client_trusts_no_answer(answer: bytes, reason: str) -> None:
     liar = Liar(answer)
     try:
-        with SupervisorClient(TOKEN) as client, pytest.raises(SupervisorError, match=reason):
+        with SupervisorClient(TOKEN) as client, pytest.raises(NodeRequestError, match=reason):
             client.get(liar.url, SHA)
     finally:
         liar.close()
@@ -304,7 +305,7 @@ def test_the_client_trusts_no_answer(answer: bytes, reason: str) -> None:
 def test_the_client_says_who_does_not_answer() -> None:
     with SupervisorClient(TOKEN, connect=0.5) as client:
         for url in ("http://127.0.0.1:1", "no url", "file:///etc/passwd", "http://[bad"):
-            with pytest.raises(SupervisorError, match="does not answer"):
+            with pytest.raises(NodeRequestError, match="does not answer"):
                 client.get(url, SHA)
 
 

@@ -13,22 +13,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import httpx
 import pytest
 from served_agent import TOKEN, ServedAgent
 from snapshot_cases import JOB, Files, content_of, home_at, manifest_of, sha
 
+from penstock import node_client
 from penstock.backups.snapshots.snapshot_client import SnapshotClient
 from penstock.backups.snapshots.snapshot_errors import (
     NoWholeSnapshotError,
     SnapshotDamagedError,
     SnapshotError,
     SnapshotMissingError,
-    TransferError,
     TransferStoppedError,
 )
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
@@ -36,6 +37,7 @@ from penstock.backups.snapshots.snapshot_restore import restore
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.backups.snapshots.transfer_format import MOST_BODY, frame
 from penstock.bundles.blob_store import BlobStore
+from penstock.node_client import NodeRequestError
 from penstock.web.supervisor_api import make_supervisor_api
 from support.waiting import eventually
 
@@ -80,6 +82,7 @@ class Relay:
         self.up: int | None = None
         """How many bytes go to the node until the connection breaks; None for all."""
         self.down: int | None = None
+        self.accepted = 0
         self.carried_up = 0
         self.carried_down = 0
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -91,6 +94,7 @@ class Relay:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            self.accepted += 1
             far = socket.create_connection(("127.0.0.1", self._port))
             for source, target, way in ((near, far, "up"), (far, near, "down")):
                 thread = threading.Thread(target=self._carry, args=(source, target, way), daemon=True)
@@ -165,16 +169,18 @@ def test_what_was_sent_is_fetched(node: Node, tmp_path: Path) -> None:
     assert node.client.fetch(JOB, manifest, into) == 0
 
 
-def test_thousands_of_small_files_are_few_requests(node: Node, tmp_path: Path) -> None:
+def test_thousands_of_small_files_are_few_requests(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = {f"logs/in/p00000/{number:020d}.seg": b"%d" % number * 20 for number in range(3_000)}
     asked: list[str] = []
-    real = node.client._connection.asking
+    real = node.client._node.stream
 
-    def counting(method: str, path: str, *args: object) -> object:
+    def counting(method: str, url: str, **options: Any) -> AbstractContextManager[httpx.Response]:
         asked.append(method)
-        return real(method, path, *args)  # type: ignore[arg-type]
+        return real(method, url, **options)
 
-    node.client._connection.asking = counting  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(node.client._node, "stream", counting)
     node.client.send(manifest_of(home, 0), Files(home))
     node.client.fetch(JOB, manifest_of(home, 0), tmp_path / "into")
     assert len(asked) <= 5
@@ -191,7 +197,7 @@ def test_sending_goes_on_where_the_connection_broke(node: Node, relay: Relay) ->
             try:
                 sent = client.send(manifest_of(home, 0), Files(home))
                 break
-            except TransferError as error:
+            except NodeRequestError as error:
                 # How much of what a broken connection carried is stored depends on the machine's load.
                 if not error.again or len(stored) > 40:
                     raise
@@ -215,7 +221,7 @@ def test_fetching_goes_on_where_the_connection_broke(node: Node, relay: Relay, t
             try:
                 made = restore(place, JOB, client=client, revision=1)
                 break
-            except TransferError as error:
+            except NodeRequestError as error:
                 if not error.again or tries > 5:
                     raise
                 tries += 1
@@ -234,7 +240,7 @@ def test_only_the_tokens_owner_is_heard(node: Node) -> None:
             lambda: client.manifests(JOB),
             lambda: client.forget(JOB, revision=9, attempt=1),
         ):
-            with pytest.raises(TransferError, match="401: the token is missing or wrong") as raised:
+            with pytest.raises(NodeRequestError, match="401: the token is missing or wrong") as raised:
                 call()
             assert (raised.value.again, raised.value.status) == (False, 401)
     assert not node.folder.exists()
@@ -243,7 +249,7 @@ def test_only_the_tokens_owner_is_heard(node: Node) -> None:
 def test_a_file_that_is_not_what_the_manifest_says_is_refused(node: Node) -> None:
     home = home_at(0, large=LARGE)
     changed = {path: data[:-1] + b"?" if len(data) == LARGE else data for path, data in home.items()}
-    with pytest.raises(TransferError, match="422: what came as object") as raised:
+    with pytest.raises(NodeRequestError, match="422: what came as object") as raised:
         node.client.send(manifest_of(home, 0), Files(changed))
     assert not raised.value.again
     shorter = {path: data[:-1] if data else data for path, data in home.items()}
@@ -256,7 +262,7 @@ def test_a_file_that_is_not_what_the_manifest_says_is_refused(node: Node) -> Non
 @pytest.mark.parametrize("path", ["../../../evil", "/etc/evil", "a/../../evil", "a\x00b"])
 def test_manifests_that_lead_elsewhere_are_refused(node: Node, path: str) -> None:
     manifest = Manifest(JOB, 0, 1, 1, 0, 1.0, (SnapshotFile(path, sha(b"x"), 1),))
-    with pytest.raises(TransferError, match=r"400: .* is not a path inside"):
+    with pytest.raises(NodeRequestError, match=r"400: .* is not a path inside"):
         node.client.send(manifest, Files({path: b"x"}))
     assert node.store.manifests(JOB).manifests == ()
 
@@ -267,7 +273,7 @@ def test_a_store_that_gives_paths_that_lead_elsewhere_is_not_believed(tmp_path: 
     with (
         Liar(_answer(body)) as url,
         SnapshotClient(url, TOKEN) as client,
-        pytest.raises(TransferError, match="not a path inside"),
+        pytest.raises(NodeRequestError, match="not a path inside"),
     ):
         restore(tmp_path / "kept" / "home", JOB, client=client, revision=1)
     assert not (tmp_path / "kept" / "home").exists()
@@ -376,7 +382,7 @@ def _file(data: bytes) -> BinaryIO:
 def test_a_worker_that_was_succeeded_is_told_so(node: Node) -> None:
     home = home_at(0)
     node.client.send(manifest_of(home, 0, revision=2), Files(home))
-    with pytest.raises(TransferError, match="412: job 'count': revision 1") as raised:
+    with pytest.raises(NodeRequestError, match="412: job 'count': revision 1") as raised:
         node.client.send(manifest_of(home, 1, revision=1), Files(home))
     assert not raised.value.again
 
@@ -472,13 +478,16 @@ def test_the_rate_is_kept_to(node: Node, tmp_path: Path) -> None:
         assert 102.7 <= now[0] <= 103.0
 
 
-def test_an_idle_connection_is_made_anew(node: Node) -> None:
-    home = home_at(0)
-    node.client.send(manifest_of(home, 0), Files(home))
-    node.client._connection._used -= 10
-    connection = node.client._connection._http.sock
-    node.client.send(manifest_of(home, 1), Files(home))
-    assert node.client._connection._http.sock is not connection
+@pytest.mark.parametrize(("idle", "connections"), [(60.0, 1), (0.01, 2)])
+def test_an_idle_connection_is_replaced(
+    node: Node, relay: Relay, monkeypatch: pytest.MonkeyPatch, idle: float, connections: int
+) -> None:
+    monkeypatch.setattr(node_client, "_IDLE", idle)
+    with SnapshotClient(relay.url, TOKEN, timeout=60) as client:
+        client.manifests(JOB)
+        time.sleep(0.1)
+        client.manifests(JOB)
+    assert relay.accepted == connections
 
 
 def _answer(body: bytes, status: str = "200 OK") -> bytes:
@@ -545,7 +554,7 @@ def test_the_client_trusts_no_answer(answer: bytes, reason: str, again: bool) ->
         for call in calls:
             # A client of its own: that the liar has hung up may not have been heard when another call begins.
             with SnapshotClient(url, TOKEN, timeout=60) as client:
-                with pytest.raises(TransferError, match=reason) as raised:
+                with pytest.raises(NodeRequestError, match=reason) as raised:
                     call(client)
                 assert raised.value.again == again
 
@@ -553,12 +562,12 @@ def test_the_client_trusts_no_answer(answer: bytes, reason: str, again: bool) ->
 def test_the_client_says_who_does_not_answer() -> None:
     with (
         SnapshotClient("http://127.0.0.1:1", TOKEN, timeout=0.5) as client,
-        pytest.raises(TransferError, match=r"127\.0\.0\.1:1 does not answer") as raised,
+        pytest.raises(NodeRequestError, match=r"127\.0\.0\.1:1 does not answer") as raised,
     ):
         client.manifests(JOB)
     assert raised.value.again
     for url in ("no url", "file:///etc/passwd", "http://[bad", "https://x", "http://a@b", "http://h:99999"):
-        with pytest.raises(TransferError, match="not where a supervisor answers") as raised:
+        with pytest.raises(NodeRequestError, match="not where a supervisor answers") as raised:
             SnapshotClient(url, TOKEN)
         assert not raised.value.again
 

@@ -45,10 +45,6 @@ class BundleManifest:
     created_by: str = ""
 
     @property
-    def entry_file(self) -> str:
-        return self.entry.partition(":")[0]
-
-    @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files.values())

@@ -1,8 +1,8 @@
 """Writes rows to a table of any database with a DB-API module, exactly once.
 
 Rows wait in sealed files. The driver inserts those of a batch and, in the same transaction, the name of the
-batch. Whoever comes to a batch that the database has, after a crash or because another replica was faster,
-leaves it as it is: the database decides, whatever has become of the processes.
+batch. A batch that the database already has, after a crash or because another replica was faster, is not
+inserted again: the database decides, whatever has become of the processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 from penstock import setting_values
 from penstock.connect.batch_table import AppliedBatch, BatchTable, Connect, Placeholders, opened
-from penstock.connect.sink_staging import Staging, StagingWriter, staged_records
+from penstock.connect.retries import Retries
+from penstock.connect.sink_staging import StagedSink, StagingWriter, staged_records
 from penstock.errors import (
     ConnectorError,
     FolderError,
@@ -26,13 +27,12 @@ from penstock.errors import (
     cause_of,
     trace_of,
 )
-from penstock.graph.connector_api import Receipt, Sink, SinkWriter, WriteContext
+from penstock.graph.connector_api import Receipt, SinkWriter, WriteContext
 from penstock.record import Record
 
 _PASSING = frozenset({"OperationalError", "InterfaceError"})
 """What the DB-API calls errors of the database and of the way to it, and not of what was asked."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 _ROWS = 5000
 _TIDY_EVERY = 1000
 _TABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -40,7 +40,7 @@ _TABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 Row = Callable[[Record], Any]
 
 
-class DatabaseSink(Sink):
+class DatabaseSink(StagedSink):
     """Inserts rows with the statement ``insert``, exactly once, in one transaction a batch.
 
     ``connect`` is called on the driver for each batch and returns a connection of a DB-API module, such as
@@ -49,7 +49,6 @@ class DatabaseSink(Sink):
     that is a tuple, a list or a dict is the row, and of any other value key and value are.
     """
 
-    transactional = True
     shared = True
 
     def __init__(
@@ -65,24 +64,23 @@ class DatabaseSink(Sink):
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__("DatabaseSink", folder)
         setting_values.check_function("DatabaseSink", "connect", connect, optional=False)
         setting_values.check_text("DatabaseSink", "insert", insert)
         setting_values.check_function("DatabaseSink", "row", row)
-        setting_values.check_whole_number("DatabaseSink", "retries", retries, least=0)
         if not isinstance(batches, str) or _TABLE.fullmatch(batches) is None:
             raise SettingError(f"DatabaseSink: batches takes the name of a table, not {batches!r:.60}")
         self.connect: Connect | None = connect
         self.insert = insert
         self.row = row
-        self.retries = retries
+        self._retries = Retries("DatabaseSink", retries, sleep, chance)
         self._placeholders = Placeholders(insert)
         self._batches = BatchTable(batches, self._placeholders)
-        self._staging = Staging("DatabaseSink", folder)
-        self._sleep, self._chance, self._clock = sleep, chance, clock
+        self._clock = clock
 
     def prepare(self) -> None:
         """Make the folder in which rows wait, and the table of batches unless it is there."""
-        self._staging.prepare(synced=self.synced)
+        super().prepare()
         self._batches.prepare(self._connect)
 
     def writer(self, context: WriteContext) -> SinkWriter:
@@ -96,20 +94,11 @@ class DatabaseSink(Sink):
         applied = AppliedBatch(receipts[0]["job"], receipts[0]["vertex"], batch, made_by)
         attempt = 0
         while (failure := self._try(applied, paths)) is not None:
-            if attempt == self.retries or not _passing(failure):
+            if not _passing(failure) or not self._retries.pause(attempt):
                 raise self._told(applied, failure, attempt + 1)
-            self._sleep(self._pause(attempt))
             attempt += 1
         # The database is where it is written down that the batch is out.
         self._staging.discard(receipts)
-
-    def discard(self, receipts: Sequence[Receipt]) -> None:
-        """Remove rows that will not be inserted."""
-        self._staging.discard(receipts)
-
-    def tidy(self, job: str) -> None:
-        """Remove what crashes have left long ago."""
-        self._staging.tidy(job)
 
     def describe(self) -> dict[str, Any]:
         """Return what is done with a row. How to connect may be a secret."""
@@ -170,13 +159,9 @@ class DatabaseSink(Sink):
             trace_of(failure),
         )
 
-    def _pause(self, attempt: int) -> float:
-        # Half of it is left to chance, so that replicas do not come back at the same moment.
-        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**attempt) * (0.5 + self._chance() / 2)
-
     def __getstate__(self) -> dict[str, Any]:
         # Only the driver connects, and what it connects with need not be able to travel.
-        return {**self.__dict__, "connect": None, "_sleep": None, "_chance": None, "_clock": None}
+        return {**self.__dict__, "connect": None, "_clock": None}
 
 
 def _passing(error: Exception) -> bool:

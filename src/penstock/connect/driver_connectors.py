@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from penstock import setting_values
-from penstock.connect.sink_staging import BatchNumber, Staging, StagingWriter
+from penstock.connect.sink_staging import BatchNumber, StagedSink, StagingWriter
 from penstock.errors import SettingError, shown
 from penstock.graph.connector_api import Position, Receipt, Sink, SinkWriter, Source, Split, WriteContext
 from penstock.record import Record, as_record
@@ -23,8 +23,8 @@ _CHUNK = 2048
 class MemorySource(Source):
     """Reads a list of items: values, ``(key, value)`` pairs or records.
 
-    The list is gone when the program ends, so a job with such a source starts anew each time. Item ``i``
-    belongs to partition ``i % partitions``, however batches are cut.
+    The list is gone when the program ends, so a job with such a source starts from scratch each time. Item
+    ``i`` belongs to partition ``i % partitions``, however batches are cut.
     """
 
     bounded = True
@@ -178,7 +178,7 @@ def _beginnings(collected: Collected) -> list[str]:
     return [f"{record_id}\t" for record_id in collected.ids] or [""] * len(collected.records)
 
 
-class ForeachBatchSink(Sink):
+class ForeachBatchSink(StagedSink):
     """Calls ``function(batch, records)`` on the driver, once for each batch that has records.
 
     The records wait in files below ``folder`` until the function has returned. A crash before that repeats
@@ -188,18 +188,12 @@ class ForeachBatchSink(Sink):
     begins with that call.
     """
 
-    transactional = True
-
     def __init__(
         self, function: Callable[[BatchNumber, list[Record]], Any], *, folder: str | Path | None = None
     ) -> None:
         setting_values.check_function("ForeachBatchSink", "function", function, optional=False)
         self.function: Callable[[BatchNumber, list[Record]], Any] | None = function
-        self._staging = Staging("ForeachBatchSink", folder)
-
-    def prepare(self) -> None:
-        """Make the folder in which records wait."""
-        self._staging.prepare(synced=self.synced)
+        super().__init__("ForeachBatchSink", folder)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write what the function will be called with."""
@@ -213,14 +207,6 @@ class ForeachBatchSink(Sink):
         self._staging.deliver_once(
             receipts, lambda records: function(number, list(records)), synced=self.synced
         )
-
-    def discard(self, receipts: Sequence[Receipt]) -> None:
-        """Remove what the function will not be called with."""
-        self._staging.discard(receipts)
-
-    def tidy(self, job: str) -> None:
-        """Remove what crashes have left long ago."""
-        self._staging.tidy(job)
 
     def describe(self) -> dict[str, Any]:
         """Return where records wait."""

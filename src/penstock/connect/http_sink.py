@@ -18,23 +18,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock import setting_values
-from penstock.connect.sink_staging import BatchNumber, Staging, StagingWriter
+from penstock.connect.retries import Retries
+from penstock.connect.sink_staging import BatchNumber, StagedSink, StagingWriter
 from penstock.connect.value_conversion import to_json
 from penstock.errors import ConnectorError, SettingError, UnstorableValueError, cause_of
-from penstock.graph.connector_api import Receipt, Sink, SinkWriter, WriteContext
+from penstock.graph.connector_api import Receipt, SinkWriter, WriteContext
 from penstock.local_files import write_private
 from penstock.record import Record
 
 _AGAIN = frozenset({408, 425, 429, *range(500, 600)})
 _TOO_LARGE = 413
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 _SHOWN = 300
 """How many bytes of an answer an error shows."""
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-class HttpSink(Sink):
+class HttpSink(StagedSink):
     """Posts records as JSON arrays of ``{"key": …, "value": …, "ts": …}``, ``batch_size`` at a time.
 
     Each request has an idempotency key that is the same when it is repeated, after an error or after a
@@ -43,8 +43,6 @@ class HttpSink(Sink):
     connection, 429, 5xx) are tried again ``retries`` times, after growing pauses or when the service says
     so; any other answer but 2xx ends the job, and the next run begins with that batch.
     """
-
-    transactional = True
 
     def __init__(
         self,
@@ -60,23 +58,17 @@ class HttpSink(Sink):
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        super().__init__("HttpSink", folder)
         self.url, self._shown_url = url, _shown_url(url)
         setting_values.check_choice("HttpSink", "method", method, ("POST", "PUT", "PATCH"))
         setting_values.check_whole_number("HttpSink", "batch_size", batch_size)
-        setting_values.check_whole_number("HttpSink", "retries", retries, least=0)
         setting_values.check_seconds("HttpSink", "timeout", timeout)
         self.method = method
         self.batch_size = batch_size
-        self.retries = retries
+        self._retries = Retries("HttpSink", retries, sleep, chance)
         self.timeout = timeout
         self.headers = _checked_headers({**(headers or {}), idempotency_header: ""})
         self.idempotency_header = idempotency_header
-        self._staging = Staging("HttpSink", folder)
-        self._sleep, self._chance = sleep, chance
-
-    def prepare(self) -> None:
-        """Make the folder in which records wait."""
-        self._staging.prepare(synced=self.synced)
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Write down what will be posted."""
@@ -88,14 +80,6 @@ class HttpSink(Sink):
             receipts, lambda records: self._post_all(batch, receipts, records), synced=self.synced
         )
         self._halved_file(receipts).unlink(missing_ok=True)
-
-    def discard(self, receipts: Sequence[Receipt]) -> None:
-        """Remove what will not be posted."""
-        self._staging.discard(receipts)
-
-    def tidy(self, job: str) -> None:
-        """Remove what crashes have left long ago."""
-        self._staging.tidy(job)
 
     def describe(self) -> dict[str, Any]:
         """Return where to and how, without anything that may be a secret."""
@@ -133,16 +117,15 @@ class HttpSink(Sink):
 
     def _post(self, receipt: Receipt, key: str, body: bytes, *, may_be_halved: bool) -> bool:
         """Post a request; return whether the service has taken it, and not refused it as too large."""
-        for attempt in range(self.retries + 1):
-            answer = self._try(key, body)
-            if answer.ok:
-                return True
+        attempt = 0
+        while not (answer := self._try(key, body)).ok:
             if answer.too_large and may_be_halved:
                 return False
-            if not answer.passing:
+            if not answer.passing or not self._retries.pause(attempt, answer.wait):
                 break
-            if attempt < self.retries:
-                self._sleep(self._pause(attempt, answer.wait))
+            attempt += 1
+        else:
+            return True
         tries = f" after {attempt + 1} tries" if attempt else ""
         raise ConnectorError(
             receipt["job"],
@@ -150,12 +133,6 @@ class HttpSink(Sink):
             f"{self.method} {self._shown_url} failed{tries}: {answer.says}. The records are kept: check the "
             "service and start the job again",
         )
-
-    def _pause(self, attempt: int, wait: float | None) -> float:
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**attempt)
-        # Half of it is left to chance, so that many jobs do not come back at the same moment.
-        pause *= 0.5 + self._chance() / 2
-        return pause if wait is None else min(_LONGEST_PAUSE, max(pause, wait))
 
     def _try(self, key: str, body: bytes) -> _Answer:
         headers = {"Content-Type": "application/json", **self.headers, self.idempotency_header: key}
@@ -180,7 +157,7 @@ class HttpSink(Sink):
 
     def __getstate__(self) -> dict[str, Any]:
         # Only the driver posts: what the headers hold is not written into the job's folder.
-        return {**self.__dict__, "headers": {}, "url": self._shown_url, "_sleep": None, "_chance": None}
+        return {**self.__dict__, "headers": {}, "url": self._shown_url}
 
 
 @dataclass(frozen=True)
@@ -188,7 +165,7 @@ class _Answer:
     ok: bool = False
     says: str = ""
     passing: bool = False
-    wait: float | None = None
+    wait: float = 0.0
     too_large: bool = False
 
 
@@ -275,14 +252,12 @@ def _shown_body(error: urllib.error.HTTPError) -> str:
         return ""
 
 
-def _wait(headers: Any) -> float | None:
-    """Return for how long the service wants to be left alone."""
-    given = headers.get("Retry-After") if headers is not None else None
-    if given is None:
-        return None
+def _wait(headers: Any) -> float:
+    """Return for how many seconds the service wants no request; 0 if it does not say."""
+    given = headers.get("Retry-After", "") if headers is not None else ""
     if given.strip().isdigit():
         return float(given)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - time.time())
     except (ValueError, TypeError):
-        return None
+        return 0.0

@@ -7,7 +7,6 @@ taken for delivered.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections import deque
@@ -20,8 +19,8 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from penstock.errors import FolderError, UnstorableValueError
-from penstock.graph.connector_api import Receipt, Reject, SinkWriter, WriteContext
-from penstock.local_files import local_path, make_folder, sync, sync_with_parents
+from penstock.graph.connector_api import Receipt, Reject, Sink, SinkWriter, WriteContext
+from penstock.local_files import local_path, make_folder, sync, sync_with_parents, try_lock
 from penstock.log import home, record_codec
 from penstock.log.segment import SegmentDamageError, load, seal
 from penstock.log.segment_staging import write
@@ -80,7 +79,7 @@ class DeliveryMarks:
         while len(recent) > _KEPT:
             recent.popleft().unlink(missing_ok=True)
 
-    def tidy(self, folder: Path, now: float | None = None) -> None:
+    def tidy(self, folder: Path) -> None:
         """Remove old leftovers of crashes from a job's folder, once in each process.
 
         Only when all sinks of the job have got what is theirs: a file may be old and wait for another sink,
@@ -88,7 +87,7 @@ class DeliveryMarks:
         """
         if folder in self._tidied:
             return
-        limit = (time.time() if now is None else now) - ABANDONED
+        limit = time.time() - ABANDONED
         for path in sorted(folder.rglob("*")):
             try:
                 if path.suffix != DONE and path.is_file() and path.stat().st_mtime < limit:
@@ -203,6 +202,27 @@ class Staging:
         return {"_folder": self.folder, "_marks": self._marks}
 
 
+class StagedSink(Sink):
+    """A sink whose records wait in sealed files until the driver delivers the batch."""
+
+    transactional = True
+
+    def __init__(self, sink: str, folder: str | Path | None) -> None:
+        self._staging = Staging(sink, folder)
+
+    def prepare(self) -> None:
+        """Make the folder in which records wait."""
+        self._staging.prepare(synced=self.synced)
+
+    def discard(self, receipts: Sequence[Receipt]) -> None:
+        """Remove records that will not be delivered."""
+        self._staging.discard(receipts)
+
+    def tidy(self, job: str) -> None:
+        """Remove what crashes have left long ago."""
+        self._staging.tidy(job)
+
+
 class BatchNumber(int):
     """The number of a batch, and an ``id`` by which its content is known again.
 
@@ -235,19 +255,11 @@ def _turn(path: Path, patience: float) -> Iterator[None]:
         return
     try:
         deadline = time.monotonic() + patience
-        while not _locked(descriptor) and time.monotonic() < deadline:
+        while not try_lock(descriptor) and time.monotonic() < deadline:
             time.sleep(_PAUSE)
         yield
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

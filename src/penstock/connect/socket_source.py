@@ -22,6 +22,7 @@ from penstock import setting_values
 from penstock.connect.line_input import batches
 from penstock.errors import LogNotFoundError, SettingError
 from penstock.graph.connector_api import Position, Rejected, Source, Split
+from penstock.local_files import try_lock
 from penstock.log import Log
 from penstock.record import Record
 
@@ -153,12 +154,9 @@ def _is_left(folder: Path) -> bool:
     except FileNotFoundError:
         return True
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor)
     finally:
         os.close(descriptor)
-    return True
 
 
 class _Receiver:

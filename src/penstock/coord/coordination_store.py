@@ -47,7 +47,7 @@ class DisconnectedError(StoreError):
 
 
 LARGEST = 1_000_000
-"""The most bytes that a node, or all of a transaction, may hold. ZooKeeper drops whoever sends more."""
+"""The most bytes that a node, or all of a transaction, may hold. ZooKeeper drops a client that sends more."""
 
 
 class TooLargeError(StoreError):
@@ -85,7 +85,7 @@ Watcher = Callable[[], None]
 That is the case when it did change, and also when the connection broke: nobody is told of changes then, so
 all watchers of the session are called.
 
-It must not block and must not call the store: it wakes somebody up.
+It must not block and must not call the store: it wakes another thread.
 """
 
 Read = tuple[str, Watcher | None]
@@ -168,12 +168,8 @@ class Store(Protocol):
         """Yield what :meth:`children` returns for each path, likewise."""
         ...
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node, and lasting empty ones above it as needed; return its path.
-
-        With ``sequence``, a number of ten digits is added to the path that no node beside it has had.
-        Raises ExistsError.
-        """
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node, and lasting empty ones above it as needed. Raises ExistsError."""
         ...
 
     def set(self, path: str, data: bytes, *, version: int | None = None) -> int:
@@ -267,7 +263,7 @@ def describe(operation: Operation) -> str:
 
 
 class Kind(Enum):
-    """What of a node somebody watches."""
+    """What of a node a watch is for."""
 
     DATA = "data"
     CHILDREN = "children"

@@ -22,6 +22,7 @@ from penstock.local_files import write_private
 
 _ADDRESSES = "servers.json"
 _PROCESS = "process.json"
+_STOP_SECONDS = 10.0
 _SECRET = "quorum.key"  # noqa: S105 - the name of a file
 
 
@@ -94,7 +95,7 @@ class EmbeddedZooKeeper:
         found = {number: self._process(number) for number in self.numbers}
         return {number: process.pid for number, process in found.items() if process is not None}
 
-    def stop(self, *numbers: int, timeout: float = 10.0) -> None:
+    def stop(self, *numbers: int) -> None:
         """Stop these servers, or all, and wait for their end; their data stays."""
         processes = []
         for number in numbers or self.numbers:
@@ -102,10 +103,10 @@ class EmbeddedZooKeeper:
             if process is not None:
                 _signal(process, signal.SIGTERM)
                 processes.append(process)
-        _, alive = psutil.wait_procs(processes, timeout=timeout)
+        _, alive = psutil.wait_procs(processes, timeout=_STOP_SECONDS)
         for process in alive:
             _signal(process, signal.SIGKILL)
-        psutil.wait_procs(alive, timeout=timeout)
+        psutil.wait_procs(alive, timeout=_STOP_SECONDS)
         for number in numbers or self.numbers:
             self._record(number).unlink(missing_ok=True)
             if number in self._children:

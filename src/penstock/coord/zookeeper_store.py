@@ -127,8 +127,8 @@ class ZooKeeperStore:
     ) -> ZooKeeperStore:
         """Connect to ``host:port,host:port,…`` and make the root if it is not there.
 
-        Every node that is made can be read and changed by those who know the password, and by nobody else.
-        Raises DisconnectedError when no server answers, SettingError when the root belongs to somebody else.
+        Only clients with the password can read and change the nodes that are made.
+        Raises DisconnectedError when no server answers, SettingError when the root belongs to another client.
         """
         check_path(root)
         acl = [make_digest_acl(IDENTITY, password, all=True)]
@@ -236,17 +236,15 @@ class ZooKeeperStore:
             else:
                 yield made(found)
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node, and lasting empty ones above it as needed; return its path."""
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node, and lasting empty ones above it as needed."""
         place, deadline = self._place(path), self._deadline()
         check_size(path, data)
-        request = partial(
-            self._client.create_async, place, data, acl=self._acl, ephemeral=ephemeral, sequence=sequence
-        )
+        request = partial(self._client.create_async, place, data, acl=self._acl, ephemeral=ephemeral)
         while True:
             try:
-                made: str = self._ask(request, path, deadline)
-                return made[len(self._root) :]
+                self._ask(request, path, deadline)
+                return
             except MissingError:
                 for above in ancestors(path):
                     self._make(self._place(above), deadline)

@@ -17,11 +17,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from penstock.cluster.document_codec import DocumentError, decode, encode, of_plain
+from penstock.cluster.document_codec import DocumentError, encode, of_plain
 from penstock.cluster.documents import Assignment, Progress, ReplicaReport, WorkerInfo
 from penstock.errors import SettingError
 from penstock.local_files import write_private
@@ -81,11 +81,6 @@ class WorkerExit:
     reason: str
 
 
-def write_worker_config(folder: Path, instance: WorkerConfig) -> None:
-    """Write the configuration of a worker that is about to be started."""
-    write_private(folder / INSTANCE_FILE, json.dumps(asdict(instance), indent=1).encode())
-
-
 def read_worker_config(folder: Path) -> WorkerConfig:
     """Read what the supervisor has left; raises SettingError."""
     path = folder / INSTANCE_FILE
@@ -110,16 +105,6 @@ def write_heartbeat(folder: Path, info: WorkerInfo) -> None:
 def write_pulse(folder: Path) -> None:
     """Say that the process of a worker lives, whatever its main loop does."""
     write_private(folder / PULSE_FILE, json.dumps({"monotonic": time.monotonic()}))
-
-
-def read_heartbeat(folder: Path) -> tuple[WorkerInfo, float] | None:
-    """Return what a worker has said last and when, by the clock of files; None before it has."""
-    path = folder / HEARTBEAT_FILE
-    try:
-        at = path.stat().st_mtime
-        return decode(WorkerInfo, path.read_bytes()), at
-    except (OSError, DocumentError):
-        return None
 
 
 def write_exit(folder: Path, outcome: str, reason: str) -> None:

@@ -63,13 +63,11 @@ class Keeper:
         environment: Mapping[str, str],
         *,
         tell: Tell,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._layout = layout
         self._cluster = cluster
         self._environment = environment
         self._tell = tell
-        self._monotonic = monotonic
         self._processes = OsProcesses()
         self._kept = [_KeptDaemon(daemon) for daemon in layout.daemons]
         self._stopping = False
@@ -96,7 +94,7 @@ class Keeper:
                     kept.descriptor = None
 
     def _start_due(self) -> None:
-        now = self._monotonic()
+        now = time.monotonic()
         changed = False
         for kept in self._kept:
             if kept.due is not None and kept.due <= now and not self._stopping:
@@ -134,8 +132,8 @@ class Keeper:
         due = [kept.due for kept in self._kept if kept.due is not None]
         if any(kept.runs and kept.descriptor is None for kept in self._kept):
             # It ended at once, or the system has no such descriptors.
-            due.append(self._monotonic() + _LOOK_SECONDS)
-        wait = max(0.0, min(due) - self._monotonic()) * 1000 + 1 if due else None
+            due.append(time.monotonic() + _LOOK_SECONDS)
+        wait = max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
         if (self._wake_reader, select.POLLIN) in poll.poll(wait):
             os.read(self._wake_reader, 1024)
 
@@ -149,7 +147,7 @@ class Keeper:
                 self._schedule_restart(kept, self._processes.exit_code(folder))
 
     def _schedule_restart(self, kept: _KeptDaemon, code: int | None) -> None:
-        now = self._monotonic()
+        now = time.monotonic()
         how, where = describe_exit(code), Path(kept.daemon.folder) / "output.txt"
         if code == EXIT_REFUSED:
             self._tell(f"{kept.daemon.name} {how}; it is not started again, see {where}")

@@ -6,7 +6,6 @@ not import the command line.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -18,13 +17,13 @@ from penstock.errors import PenstockError, SettingError
 from penstock.keyring import TOKEN_FILE
 from penstock.local.cluster_layout import Layout, LayoutOptions, read_layout, zookeeper_ports
 from penstock.local.cluster_shutdown import keeper_folder, running_folders
-from penstock.local_files import write_private
+from penstock.local_files import try_lock, write_private
 from penstock.log import home
 from penstock.processes.process_control import OsProcesses
 
 
 def address_fault(host: str, port: int) -> str:
-    """Say why nobody can listen at an address; nothing when one can."""
+    """Return why no server can listen at an address; empty when one can."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -66,15 +65,9 @@ def lock_cluster(cluster: Path, *, give_up: Callable[[], bool] = lambda: True) -
     cluster.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(cluster / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if give_up():
-                    raise BusyError(
-                        f"a cluster of {cluster} is up, or on its way: penstock down ends it"
-                    ) from None
+        while not try_lock(descriptor):
+            if give_up():
+                raise BusyError(f"a cluster of {cluster} is up, or on its way: penstock down ends it")
         yield
     finally:
         os.close(descriptor)

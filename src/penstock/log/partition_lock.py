@@ -1,4 +1,4 @@
-"""The lock of a partition: who may remove segment files, and how other processes notice.
+"""The lock of a partition: which process may remove segment files, and how others notice.
 
 A producer claims the next name of a partition by linking to it, which is safe as long as no name is ever free
 again. Retention and compaction free names. They do so behind an exclusive lock, while every producer links
@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.errors import LogError, LogNotFoundError
+from penstock.local_files import try_lock
 
 _PATIENCE = 60.0
 _UPKEEP_PATIENCE = 2.0
@@ -56,7 +57,7 @@ class PartitionLock:
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise
-            yield self.generation()  # nobody can change a log on a file system that only reads
+            yield self.generation()  # a log on a read-only file system cannot change
             return
         try:
             self._lock(descriptor, fcntl.LOCK_SH, _PATIENCE)
@@ -84,18 +85,13 @@ class PartitionLock:
 
     def _lock(self, descriptor: int, kind: int, patience: float) -> None:
         deadline = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise LogError(
-                        f"log {self._log!r}: another process has held {self._path} for {patience:g} seconds:"
-                        " is it stopped, or does its disk hang?"
-                    ) from None
-                time.sleep(_PAUSE)
-            else:
-                return
+        while not try_lock(descriptor, kind):
+            if time.monotonic() >= deadline:
+                raise LogError(
+                    f"log {self._log!r}: another process has held {self._path} for {patience:g} seconds:"
+                    " is it stopped, or does its disk hang?"
+                )
+            time.sleep(_PAUSE)
 
 
 class ExclusiveLock:
@@ -106,6 +102,6 @@ class ExclusiveLock:
         self.generation = os.fstat(descriptor).st_size
 
     def advance(self) -> None:
-        """Tell everybody that names will be gone. To be called before the first one is."""
+        """Tell other processes that names will be removed. Call it before the first one is."""
         self.generation += 1
         os.ftruncate(self._descriptor, self.generation)

@@ -69,14 +69,12 @@ def configure(
     file: Path | None = None,
     node: str = "",
     job: str = "",
-    level: int = logging.INFO,
-    others: int = logging.WARNING,
     stderr: bool = False,
     accepts: Callable[[logging.LogRecord], bool] | None = None,
 ) -> None:
     """Say where the logs of this process go: as JSON lines to a file, and for people to stderr.
 
-    ``level`` is for Penstock, ``others`` for libraries and the user's code that use Python's ``logging``.
+    Penstock's own records are kept from INFO on, those of libraries and of the user's code from WARNING on.
     Records that ``accepts`` says no to are left out.
     Calling it again replaces what was before.
     """
@@ -95,8 +93,8 @@ def configure(
         )
     if stderr:
         _add(logging.StreamHandler(sys.stderr), _for_people, accepts)
-    root.setLevel(others)
-    logging.getLogger("penstock").setLevel(level)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("penstock").setLevel(logging.INFO)
 
 
 def _add(

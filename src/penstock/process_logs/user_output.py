@@ -5,7 +5,6 @@ Rotation, rate limit, truncation. It does not touch ``sys.stdout``.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import SettingError
+from penstock.local_files import try_lock
 from penstock.process_logs.redaction import redact
 from penstock.setting_values import read_size
 
@@ -90,7 +90,8 @@ class LineFile:
         lock = os.open(self._path.with_name(f"{self._path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             # The process that holds the lock may be paused; drop the line instead of blocking user code.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(lock):
+                return False
             # Another process may have put the file aside already.
             self.close()
             self._open()
@@ -98,8 +99,6 @@ class LineFile:
                 self._put_aside()
                 self.close()
                 self._open()
-        except BlockingIOError:
-            return False
         finally:
             os.close(lock)
         return self._fits(length)

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol
@@ -115,13 +115,9 @@ class _Usage:
 
 
 class OsProcesses:
-    """Implements :class:`penstock.processes.process_control.Processes`.
+    """Implements :class:`penstock.processes.process_control.Processes`."""
 
-    ``monotonic`` tells the time that passes between two looks at what a family uses.
-    """
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(self) -> None:
         self._boot = process_launcher.boot()
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
         self._codes: dict[Path, int] = {}
@@ -269,7 +265,7 @@ class OsProcesses:
         return [entry for entry in members if not entry.zombie]
 
     def _recent_table(self) -> ProcessTable:
-        now = self._monotonic()
+        now = time.monotonic()
         if now - self._table[0] >= _TABLE_SECONDS:
             self._table = (now, read_table())
         return self._table[1]

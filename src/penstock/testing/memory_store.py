@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from penstock.coord.coordination_store import (
     Change,
@@ -29,26 +28,13 @@ from penstock.coord.coordination_store import (
     check_operations,
     check_path,
     check_size,
-    parent_of,
 )
 from penstock.testing.memory_tree import Tree
 
 
-class Client(Protocol):
-    """Whom a session belongs to, as the servers see it."""
-
-    def _servers_went(self) -> None: ...
-
-    def _servers_came(self) -> None: ...
-
-    def _session_expired(self) -> None: ...
-
-    def _notify(self, watcher: Watcher) -> None: ...
-
-
 @dataclass
 class _Session:
-    client: Client
+    client: MemoryStore
     seconds: float
     touched: float
 
@@ -65,7 +51,7 @@ class MemoryEnsemble:
         self.now = now
         self.running = True
         self._lock = threading.RLock()
-        self._clients: list[Client] = []
+        self._clients: list[MemoryStore] = []
         self._sessions: dict[int, _Session] = {}
         self._last_session = 0
         self._watches: dict[Change, list[tuple[int, Watcher]]] = {}
@@ -92,7 +78,7 @@ class MemoryEnsemble:
         with self._changing():
             self.running = False
             for client in list(self._clients):
-                client._servers_went()
+                client._suspend()
 
     def start(self) -> None:
         """Bring the servers up with all they had; each session has its whole time again."""
@@ -101,7 +87,7 @@ class MemoryEnsemble:
             for session in self._sessions.values():
                 session.touched = self.now
             for client in list(self._clients):
-                client._servers_came()
+                client._resume()
 
     def expire(self, session_id: int) -> None:
         """End a session as if its time were over; its store hears of it at once if it is connected."""
@@ -147,13 +133,13 @@ class MemoryEnsemble:
     def _post(self, event: Callable[[], None]) -> None:
         self._events.append(event)
 
-    def _join(self, client: Client) -> None:
+    def _join(self, client: MemoryStore) -> None:
         self._clients.append(client)
 
-    def _leave(self, client: Client) -> None:
+    def _leave(self, client: MemoryStore) -> None:
         self._clients.remove(client)
 
-    def _open(self, client: Client, seconds: float) -> int:
+    def _open(self, client: MemoryStore, seconds: float) -> int:
         self._last_session += 1
         self._sessions[self._last_session] = _Session(client, seconds, self.now)
         return self._last_session
@@ -218,7 +204,6 @@ class MemoryStore:
     >>> ensemble = MemoryEnsemble()
     >>> mine, yours = MemoryStore(ensemble), MemoryStore(ensemble)
     >>> mine.create("/nodes/a", b"here", ephemeral=True)
-    '/nodes/a'
     >>> ensemble.expire(mine.session_id)
     >>> yours.children("/nodes")
     []
@@ -282,18 +267,14 @@ class MemoryStore:
         for path, watch in reads:
             yield self.children(path, watch)
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node, and lasting empty ones above it as needed; return its path."""
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node, and lasting empty ones above it as needed."""
         check_path(path)
         check_size(path, data)
         with self._changing():
-            tree = self._ensemble.tree
-            for above in tree.missing_above(path):
+            for above in self._ensemble.tree.missing_above(path):
                 self._change(Create(above, b""))
-            if sequence:
-                path += f"{tree.next_number(parent_of(path)):010d}"
             self._change(Create(path, data, ephemeral))
-            return path
 
     def set(self, path: str, data: bytes, *, version: int | None = None) -> int:
         """Set a node's data and return its new version."""
@@ -355,7 +336,7 @@ class MemoryStore:
         self._lose_answer = True
 
     def crash(self) -> None:
-        """Do as if the process had died: nobody is told, and its session lasts until its time is over."""
+        """Act as if the process had died: no listener is called, and the session lasts until it expires."""
         with self._ensemble._changing():
             if self._session is not Session.CLOSED:
                 self._quit()
@@ -426,12 +407,6 @@ class MemoryStore:
 
     def _notify(self, watcher: Watcher) -> None:
         self._ensemble._post(partial(self._deliver, watcher))
-
-    def _servers_went(self) -> None:
-        self._suspend()
-
-    def _servers_came(self) -> None:
-        self._resume()
 
     def _session_expired(self) -> None:
         if self._session is Session.CONNECTED:

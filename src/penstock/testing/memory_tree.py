@@ -35,8 +35,6 @@ class _Entry:
     version: int = 0
     owner: int = 0
     names: set[str] = field(default_factory=set)
-    numbered: int = 0
-    """How many nodes were ever created below; the next sequence number."""
 
 
 class Tree:
@@ -67,11 +65,6 @@ class Tree:
     def missing_above(self, path: str) -> list[str]:
         """Return the nodes that must be created before a node can be, from the top."""
         return [above for above in ancestors(path) if above not in self._entries]
-
-    def next_number(self, parent: str) -> int:
-        """Return a number that no node below another has had."""
-        entry = self._entries.get(parent)
-        return 0 if entry is None else entry.numbered
 
     def apply(self, operation: Operation, *, owner: int) -> list[Change]:
         """Apply one operation for a session. Raises StoreError if it is refused."""
@@ -120,7 +113,6 @@ class Tree:
         name = path.rpartition("/")[2]
         self._entries[path] = _Entry(operation.data, owner=owner)
         parent.names.add(name)
-        parent.numbered += 1
         changes += [(Kind.DATA, path), (Kind.CHILDREN, path), (Kind.CHILDREN, above)]
 
         def undo() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 from penstock.cluster.client_requests import InvalidRequestError
 from penstock.cluster.documents import NodeInfo
+from penstock.node_client import NodeRequestError
 from penstock.process_logs.log_reader import CursorError, read_lines
-from penstock.web.supervisor_client import SupervisorClient, SupervisorError
+from penstock.web.supervisor_client import SupervisorClient
 
 _MASTERS = ""
 """Stands for the masters in a cursor; no node has this name."""
@@ -46,7 +47,7 @@ class ClusterLogs:
             for name, answer in [(name, pool.submit(ask, name)) for name in places]:
                 try:
                     more, cursors[name] = answer.result()
-                except SupervisorError:
+                except NodeRequestError:
                     continue
                 lines += more
         lines.sort(key=lambda line: str(line["timestamp"]))

@@ -5,16 +5,14 @@ Asks them in turn, waits while a leader is elected, and never repeats a change t
 
 from __future__ import annotations
 
-import json
-import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from penstock.node_client import http_client
 from penstock.web.cluster_access import ClientError, UnreachableError
 
 if TYPE_CHECKING:
@@ -41,23 +39,17 @@ class MasterClient:
         self.token = token
         self._urls = list(urls)
         self._patience = patience
-        # Neither a proxy of the environment nor another place that is pointed to may see the token.
-        self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(timeout, connect=3.0),
-            trust_env=False,
-            follow_redirects=False,
-            # Reading the certificates of the whole world takes longer than a request to a master.
-            verify=any(url.lower().startswith("https:") for url in urls)
-            or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        self._http = http_client(
+            token,
+            timeout=timeout,
+            connect=3.0,
+            certificates=any(url.lower().startswith("https:") for url in urls),
         )
 
     def __enter__(self) -> MasterClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -239,25 +231,16 @@ class ProbeAnswer:
     """From JSON, or the text itself."""
 
 
-def probe_url(url: str, *, token: str = "", timeout: float = 2.0) -> ProbeAnswer | None:
-    """Read something; None when nobody answers, or not with what was asked for."""
-    # Masters and supervisors are commands as well, and would carry these along for nothing.
-    from http.client import HTTPException
-    from urllib.request import ProxyHandler, Request, build_opener
-
-    # A proxy for the world outside has no business between processes of a cluster.
-    opener = build_opener(ProxyHandler({}))
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    request = Request(url, headers=headers)  # noqa: S310 - the scheme is ours
+def probe_url(url: str, *, token: str = "") -> ProbeAnswer | None:
+    """Read something; None when no server answers, or not with what was asked for."""
     try:
-        with opener.open(request, timeout=timeout) as response:
-            return ProbeAnswer(_content(response.read()))
-    except (OSError, HTTPException, ValueError):
+        with http_client(token, timeout=2.0, connect=2.0, certificates=url.startswith("https:")) as http:
+            answer = http.get(url)
+    except (httpx.HTTPError, httpx.InvalidURL):
         return None
-
-
-def _content(body: bytes) -> Any:
+    if not answer.is_success:
+        return None
     try:
-        return json.loads(body)
+        return ProbeAnswer(answer.json())
     except ValueError:
-        return body.decode(errors="replace")
+        return ProbeAnswer(answer.text)

@@ -229,8 +229,8 @@ class SimulatedStore:
         for path, watch in reads:
             yield self.children(path, watch)
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        return self._do(lambda: self._store.create(path, data, ephemeral=ephemeral, sequence=sequence))
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        self._do(lambda: self._store.create(path, data, ephemeral=ephemeral))
 
     def set(self, path: str, data: bytes, *, version: int | None = None) -> int:
         return self._do(lambda: self._store.set(path, data, version=version))

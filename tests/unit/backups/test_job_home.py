@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backups.snapshots.snapshot_client import SnapshotClient
-from penstock.backups.snapshots.snapshot_errors import NoWholeSnapshotError, TransferError
+from penstock.backups.snapshots.snapshot_errors import NoWholeSnapshotError
 from penstock.backups.snapshots.snapshot_restore import restored
 from penstock.backups.snapshots.snapshot_store import Listed
 from penstock.backups.worker import job_home as restoration_module
@@ -17,6 +17,7 @@ from penstock.cluster.documents import Assignment, BackupStatus, RestoreSource
 from penstock.cluster.worker_policy import WorkerView
 from penstock.daemon.store_link import StoreLink
 from penstock.daemon.worker_folder import WorkerConfig
+from penstock.node_client import NodeRequestError
 from penstock.schedule.backup_location.backup_problem import UNKNOWN_BANDWIDTH
 from penstock.schedule.backup_location.location_controller import MIN_LINK_SHARE
 from support.waiting import eventually
@@ -125,7 +126,7 @@ def test_a_store_that_does_not_answer_is_asked_until_nobody_wants_it_any_more(
 
     def away(self: HomeRestore, wanted: RestoreSource) -> None:
         asked.append(wanted)
-        raise TransferError("away", again=True)
+        raise NodeRequestError("away", again=True)
 
     monkeypatch.setattr(HomeRestore, "_restore", away)
     monkeypatch.setattr(restoration_module, "_FIRST_RETRY", 0.01)
@@ -152,12 +153,12 @@ def test_a_copy_is_brought_no_faster_than_was_set_aside_for_it(
             limits.append(rate)
 
         def manifests(self, *_: object, **__: object) -> Listed:
-            raise TransferError("away", again=False)
+            raise NodeRequestError("away", again=False)
 
     monkeypatch.setattr(restoration_module, "SnapshotClient", Client)
     restore = RestoreSource("n2", "http://127.0.0.1:1", 4, rate=set_aside)
     restoration = HomeRestore(_instance(tmp_path, replace(ASSIGNMENT, restore=restore)), "token", FakeLink())
     restoration.start()
-    with pytest.raises(TransferError, match="away"):
+    with pytest.raises(NodeRequestError, match="away"):
         eventually("the end of the restoration", lambda: restoration.wait(0.05))
     assert limits == [limit]

@@ -12,7 +12,6 @@ from typing import BinaryIO
 import pytest
 
 from penstock.backups.snapshots.snapshot_client import Sent
-from penstock.backups.snapshots.snapshot_errors import TransferError
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
 from penstock.backups.worker.snapshot_uploader import (
     SnapshotUploader,
@@ -27,6 +26,7 @@ from penstock.daemon.worker_folder import WorkerConfig
 from penstock.engine.storage.job_folder import Claim, take_over
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import PenstockError
+from penstock.node_client import NodeRequestError
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.waiting import eventually
 
@@ -173,7 +173,7 @@ def test_the_next_snapshot_goes_whole_to_a_new_place_and_the_old_one_forgets_aft
 def test_a_store_that_is_away_is_tried_again_and_another_place_used_when_there_is_one(
     world: World,
 ) -> None:
-    world.nodes["n2"].trouble = TransferError("away", again=True)
+    world.nodes["n2"].trouble = NodeRequestError("away", again=True)
     world.commit()
     world.locate("n2")
     world.begin()
@@ -194,7 +194,7 @@ def test_a_digest_that_was_found_wrong_is_made_again(world: World) -> None:
     world.locate("n2")
     keeping = world.begin()
     eventually("batch 0 is kept", lambda: world.kept is not None and world.kept.batch == 0)
-    world.nodes["n2"].trouble = TransferError("not what it should be", again=False, status=422)
+    world.nodes["n2"].trouble = NodeRequestError("not what it should be", again=False, status=422)
     world.commit()
     eventually("the node is asked again", lambda: world.nodes["n2"].asked >= 2)
     world.nodes["n2"].trouble = None
@@ -213,7 +213,7 @@ def test_the_last_batch_is_in_the_last_snapshot(world: World) -> None:
 
 
 def test_who_ends_without_a_last_snapshot_says_so(world: World) -> None:
-    world.nodes["n2"].trouble = TransferError("away", again=True)
+    world.nodes["n2"].trouble = NodeRequestError("away", again=True)
     world.locate("n2")
     keeping = world.begin()
     eventually("the node is asked", lambda: world.nodes["n2"].asked >= 1)

@@ -39,7 +39,7 @@ def test_one_file_is_packed_with_a_manifest_in_front(tmp_path: Path) -> None:
     files = files_of(bundle)
     assert list(files) == [MANIFEST, "wordcount.py"]
     manifest = decode_manifest(files[MANIFEST])
-    assert manifest.entry == manifest.entry_file == "wordcount.py"
+    assert manifest.entry == "wordcount.py"
     assert manifest.files["wordcount.py"].size == 8
     assert manifest.created_by.startswith("penstock ")
     assert verify(bundle, sign(bundle, KEY), KEY) == manifest

@@ -82,10 +82,10 @@ def test_half_a_bundle_is_no_bundle_and_can_be_completed(
     sha256 = sha256_of(bundle)
     create = store.create
 
-    def crash_in_the_middle(path: str, data: bytes) -> str:
+    def crash_in_the_middle(path: str, data: bytes) -> None:
         if path.endswith("00002"):
             raise DisconnectedError("gone")
-        return create(path, data)
+        create(path, data)
 
     monkeypatch.setattr(store, "create", crash_in_the_middle)
     with pytest.raises(DisconnectedError):
@@ -108,10 +108,10 @@ def test_a_bundle_removed_while_it_is_written_is_written_again(
     create = store.create
     removals = iter([True])
 
-    def remove_in_the_middle(path: str, data: bytes) -> str:
+    def remove_in_the_middle(path: str, data: bytes) -> None:
         if path.endswith("00002") and next(removals, False):
             bundles.remove(sha256)
-        return create(path, data)
+        create(path, data)
 
     monkeypatch.setattr(store, "create", remove_in_the_middle)
     info = bundles.put(bundle, sign(bundle, KEY), now=1.0)

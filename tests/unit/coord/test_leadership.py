@@ -112,11 +112,11 @@ class RefusingStore(MemoryStore):
 
     refuses = True
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
         if self.refuses:
             self.refuses = False
             raise StoreError("not now")
-        return super().create(path, data, ephemeral=ephemeral, sequence=sequence)
+        super().create(path, data, ephemeral=ephemeral)
 
 
 def test_who_met_an_error_of_the_store_tries_again() -> None:

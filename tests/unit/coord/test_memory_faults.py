@@ -202,7 +202,8 @@ def test_many_threads_lose_no_change(ensemble: MemoryEnsemble) -> None:
                 except ConflictError:
                     continue
             try:
-                created.append(store.create(f"/once/{node.data.decode()}"))
+                store.create(f"/once/{node.data.decode()}")
+                created.append(node.data.decode())
             except ExistsError:
                 created.append("twice")
 

@@ -13,13 +13,12 @@ from penstock.daemon.worker_folder import (
     WorkerConfig,
     WorkerExit,
     read_exit,
-    read_heartbeat,
     read_worker_config,
     write_exit,
     write_heartbeat,
-    write_worker_config,
 )
 from penstock.errors import SettingError
+from support.worker_files import read_heartbeat, write_worker_config
 
 ASSIGNMENT = Assignment("job", 1, 2, 3, "b", "job.py", "n1", 1, 1, (ExecutorSlot(1, "n2", 1, 5),))
 INSTANCE = WorkerConfig(

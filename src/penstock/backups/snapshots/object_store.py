@@ -1,6 +1,6 @@
 """The objects of one job's snapshots: files named by the SHA-256 of their content, and unfinished uploads.
 
-An object that comes is written to ``parts/SHA256.part``; whoever was interrupted goes on where that ends.
+An object is written to ``parts/SHA256.part``; an interrupted upload continues where that file ends.
 When it is whole and its digest is right, it is renamed into ``objects``. Whether the disk has it too is seen
 to by who makes a snapshot count.
 """
@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Protocol
 
 from penstock.backups.snapshots.durable_files import disk_full_errors, make_private, sync_all
@@ -58,7 +57,7 @@ class ObjectUpload:
         """How many bytes of it are here."""
 
     def write(self, data: bytes) -> None:
-        """Add what follows. Raises SnapshotOffsetError when somebody else has begun to send the object."""
+        """Add what follows. Raises SnapshotOffsetError when a later upload of the object has begun."""
         if self.held + len(data) > self.size:
             raise SnapshotSizeError(f"the object {self.sha256} has more than the {self.size} bytes announced")
         with self._objects.writing(self), disk_full_errors():
@@ -81,26 +80,23 @@ class ObjectUpload:
         return True
 
     def close(self) -> None:
-        """Write no more. What is not whole stays as it is, for whoever goes on."""
+        """Close the file. An unfinished object stays, and a later upload continues it."""
         self._file.close()
         self._objects.leave(self)
 
     def __enter__(self) -> ObjectUpload:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class Objects:
     """All objects of one job."""
 
-    def __init__(self, folder: Path, *, most: int = MOST_OBJECT, reserve: int = RESERVE) -> None:
+    def __init__(self, folder: Path, *, reserve: int = RESERVE) -> None:
         self._whole = folder / "objects"
         self._parts = folder / "parts"
-        self._most = most
         self._reserve = reserve
         self._lock = threading.Lock()
         self._coming: dict[str, ObjectUpload] = {}
@@ -114,7 +110,7 @@ class Objects:
         return self._whole / sha256[:2] / sha256
 
     def open(self, sha256: str) -> BinaryIO:
-        """Open an object. Whoever reads it checks its digest: it may be damaged."""
+        """Open an object. The reader must check its digest: the file may be damaged."""
         try:
             return self.path(sha256).open("rb")
         except FileNotFoundError:
@@ -138,11 +134,11 @@ class Objects:
     def begin(self, sha256: str, offset: int, size: int) -> ObjectUpload:
         """Let an object be written from an offset on; whatever is there behind it goes.
 
-        Who begins later has the object to itself: a connection that broke may be open here for long.
+        A later upload takes over from an earlier one, whose broken connection may be open here for long.
         """
         self.path(sha256)
-        if not 0 <= size <= self._most:
-            raise SnapshotSizeError(f"an object has {self._most} bytes at most, not {size}")
+        if not 0 <= size <= MOST_OBJECT:
+            raise SnapshotSizeError(f"an object has {MOST_OBJECT} bytes at most, not {size}")
         self.check_room(size - offset)
         with self._lock, disk_full_errors():
             descriptor = self._open(self._part(sha256), 0)

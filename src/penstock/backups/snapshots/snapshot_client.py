@@ -7,15 +7,16 @@ no byte is sent twice.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from types import TracebackType
-from typing import BinaryIO
-from urllib.parse import quote
+from typing import Any, BinaryIO
+from urllib.parse import quote, urlsplit
 
 from penstock.backups.snapshots.durable_files import disk_full_errors, make_private
 from penstock.backups.snapshots.snapshot_errors import (
@@ -23,29 +24,36 @@ from penstock.backups.snapshots.snapshot_errors import (
     SnapshotDamagedError,
     SnapshotError,
     SnapshotMissingError,
-    TransferError,
     TransferStoppedError,
 )
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
 from penstock.backups.snapshots.snapshot_store import Listed
-from penstock.backups.snapshots.snapshot_transport import Connection, TokenBucket, json_body
-from penstock.backups.snapshots.transfer_format import SMALL, frame, frames, packs
+from penstock.backups.snapshots.token_bucket import TokenBucket
+from penstock.backups.snapshots.transfer_format import (
+    MOST_BODY,
+    SMALL,
+    compress_json,
+    frame,
+    frames,
+    packs,
+)
+from penstock.node_client import NodeClient, NodeRequestError
 
 _BLOCK = 1 << 20
 
 
 class Fetch:
-    """One go at it. ``go_on`` raises when no more is wanted."""
+    """Fetches the objects of one snapshot. ``go_on`` raises when no more is wanted."""
 
     def __init__(
         self,
-        connection: Connection,
+        node: NodeClient,
         base: str,
         into: Path,
         bucket: TokenBucket,
         go_on: Callable[[], None],
     ) -> None:
-        self._connection = connection
+        self._node = node
         self._base = base
         self._into = into
         self._bucket = bucket
@@ -88,19 +96,28 @@ class Fetch:
 
     def _fetch_pack(self, pack: list[SnapshotFile]) -> None:
         """Fetch small objects together. What does not come, or not whole, is asked for by itself later."""
-        body, headers = json_body({"objects": [piece.sha256 for piece in pack]})
-        with self._connection.asking("POST", f"{self._base}/pack", len(body), [body], headers) as answer:
-            try:
-                for each in frames(answer):
-                    self.moved += len(each.data)
-                    self._bucket.take(len(each.data))
+        body, headers = _json_body({"objects": [piece.sha256 for piece in pack]})
+        received = bytearray()
+        try:
+            with self._node.stream("POST", f"{self._base}/pack", content=body, headers=headers) as answer:
+                for block in answer.iter_raw(self._bucket.block):
                     self._go_on()
-                    if hashlib.sha256(each.data).hexdigest() == each.sha256:
-                        with disk_full_errors(), _open(self._part(each.sha256), os.O_TRUNC) as file:
-                            file.write(each.data)
-                        self._keep(each.sha256)
-            except SnapshotDamagedError:
-                return
+                    self._bucket.take(len(block))
+                    received += block
+                    if len(received) > MOST_BODY:
+                        break
+        finally:
+            self._keep_pack(bytes(received))
+
+    def _keep_pack(self, received: bytes) -> None:
+        """Keep the objects of a pack up to the first that is cut off or damaged."""
+        with suppress(SnapshotDamagedError):
+            for each in frames(io.BytesIO(received)):
+                self.moved += len(each.data)
+                if hashlib.sha256(each.data).hexdigest() == each.sha256:
+                    with disk_full_errors(), _open(self._part(each.sha256), os.O_TRUNC) as file:
+                        file.write(each.data)
+                    self._keep(each.sha256)
 
     def _fetch(self, piece: SnapshotFile) -> None:
         for _ in range(2):
@@ -113,7 +130,7 @@ class Fetch:
             self._part(piece.sha256).unlink(missing_ok=True)
             if offset == 0:
                 break
-        raise SnapshotDamagedError(f"{self._connection.url} has object {piece.sha256} ({piece.path}) damaged")
+        raise SnapshotDamagedError(f"{self._base} has object {piece.sha256} ({piece.path}) damaged")
 
     def _fetch_rest(self, piece: SnapshotFile, offset: int, file: BinaryIO) -> bool:
         """Add what is missing to the end of a file; return whether it is the object then."""
@@ -125,19 +142,20 @@ class Fetch:
             headers = {"Range": f"bytes={offset}-"}
             path = f"{self._base}/objects/{piece.sha256}"
             try:
-                with self._connection.asking("GET", path, 0, (), headers) as answer:
-                    if answer.length != piece.size - offset or (offset > 0) != (answer.status == 206):
+                with self._node.stream("GET", path, headers=headers) as answer:
+                    length = int(answer.headers.get("Content-Length", "-1"))
+                    if length != piece.size - offset or (offset > 0) != (answer.status_code == 206):
                         return False
-                    while block := answer.read(self._bucket.block):
+                    for block in answer.iter_raw(self._bucket.block):
                         self._go_on()
                         self._bucket.take(len(block))
                         file.write(block)
                         digest.update(block)
                         self.moved += len(block)
-            except TransferError as error:
+            except NodeRequestError as error:
                 if error.status == 404:
                     raise SnapshotMissingError(
-                        f"{self._connection.url} has lost object {piece.sha256} ({piece.path})"
+                        f"{self._base} has lost object {piece.sha256} ({piece.path})"
                     ) from None
                 if error.status != 416:
                     raise
@@ -174,7 +192,7 @@ class Sent:
 class SnapshotClient:
     """Talks to the store of one supervisor, at most at ``rate`` bytes a second; ``token`` is the node token.
 
-    It makes a connection when it is used first. It is for one thread at a time.
+    It connects when it is used first. It is for one thread at a time.
     """
 
     def __init__(
@@ -187,11 +205,13 @@ class SnapshotClient:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.url = url
-        self._connection = Connection(url, token, timeout)
+        self.url = _checked_url(url)
+        self._node = NodeClient(token, connect=timeout, timeout=timeout)
         self._bucket = TokenBucket(rate, clock=clock, sleep=sleep)
         self.fetched = 0
         """Bytes of objects that have ever come."""
+        self._sent = 0
+        """Bytes of all bodies that were sent."""
         self._there: set[str] = set()
         """The objects of the snapshot that the store has kept last: it need not be asked for them."""
 
@@ -200,11 +220,11 @@ class SnapshotClient:
     ) -> Sent:
         """Send what the store lacks of a snapshot, and have it count.
 
-        ``open_piece`` opens a file of it for reading. Raises TransferError, TransferStoppedError when
-        ``stop`` is set meanwhile, and what ``open_piece`` raises. After each of these it can be called
+        ``open_piece`` opens a file of it for reading. Raises NodeRequestError, TransferStoppedError
+        when ``stop`` is set meanwhile, and what ``open_piece`` raises. After each of these it can be called
         again, and goes on.
         """
-        before = self._connection.sent
+        before = self._sent
         pieces = {piece.sha256: piece for piece in manifest.pieces}
         objects = 0
         for attempt in range(_ROUNDS):
@@ -218,23 +238,23 @@ class SnapshotClient:
             go_on(stop)
             try:
                 number = self._commit(manifest)
-            except TransferError as error:
+            except NodeRequestError as error:
                 self._there.clear()
                 if error.status != 409 or attempt == _ROUNDS - 1:
                     raise
                 continue
             self._there = set(pieces)
             break
-        return Sent(number, self._connection.sent - before, objects)
+        return Sent(number, self._sent - before, objects)
 
     def fetch(self, job: str, manifest: Manifest, into: Path, stop: Event | None = None) -> int:
         """Fetch a snapshot's objects into a folder, each under its SHA-256; return how many bytes came.
 
         What is there already is not fetched again; what is there in part (``.part``) is continued. Raises
-        SnapshotMissingError or SnapshotDamagedError when the store does not have it whole, TransferError,
+        SnapshotMissingError or SnapshotDamagedError when the store does not have it whole, NodeRequestError,
         and TransferStoppedError.
         """
-        fetch = Fetch(self._connection, _base(job), into, self._bucket, lambda: go_on(stop))
+        fetch = Fetch(self._node, self._base(job), into, self._bucket, lambda: go_on(stop))
         try:
             fetch.run(manifest.pieces)
         finally:
@@ -242,52 +262,54 @@ class SnapshotClient:
         return fetch.moved
 
     def manifests(self, job: str, *, before: int | None = None, limit: int | None = None) -> Listed:
-        """Return the snapshots that the store has, as SnapshotStore.manifests does. Raises TransferError."""
+        """Return the snapshots that the store has, as SnapshotStore.manifests does. Raises
+        NodeRequestError."""
         asked = {"before": before, "limit": limit}
-        query = "&".join(f"{name}={number}" for name, number in asked.items() if number is not None)
-        answer = self._connection.ask("GET", f"{_base(job)}/manifests" + (f"?{query}" if query else ""))
+        params = {name: number for name, number in asked.items() if number is not None}
+        answer = self._node.read_json("GET", f"{self._base(job)}/manifests", params=params)
         try:
             manifests, damaged = answer["manifests"], [str(reason) for reason in answer["damaged"]]
             read = tuple(Manifest.from_json(text.encode()) for text in manifests)
         except (TypeError, KeyError, AttributeError, ManifestError) as error:
-            raise TransferError(f"{self.url} answered no list of snapshots: {error}", again=False) from None
+            raise NodeRequestError(
+                f"{self.url} answered no list of snapshots: {error}", again=False
+            ) from None
         return Listed(read, tuple(damaged))
 
     def forget(self, job: str, *, revision: int, attempt: int) -> None:
-        """Have a job's snapshots removed, unless a later worker has sent one. Raises TransferError."""
+        """Have a job's snapshots removed, unless a later worker has sent one. Raises NodeRequestError."""
         self._there.clear()
-        self._connection.ask("DELETE", f"{_base(job)}?revision={revision}&attempt={attempt}")
+        worker = {"revision": revision, "attempt": attempt}
+        self._node.read_json("DELETE", self._base(job), params=worker)
 
     def close(self) -> None:
-        """Hang up."""
-        self._connection.close()
+        """Close the connection."""
+        self._node.close()
 
     def __enter__(self) -> SnapshotClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _missing(self, job: str, pieces: list[SnapshotFile]) -> dict[str, int]:
         lacking: dict[str, int] = {}
         for first in range(0, len(pieces), _ASKED):
             sizes = {piece.sha256: piece.size for piece in pieces[first : first + _ASKED]}
-            answer = self._connection.ask("POST", f"{_base(job)}/missing", {"objects": sizes})
+            answer = self._ask(f"{self._base(job)}/missing", {"objects": sizes})
             found = answer.get("missing") if isinstance(answer, dict) else None
             if not isinstance(found, dict):
-                raise TransferError(f"{self.url} did not answer what it lacks", again=False)
+                raise NodeRequestError(f"{self.url} did not answer what it lacks", again=False)
             lacking |= {name: _offset(offset, sizes[name]) for name, offset in found.items() if name in sizes}
         return lacking
 
     def _commit(self, manifest: Manifest) -> int:
-        answer = self._connection.ask(
-            "POST", f"{_base(manifest.job)}/manifests", {"manifest": manifest.to_json().decode()}
-        )
+        answer = self._ask(f"{self._base(manifest.job)}/manifests", {"manifest": manifest.to_json().decode()})
         number = answer.get("number") if isinstance(answer, dict) else None
         if type(number) is not int:
-            raise TransferError(f"{self.url} did not answer which number it gave the snapshot", again=False)
+            raise NodeRequestError(
+                f"{self.url} did not answer which number it gave the snapshot", again=False
+            )
         return number
 
     def _send_small(
@@ -300,7 +322,7 @@ class SnapshotClient:
         for pack in packs(piece for piece in lacking if piece.size <= SMALL):
             content = b"".join(frame(piece.sha256, _read(piece, open_piece)) for piece in pack)
             blocks = self._paced(iter([content]), stop)
-            self._put("POST", f"{_base(job)}/objects", len(content), blocks)
+            self._put("POST", f"{self._base(job)}/objects", len(content), blocks)
 
     def _send_large(
         self,
@@ -312,27 +334,47 @@ class SnapshotClient:
     ) -> None:
         with open_piece(piece) as file:
             file.seek(offset)
-            path = f"{_base(job)}/objects/{piece.sha256}?offset={offset}&size={piece.size}"
+            path = f"{self._base(job)}/objects/{piece.sha256}?offset={offset}&size={piece.size}"
             blocks = self._paced(_blocks(file, piece, offset), stop)
             self._put("PUT", path, piece.size - offset, blocks)
 
-    def _put(self, method: str, path: str, length: int, blocks: Iterator[bytes]) -> None:
-        kind = {"Content-Type": "application/octet-stream"}
-        with self._connection.asking(method, path, length, blocks, kind) as answer:
-            answer.read()
+    def _put(self, method: str, url: str, length: int, blocks: Iterator[bytes]) -> None:
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
+        self._node.read(method, url, content=blocks, headers=headers)
+
+    def _ask(self, url: str, content: object) -> Any:
+        body, headers = _json_body(content)
+        self._sent += len(body)
+        return self._node.read_json("POST", url, content=body, headers=headers)
 
     def _paced(self, blocks: Iterator[bytes], stop: Event | None) -> Iterator[bytes]:
-        """Give blocks in small parts, each when it may go."""
+        """Yield blocks in small parts, each when the rate allows it."""
         for block in blocks:
             for first in range(0, len(block), self._bucket.block):
                 part = block[first : first + self._bucket.block]
                 go_on(stop)
                 self._bucket.take(len(part))
                 yield part
+                self._sent += len(part)
+
+    def _base(self, job: str) -> str:
+        return f"{self.url}/snapshots/{quote(job, safe='')}"
 
 
-def _base(job: str) -> str:
-    return f"/snapshots/{quote(job, safe='')}"
+def _checked_url(url: str) -> str:
+    """Return where a supervisor answers. Raises NodeRequestError if this cannot be such an address."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid or parts.path.strip("/") or parts.query or "@" in parts.netloc:
+        raise NodeRequestError(f"{url!r} is not where a supervisor answers: http://HOST:PORT", again=False)
+    return f"http://{parts.netloc}"
+
+
+def _json_body(content: object) -> tuple[bytes, dict[str, str]]:
+    return compress_json(content), {"Content-Type": "application/json", "Content-Encoding": "deflate"}
 
 
 def go_on(stop: Event | None) -> None:

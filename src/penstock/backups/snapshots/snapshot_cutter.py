@@ -97,7 +97,7 @@ class SnapshotCutter:
         self._counts = Counts()
 
     def distrust(self) -> None:
-        """Compute all digests anew with the next snapshot: somebody found one wrong."""
+        """Compute all digests again with the next snapshot, because one was found wrong."""
         self._held.keep_only(())
 
     def open(self, piece: SnapshotFile) -> BinaryIO:
@@ -261,7 +261,7 @@ class _Cut:
         return logs
 
     def _hold_partition(self, log: str, folder: str) -> None:
-        """Hold all segments of a partition, while nobody takes any away."""
+        """Hold all segments of a partition, so that none is removed meanwhile."""
         with PartitionLock(log, self._home / folder / log_description.LOCK).shared():
             found = [file for file in self._list(folder) if _is_segment(file.name)]
             for file in found:

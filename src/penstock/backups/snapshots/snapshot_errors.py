@@ -74,15 +74,5 @@ class NoWholeSnapshotError(SnapshotError):
         )
 
 
-class TransferError(SnapshotError):
-    """A store does not answer, or says no; ``again`` tells whether it makes sense to try later."""
-
-    def __init__(self, message: str, *, again: bool, status: int | None = None) -> None:
-        self.again = again
-        self.status = status
-        """What the store answered, if it did."""
-        super().__init__(message)
-
-
 class TransferStoppedError(SnapshotError):
-    """Whoever had something sent or fetched wanted no more of it. What was moved is not moved again."""
+    """The caller has stopped a transfer. A later one continues where it ended."""

@@ -195,7 +195,7 @@ def restore(
 
     ``revision`` is the one that left the snapshot. Interrupted anywhere, it can be called again and goes on.
     Until it is done ``home`` is as it was; the one that was there is ``home.before-REVISION`` then. Raises
-    NoWholeSnapshotError, which has changed nothing, TransferError and TransferStoppedError.
+    NoWholeSnapshotError, which has changed nothing, NodeRequestError and TransferStoppedError.
     """
     place = home.with_name("restoring")
     ready, built = place / "ready.json", place / home.name

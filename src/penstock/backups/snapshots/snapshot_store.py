@@ -159,7 +159,7 @@ class SnapshotStore:
         return Listed(tuple(found), tuple(damaged))
 
     def open(self, job: str, sha256: str) -> BinaryIO:
-        """Open an object; whoever reads it checks its digest. Raises SnapshotMissingError."""
+        """Open an object; the reader must check its digest. Raises SnapshotMissingError."""
         return self._seen(job).objects.open(sha256)
 
     def path(self, job: str, sha256: str) -> Path:
@@ -223,7 +223,7 @@ class SnapshotStore:
         own.objects.settled(kept)
 
     def _job(self, job: str) -> _Job:
-        """What there is of a job, for who changes it."""
+        """Return what is known of a job, for a change."""
         with self._lock:
             own = self._jobs.get(job)
             if own is None:
@@ -235,7 +235,7 @@ class SnapshotStore:
             return own
 
     def _seen(self, job: str) -> _Job:
-        """What there is of a job, for who looks only: whatever is asked for, nothing is remembered."""
+        """Return what is known of a job, for a read: nothing is kept in memory."""
         if name_fault(job) is not None:
             raise SnapshotNameError("this is not the name of a job")
         return _Job(self._folder / job, self._reserve)

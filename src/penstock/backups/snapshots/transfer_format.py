@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import BinaryIO
 
 from penstock.backups.snapshots.snapshot_errors import SnapshotDamagedError
 from penstock.backups.snapshots.snapshot_manifest import SnapshotFile, is_sha256
@@ -46,14 +46,6 @@ MOST_BODY = MOST_PACK + SMALL + (1 << 20)
 MOST_OBJECTS = 5_000
 """In one body."""
 _LINE = 200
-
-
-class Readable(Protocol):
-    """What frames are read from."""
-
-    def readline(self, limit: int = -1, /) -> bytes: ...
-
-    def read(self, size: int = -1, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ def frame(sha256: str, data: bytes) -> bytes:
     return json.dumps({"sha256": sha256, "size": len(data)}).encode() + b"\n" + data
 
 
-def frames(body: Readable) -> Iterator[Frame]:
+def frames(body: BinaryIO) -> Iterator[Frame]:
     """Read objects until the body ends; one that is cut off, or no object, raises SnapshotDamagedError.
 
     >>> import io

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.backups.data_affinity import is_forgotten
 from penstock.backups.snapshots.snapshot_client import SnapshotClient
-from penstock.backups.snapshots.snapshot_errors import TransferError, TransferStoppedError
+from penstock.backups.snapshots.snapshot_errors import TransferStoppedError
 from penstock.backups.snapshots.snapshot_restore import Restored, needs_restore, not_restored, restore
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.backups.worker.snapshot_uploader import SnapshotUploader, snapshot_clients
@@ -27,6 +27,7 @@ from penstock.daemon.worker_folder import WorkerConfig
 from penstock.errors import JobFailedError, SupersededError
 from penstock.graph.job import Job
 from penstock.log import Log
+from penstock.node_client import NodeRequestError
 from penstock.process_logs.process_log import get_logger
 from penstock.schedule.backup_location.backup_problem import UNKNOWN_BANDWIDTH
 
@@ -141,7 +142,7 @@ class HomeRestore:
             began = time.monotonic()
             try:
                 restored = self._restore(wanted)
-            except TransferError as error:
+            except NodeRequestError as error:
                 if not error.again:
                     raise
                 _log.warning("not restored yet", store=wanted.store, reason=str(error), again_in=pause)

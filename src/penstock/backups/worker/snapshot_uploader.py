@@ -16,12 +16,13 @@ from typing import BinaryIO, Protocol
 from penstock.backups.data_affinity import is_forgotten
 from penstock.backups.snapshots.snapshot_client import Sent, SnapshotClient
 from penstock.backups.snapshots.snapshot_cutter import CutError, SnapshotCutter
-from penstock.backups.snapshots.snapshot_errors import TransferError, TransferStoppedError
+from penstock.backups.snapshots.snapshot_errors import TransferStoppedError
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
 from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus
 from penstock.daemon.store_link import StoreLink
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.errors import PenstockError, SettingError
+from penstock.node_client import NodeRequestError
 from penstock.process_logs.process_log import get_logger
 from penstock.setting_values import read_size
 
@@ -92,14 +93,12 @@ class SnapshotUploader:
         connect: Callable[[str], SnapshotSender],
         *,
         every: float = SNAPSHOT_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._job, self._node = instance.job, instance.node
         self._instance = instance
         self._link = link
         self._connect = connect
         self._every = every
-        self._clock = clock
         self._cutter: SnapshotCutter | None = None
         self._kept = initial_backup_status(instance.assignment, instance.node, instance.attempt, None)
         self._anew = False
@@ -122,9 +121,9 @@ class SnapshotUploader:
 
     def wait_origin_written(self, timeout: float) -> bool:
         """Wait until the store knows that the data is here, and whether it came to it."""
-        until = self._clock() + timeout
+        until = time.monotonic() + timeout
         return self._origin_written.wait(timeout) and self._link.wait_backup_status(
-            max(until - self._clock(), 0.0)
+            max(until - time.monotonic(), 0.0)
         )
 
     def finish(self, timeout: float) -> bool:
@@ -159,8 +158,8 @@ class SnapshotUploader:
 
     def _rest(self, seconds: float, location: BackupLocation | None) -> None:
         """Wait for the next snapshot; another place is tried at once."""
-        until = self._clock() + seconds
-        while (left := until - self._clock()) > 0 and self._link.location == location:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self._link.location == location:
             if self._ending.wait(min(left, _LOOK)):
                 return
 
@@ -205,10 +204,10 @@ class SnapshotUploader:
     def _retry(self, location: BackupLocation, error: Exception) -> float:
         self._troubles += 1
         self._log_trouble(str(error), store=location.store)
-        if isinstance(error, TransferError):
+        if isinstance(error, NodeRequestError):
             self._hang_up()
         harmless = isinstance(error, CutError) or (
-            isinstance(error, TransferError) and (error.again or error.status == _STALE)
+            isinstance(error, NodeRequestError) and (error.again or error.status == _STALE)
         )
         if not harmless:
             # Perhaps a file here is not what it was when it was looked at.
@@ -219,8 +218,8 @@ class SnapshotUploader:
 
     def _copy_to(self, location: BackupLocation) -> None:
         elsewhere = location.store != self._kept.store
-        confirm = self._clock() - self._sent_at >= _CONFIRM
-        began = self._clock()
+        confirm = time.monotonic() - self._sent_at >= _CONFIRM
+        began = time.monotonic()
         if self._cutter is None:
             home = Path(self._instance.storage)
             self._cutter = SnapshotCutter(home, self._job, home.parent / "cut")
@@ -238,10 +237,10 @@ class SnapshotUploader:
             self._remove_backup(sender)
             self._anew = False
         sent = sender.send(manifest, self._cutter.open, self._abort)
-        self._note(location, manifest, sent, self._clock() - began)
+        self._note(location, manifest, sent, time.monotonic() - began)
 
     def _note(self, location: BackupLocation, manifest: Manifest, sent: Sent, seconds: float) -> None:
-        now = self._clock()
+        now = time.monotonic()
         before = self._kept
         if before.store and before.store != location.store:
             self._leaving[before.store] = before.store_url

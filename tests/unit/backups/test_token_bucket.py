@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.backups.snapshots.snapshot_transport import TokenBucket
+from penstock.backups.snapshots.token_bucket import TokenBucket
 
 
 class Time:
