@@ -148,7 +148,7 @@ def test_what_cannot_go_on_is_refused_with_all_reasons_and_the_job_runs_on(
     refused: list[tuple[type[Exception], str, Callable[[ps.Handle], Any]]] = [
         (ps.IncompatibleJobError, "source 'in' was removed", lambda h: h.reconfigure(wrong)),
         (ps.IncompatibleJobError, "state of vertex 'running'", lambda h: h.reconfigure(wrong)),
-        (ps.IncompatibleJobError, "called 'another'", lambda h: h.reconfigure(misnamed)),
+        (ps.IncompatibleJobError, "its name is 'another'", lambda h: h.reconfigure(misnamed)),
         (ps.LogError, "nowhere", lambda h: h.reconfigure(lost)),
         (ps.IncompatibleJobError, "state of Running", lambda h: h.reconfigure(tasks={"running": ps.Count()})),
         (ps.GraphError, "parallelism", lambda h: h.reconfigure(parallelism=0)),
