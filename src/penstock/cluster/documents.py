@@ -445,6 +445,18 @@ class Failures:
 
 
 @dataclass(frozen=True)
+class AssignmentCount:
+    """How often a replica was assigned before its assignment was taken back: the next one counts on."""
+
+    asked: str
+    """What was asked for then, as a digest,"""
+    repeats: int
+    """how many assignments for that there were in a row, not counting the first,"""
+    changed: float
+    """and when the last was made."""
+
+
+@dataclass(frozen=True)
 class JobStatus:
     """What the leader says of a job."""
 
@@ -469,6 +481,8 @@ class JobStatus:
     """how many assignments for that there were in a row, not counting the first,"""
     changed: float = 0.0
     """and when the last was made. The next one goes on counting."""
+    replica_counts: Mapping[str, AssignmentCount] = field(default_factory=dict)
+    """The same of replicas, by number."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from penstock.backups.data_affinity import affinity_of, is_copy_lost, is_elsewhere, works_on
-from penstock.cluster.assignment_backoff import repeats_of, request_digest, retry_at
+from penstock.cluster.assignment_backoff import Counted, repeats_of, request_digest, retry_at
 from penstock.cluster.assignments import (
     assignment_of,
     executors,
@@ -25,6 +25,7 @@ from penstock.cluster.documents import (
     RUNNING,
     STARTING,
     Assignment,
+    AssignmentCount,
     JobSpec,
     JobStatus,
     ReplicaAssignment,
@@ -43,8 +44,8 @@ class DesiredWorker:
     spec: JobSpec
     """The job's; that of a replica has the replica's name."""
     assignment: Assignment | None
-    status: JobStatus | None
-    """The status that goes on counting assignments when the last one was taken back."""
+    count: JobStatus | AssignmentCount | None
+    """What is kept of an assignment that was taken back: the next one goes on counting."""
     why_new: str
     """Why it is assigned if it is not."""
     history: int | None
@@ -202,9 +203,9 @@ class WorkerPlanner:
         return replace(progress, actions=actions, held=why if held else "")
 
     @property
-    def _last(self) -> Assignment | JobStatus | None:
-        """The assignment before the next one, or the status that has its count."""
-        return self._worker.assignment or self._worker.status
+    def _last(self) -> Counted | None:
+        """The assignment before the next one, or what is kept of it."""
+        return self._worker.assignment or self._worker.count
 
     def _held(self, spec: JobSpec) -> str:
         """Return why a worker is not assigned anew yet though it should be; empty if it may be.

@@ -22,6 +22,7 @@ from penstock.cluster.documents import (
     RUNNING,
     STARTING,
     Alarm,
+    AssignmentCount,
     JobSpec,
     JobStatus,
     ReplicaAssignment,
@@ -155,7 +156,7 @@ class ReplicaSetReconciler:
         return DesiredWorker(
             spec,
             assignment,
-            self._state.statuses.get(replica.name),
+            self._known_counts.get(str(number)),
             "a replica is wanted" if number else again,
             # What became of a replica of this name that was wanted no more is history for a new one.
             history=max(spec.after, assignment.after) if assignment is not None else None,
@@ -325,7 +326,23 @@ class ReplicaSetReconciler:
             revision=self._revisions.last,
             safety=safety,
             unsafe_since=since,
+            replica_counts=self._counts(outcomes),
         )
+
+    @property
+    def _known_counts(self) -> Mapping[str, AssignmentCount]:
+        return self._before.replica_counts if self._before is not None else {}
+
+    def _counts(self, outcomes: Mapping[str, WorkerOutcome]) -> dict[str, AssignmentCount]:
+        """Return what the next assignments of replicas are counted from that have none, by number."""
+        counts = {}
+        for name, outcome in outcomes.items():
+            number, last = str(replica_number(name)), outcome.taken_back
+            if last is not None and last.asked:
+                counts[number] = AssignmentCount(last.asked, last.repeats, last.changed)
+            elif outcome.phase == PENDING and number in self._known_counts:
+                counts[number] = self._known_counts[number]
+        return counts
 
     def _has_lost_one(self) -> bool:
         """Whether a replica is missing that was there, rather than one that was wanted only now."""
