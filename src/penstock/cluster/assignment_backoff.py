@@ -17,7 +17,7 @@ from penstock.cluster.alarms import alarm_id
 from penstock.cluster.cluster_state import ClusterState, Rules
 from penstock.cluster.documents import Alarm, Assignment, AssignmentCount, JobSpec, JobStatus
 from penstock.cluster.leader_actions import Action, Clear, Raise
-from penstock.replicas.replica_id import job_of, replica_number
+from penstock.replicas.replica_id import ReplicaId
 
 ASSIGNED_TOO_OFTEN = "assigned-too-often"
 
@@ -75,7 +75,7 @@ def pacing_alarms(
     desired: Mapping[str, JobSpec], actual: ClusterState, held: Mapping[str, str], now: float, rules: Rules
 ) -> list[Action]:
     """Raise an alarm for each job that is held up, by job or replica with the reason; clear old ones."""
-    jobs = {job_of(name): name for name in sorted(held, reverse=True)}
+    jobs = {ReplicaId.parse(name).job: name for name in sorted(held, key=ReplicaId.parse, reverse=True)}
     actions: list[Action] = []
     for job, name in sorted(jobs.items()):
         alarm = _alarm(job, name, held[name], actual, now)
@@ -92,7 +92,7 @@ def pacing_alarms(
 
 def _alarm(job: str, name: str, reason: str, actual: ClusterState, now: float) -> Alarm:
     assignment, status = actual.assignments.get(name), actual.statuses[job]
-    last: Counted = assignment or status.replica_counts.get(str(replica_number(name))) or status
+    last: Counted = assignment or status.replica_counts.get(str(ReplicaId.parse(name).index)) or status
     told = (
         f"it was assigned {last.repeats + 1} times in a row for the same request, and would be again: "
         f"{reason}. New assignments back off; change the job's resources or nodes, or kill it"

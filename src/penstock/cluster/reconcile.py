@@ -49,7 +49,7 @@ from penstock.cluster.placement_request import Placer
 from penstock.cluster.unreadable_documents import leave_alone, unreadable_alarms
 from penstock.replicas.decisions.replica_set import is_replicated
 from penstock.replicas.decisions.replica_set_reconciler import ReplicaSetReconciler
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 
 __all__ = [
     "ACTIVE",
@@ -83,8 +83,8 @@ def reconcile(
     placed = placer.place(requests, actual) if requests else {}
     decisions = [reconciler.decide(placed) for reconciler in reconcilers]
     actions = [action for decision in decisions for action in decision.actions]
-    for name in sorted(actual.assignments):
-        job = job_of(name)
+    for name in sorted(actual.assignments, key=ReplicaId.parse):
+        job = ReplicaId.parse(name).job
         if job in actual.unreadable:
             continue
         if name not in desired and not (job in desired and is_replicated(desired[job])):

@@ -13,7 +13,7 @@ from math import inf
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, NodeReport
 from penstock.cluster.placement_request import PlacementRequest
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.placement_constraints import Usage
 from penstock.schedule.placement_model import OVERLOADED, ClusterSnapshot, Node, Task, Traffic
 
@@ -153,7 +153,7 @@ def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
         for one in report.workers
         if one.pid
         and node in actual.nodes
-        and job_of(one.job) in actual.unreadable
+        and ReplicaId.parse(one.job).job in actual.unreadable
         and one.job not in actual.assignments
         and one.job not in known
     ]

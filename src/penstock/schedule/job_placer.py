@@ -13,7 +13,7 @@ from itertools import groupby
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.cluster_snapshot import (
     DRIVER,
     EXECUTOR,
@@ -106,7 +106,7 @@ class JobPlacer:
             own = is_custom(name)
             # A class of the same name in other code is another class.
             key = (own, name, request.spec.bundle if own else "")
-            chosen.append((own, ranks[job_of(request.spec.name)], key, strategy, request))
+            chosen.append((own, ranks[ReplicaId.parse(request.spec.name).job], key, strategy, request))
         answers: dict[str, PlacementResult] = {}
         # Neighbours of one strategy are decided about together: who comes first stays first.
         for key, group in groupby(sorted(chosen, key=lambda one: one[:2]), key=lambda one: one[2]):
@@ -151,7 +151,8 @@ def ranks_of(specs: Iterable[JobSpec]) -> dict[str, int]:
     >>> ranks_of([*jobs, urgent])
     {'c': 0, 'b': 1, 'a': 2}
     """
-    keys = {job_of(spec.name): (-_priority(spec), spec.submitted, job_of(spec.name)) for spec in specs}
+    jobs = [(ReplicaId.parse(spec.name).job, spec) for spec in specs]
+    keys = {job: (-_priority(spec), spec.submitted, job) for job, spec in jobs}
     return {job: rank for rank, job in enumerate(sorted(keys, key=lambda job: keys[job]))}
 
 
@@ -204,7 +205,7 @@ def _placed(
     for request in requests:
         snapshot = _with_driver_that_stays(request, snapshot)
     tasks = [
-        replace(task, rank=ranks[job_of(request.spec.name)])
+        replace(task, rank=ranks[ReplicaId.parse(request.spec.name).job])
         for request in requests
         for task in wanted_tasks(request, snapshot)
     ]

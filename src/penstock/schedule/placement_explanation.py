@@ -9,7 +9,7 @@ from typing import Any
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import JobSpec
 from penstock.replicas.decisions.replica_set import nodes_of_other_replicas, replica_specs
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.cluster_snapshot import standing_snapshot, tasks_of
 from penstock.schedule.placement_constraints import current_placement, usages
 from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, Weights, cost
@@ -30,7 +30,7 @@ def explain_placement(
     assignment = actual.assignments.get(job)
     snapshot = standing_snapshot((), actual)
     own = [task for member in replica_specs(spec) for task in _own_tasks(member, actual)]
-    others = tuple(task for task in snapshot.tasks if job_of(task.job) != job)
+    others = tuple(task for task in snapshot.tasks if ReplicaId.parse(task.job).job != job)
     snapshot = replace(snapshot, tasks=(*others, *own))
     matrix = current_placement(snapshot)
     rejected = Rejections(snapshot, matrix, weights)

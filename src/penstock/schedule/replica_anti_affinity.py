@@ -18,7 +18,7 @@ from penstock.replicas.decisions.replica_set import (
     nodes_of_other_replicas,
     replica_count,
 )
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.cluster_snapshot import driver_task
 from penstock.schedule.placement_constraints import Usage, allowed_nodes, obstacle
 from penstock.schedule.placement_model import ClusterSnapshot, Node, Task
@@ -34,11 +34,11 @@ def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[Placemen
     drivers: list[list[PlacementRequest]] = []
     executors: list[list[PlacementRequest]] = []
     seen: dict[tuple[str, bool], int] = {}
-    for request in sorted(requests, key=lambda request: request.spec.name):
+    for request in sorted(requests, key=lambda request: ReplicaId.parse(request.spec.name)):
         parts = _parts(request) if is_replicated(request.spec) else [request]
         for part in parts:
             turns = drivers if part.driver or not is_replicated(part.spec) else executors
-            key = (job_of(part.spec.name), turns is drivers)
+            key = (ReplicaId.parse(part.spec.name).job, turns is drivers)
             turn = seen[key] = seen.get(key, -1) + 1
             if turn == len(turns):
                 turns.append([])

@@ -22,7 +22,7 @@ from penstock.replicas.decisions.replica_set import (
     replica_specs,
 )
 from penstock.replicas.decisions.replica_state import is_safe
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 from simulation.actors import Actor
 from simulation.clients import Clients
 from simulation.faults import Faults
@@ -229,7 +229,7 @@ class Cluster:
         that took an unused folder on another node, and left because newer data was elsewhere, did nothing.
         """
         unused = self.storage.unused.get(name, set())
-        begun = self.witness.begun.get(job_of(name), [])
+        begun = self.witness.begun.get(ReplicaId.parse(name).job, [])
         takeovers = self.storage.takeovers.get(name, [])
         due = again = False
         for (after, fresh), (until, _) in zip(begun, [*begun[1:], (1 << 30, False)], strict=True):
@@ -250,9 +250,9 @@ class Cluster:
 
     def _check_job(self, spec: JobSpec) -> None:
         name = spec.name
-        group = [worker for worker in self.workers() if job_of(worker.info.job) == name]
+        group = [worker for worker in self.workers() if ReplicaId.parse(worker.info.job).job == name]
         told = [f"{worker.name} {worker.phase}" for worker in group]
-        assigned = {one for one in self.witness.current if job_of(one) == name}
+        assigned = {one for one in self.witness.current if ReplicaId.parse(one).job == name}
         status = self.witness.statuses[name]
         if status.phase in ("ENDED", "FAILED"):
             if group or assigned:
@@ -400,7 +400,7 @@ class Cluster:
             for process in machine.executors(spec.name)
         )
         lacking = spec.resources.executors - len(wanted)
-        reason = self.witness.statuses[job_of(spec.name)].reason
+        reason = self.witness.statuses[ReplicaId.parse(spec.name).job].reason
         told = f"{lacking} of {spec.resources.executors} executors have no node" in reason
         if self.scarce and (told or worker.phase == "ready"):
             lacking = 0  # Of one that stands by it is not said.

@@ -22,7 +22,7 @@ from penstock.cluster.job_retention import retention_actions
 from penstock.cluster.leader_actions import SetStatus
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.worker_supervision import ObservedProcess, supervise
-from penstock.replicas.replica_id import replica_name
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from support.counting_work import work_of
 
@@ -42,7 +42,7 @@ def _quiet_group_work(jobs: int) -> int:
         job = f"job{number}"
         specs[job] = JobSpec(job, "b", "job.py", k=1, agreed=True)
         for replica in range(2):
-            name, node = replica_name(job, replica), f"n{(number + replica) % jobs}"
+            name, node = str(ReplicaId(job, replica)), f"n{(number + replica) % jobs}"
             assignments[name] = Assignment(
                 name,
                 1,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
-from penstock.replicas.replica_id import job_of, replica_name
+from penstock.replicas.replica_id import ReplicaId
 
 WARM = "warm"
 
@@ -37,7 +37,7 @@ def replica_count(spec: JobSpec) -> int:
 def replica_specs(spec: JobSpec) -> list[JobSpec]:
     """Return what is wanted of each member. Where the user moved the driver, only the first is meant."""
     others = [
-        replace(spec, name=replica_name(spec.name, number), driver="", driver_by="")
+        replace(spec, name=str(ReplicaId(spec.name, number)), driver="", driver_by="")
         for number in range(1, replica_count(spec))
     ]
     return [spec, *others]
@@ -80,7 +80,7 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
 
 def is_other_replica(one: str, other: str) -> bool:
     """Whether two names are those of different replicas of one job."""
-    return one != other and job_of(one) == job_of(other)
+    return one != other and ReplicaId.parse(one).job == ReplicaId.parse(other).job
 
 
 def nodes_used(assignment: Assignment) -> set[str]:

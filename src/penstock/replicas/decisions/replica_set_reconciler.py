@@ -54,7 +54,7 @@ from penstock.replicas.decisions.replica_state import (
     safety_of,
     shared_racks,
 )
-from penstock.replicas.replica_id import replica_number, replica_title
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
@@ -138,20 +138,22 @@ class ReplicaSetReconciler:
         return planned
 
     def _worker(
-        self, replica: ReplicaState, runner: str, yielded: Mapping[str, frozenset[str]]
+        self, replica: ReplicaState, runner: ReplicaId | None, yielded: Mapping[str, frozenset[str]]
     ) -> DesiredWorker:
         """Return what is wanted of the worker of a replica."""
         spec, assignment = replica.spec, replica.assignment
-        waits = has_warm_standby(spec) and replica.name != runner
+        waits = runner is not None and replica.id != runner
         lineage = spec.forget if spec.fresh else 0
-        number = replica_number(replica.name)
+        number = replica.id.index
         new = ReplicaAssignment(number, lineage, spec.recovery, spec.replication, runs=not waits)
         role, told_to_run = new, assignment is not None
         if assignment is not None and assignment.membership is not None:
             # Whoever was told to run is replaced by a new worker that waits, and not told to wait itself.
             told_to_run = assignment.membership.runs
             role = replace(assignment.membership, runs=told_to_run or not waits)
-        restart = f"{replica_title(runner)} is active, and this one is the standby"
+        restart = None
+        if waits and told_to_run and runner is not None:
+            restart = f"{runner.title} is active, and this one is the standby"
         again = "it was restarted" if self._revisions.last else "it was submitted"
         return DesiredWorker(
             spec,
@@ -160,7 +162,7 @@ class ReplicaSetReconciler:
             "a replica is wanted" if number else again,
             # What became of a replica of this name that was wanted no more is history for a new one.
             history=max(spec.after, assignment.after) if assignment is not None else None,
-            restart=restart if waits and told_to_run else None,
+            restart=restart,
             # It never moves to a node that runs another replica.
             may_move=spec.driver not in nodes_of_other_replicas(replica.name, self._assigned),
             vacated=yielded.get(replica.name, frozenset()),
@@ -181,7 +183,7 @@ class ReplicaSetReconciler:
         if free:
             return {}
         share = max(len(able) // len(self._replicas), 1)
-        for name in sorted(used, key=lambda name: (-len(used[name]), replica_number(name))):
+        for name in sorted(used, key=lambda name: (-len(used[name]), ReplicaId.parse(name))):
             spare = sorted(used[name] - {self._assigned[name].node})
             if spare and len(used[name]) > share:
                 return {name: frozenset(spare[share - len(used[name]) :])}
@@ -194,10 +196,10 @@ class ReplicaSetReconciler:
         node = self._state.nodes.get(assignment.node)
         return node is not None and not allows_node(self._spec, node)
 
-    def _runner(self) -> str:
-        """Return the replica that runs while the other one waits; empty without a warm standby."""
+    def _runner(self) -> ReplicaId | None:
+        """Return the replica that runs while the other one waits; None without a warm standby."""
         if not has_warm_standby(self._spec):
-            return ""
+            return None
         has_run = self._before is not None and self._before.phase in (RUNNING, ENDING)
         return chosen_runner(self._replicas, has_run=has_run, nodes=self._state.nodes)
 
@@ -337,7 +339,7 @@ class ReplicaSetReconciler:
         """Return what the next assignments of replicas are counted from that have none, by number."""
         counts = {}
         for name, outcome in outcomes.items():
-            number, last = str(replica_number(name)), outcome.taken_back
+            number, last = str(ReplicaId.parse(name).index), outcome.taken_back
             if last is not None and last.asked:
                 counts[number] = AssignmentCount(last.asked, last.repeats, last.changed)
             elif outcome.phase == PENDING and number in self._known_counts:
@@ -358,7 +360,7 @@ class ReplicaSetReconciler:
         reasons = []
         for one in self._replicas:
             trouble = one.trouble(self._context.rules.failures.alarm_after)
-            reasons.append(f"{replica_title(one.name)}: {trouble or outcomes[one.name].reason}")
+            reasons.append(f"{one.id.title}: {trouble or outcomes[one.name].reason}")
         shared = shared_racks(assigned, self._state.nodes) if self._state.rack_count > 1 else []
         return "; ".join([*reasons, *shared])
 

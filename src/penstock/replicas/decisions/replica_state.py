@@ -18,7 +18,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.failure_policy import consecutive_failures, describe_failures
 from penstock.replicas.decisions.replica_set import has_warm_standby
-from penstock.replicas.replica_id import replica_number, replica_title
+from penstock.replicas.replica_id import ReplicaId
 
 K_SAFE = "k-safe"
 NO_STANDBY = "no standby"
@@ -44,6 +44,11 @@ class ReplicaState:
     def name(self) -> str:
         """Its name."""
         return self.spec.name
+
+    @property
+    def id(self) -> ReplicaId:
+        """Its identity."""
+        return ReplicaId.parse(self.spec.name)
 
     @property
     def leading(self) -> WorkerInfo | None:
@@ -130,7 +135,9 @@ def _is_well(
     return rules.failures.ran_well(worker.progress, actual.up_for(worker, now))
 
 
-def chosen_runner(replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Mapping[str, NodeInfo]) -> str:
+def chosen_runner(
+    replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Mapping[str, NodeInfo]
+) -> ReplicaId:
     """Return which of the replicas of a job with a warm standby runs.
 
     The one that was told to, unless it is down and another is ready. Two may have been told to, when one that
@@ -139,15 +146,13 @@ def chosen_runner(replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Map
     told = [one for one in replicas if one.assignment is not None and _is_told(one.assignment)]
     if not told:
         able = [one for one in replicas if one.can_run] or list(replicas)
-        return able[0].name
-    best = min(
-        told, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, replica_number(one.name))
-    )
+        return able[0].id
+    best = min(told, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, one.id))
     if _is_down(best, has_run, nodes):
         for other in replicas:
             if other is not best and other.can_run:
-                return other.name
-    return best.name
+                return other.id
+    return best.id
 
 
 def _is_told(assignment: Assignment) -> bool:
@@ -225,13 +230,11 @@ def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, Node
     >>> shared_racks(assigned, nodes)
     ['replica 1 shares rack a with replica 0']
     """
-    first: dict[str, str] = {}
+    first: dict[str, ReplicaId] = {}
     found = []
-    for name in sorted(assignments, key=replica_number):
-        node = nodes.get(assignments[name].node)
-        if node is not None and first.setdefault(node.rack, name) != name:
-            found.append(
-                f"{replica_title(name)} shares rack {node.rack} with {replica_title(first[node.rack])}"
-            )
+    for replica, assignment in sorted((ReplicaId.parse(name), one) for name, one in assignments.items()):
+        node = nodes.get(assignment.node)
+        if node is not None and first.setdefault(node.rack, replica) != replica:
+            found.append(f"{replica.title} shares rack {node.rack} with {first[node.rack].title}")
     # Asked last: there are many more nodes than replicas.
     return found if found and len({node.rack for node in nodes.values()}) > 1 else []
