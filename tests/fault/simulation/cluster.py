@@ -21,7 +21,7 @@ from penstock.replicas.decisions.replica_set import (
     replica_count,
     replica_specs,
 )
-from penstock.replicas.decisions.replica_state import is_safe
+from penstock.replicas.decisions.replica_state import ReplicaSafety
 from penstock.replicas.replica_id import ReplicaId
 from simulation.actors import Actor
 from simulation.clients import Clients
@@ -352,7 +352,7 @@ class Cluster:
             wanted = ""
         if status.safety != wanted:
             raise UnsettledError(f"{spec.name} is said to be {status}, and is {wanted!r}")
-        if bool(status.unsafe_since) and is_safe(status.safety):
+        if bool(status.unsafe_since) and ReplicaSafety.parse(status.safety).is_safe:
             raise UnsettledError(f"{spec.name} is safe and not: {status}")
 
     def _check_member(self, spec: JobSpec, able: list[str], status: JobStatus) -> None:

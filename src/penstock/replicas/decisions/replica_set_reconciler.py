@@ -46,9 +46,10 @@ from penstock.replicas.decisions.replica_set import (
     replica_specs,
 )
 from penstock.replicas.decisions.replica_state import (
+    ReplicaSafety,
     ReplicaState,
+    SafetyLevel,
     chosen_runner,
-    is_safe,
     last_difference,
     replica_of,
     safety_of,
@@ -316,9 +317,9 @@ class ReplicaSetReconciler:
         safety, now = safety_of(self._spec, self._replicas), self._context.now
         before = self._before or JobStatus(PENDING, "", now)
         since = before.unsafe_since
-        if is_safe(safety) or not safety:
+        if safety.is_safe or safety.level is SafetyLevel.UNKNOWN:
             since = 0.0
-        elif is_safe(before.safety) and self._has_lost_one():
+        elif ReplicaSafety.parse(before.safety).is_safe and self._has_lost_one():
             since = now
         return replace(
             before,
@@ -326,7 +327,7 @@ class ReplicaSetReconciler:
             reason=self._reason(outcomes),
             since=now,
             revision=self._revisions.last,
-            safety=safety,
+            safety=str(safety),
             unsafe_since=since,
             replica_counts=self._counts(outcomes),
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from penstock.cluster.assignments import has_drained, other_code
 from penstock.cluster.cluster_state import UP, ClusterState, Rules, newest
@@ -20,11 +22,53 @@ from penstock.cluster.failure_policy import consecutive_failures, describe_failu
 from penstock.replicas.decisions.replica_set import has_warm_standby
 from penstock.replicas.replica_id import ReplicaId
 
-K_SAFE = "k-safe"
-NO_STANDBY = "no standby"
-_STANDBY_READY = "standby ready on "
 _STEP = 5
 """Per cent: what is said of a replica that catches up changes a few times, not with each batch."""
+
+
+class SafetyLevel(Enum):
+    """How safe a job with replicas is. The values are the text forms, with a place for the detail."""
+
+    UNKNOWN = ""
+    """It has no replicas, or a later version has said something else."""
+    K_SAFE = "k-safe"
+    RECOVERING = "recovering ({}% caught up)"
+    DEGRADED = "degraded (k={})"
+    STANDBY_READY = "standby ready on {}"
+    NO_STANDBY = "no standby"
+
+
+@dataclass(frozen=True)
+class ReplicaSafety:
+    """How safe a job with replicas is, as its status says it.
+
+    >>> str(ReplicaSafety(SafetyLevel.DEGRADED, "0"))
+    'degraded (k=0)'
+    >>> ReplicaSafety.parse("standby ready on n1")
+    ReplicaSafety(level=<SafetyLevel.STANDBY_READY: 'standby ready on {}'>, detail='n1')
+    """
+
+    level: SafetyLevel
+    detail: str = ""
+    """How far it has caught up, which k is left, or the node of the standby."""
+
+    def __str__(self) -> str:
+        return self.level.value.format(self.detail)
+
+    @staticmethod
+    def parse(text: str) -> ReplicaSafety:
+        """Read the text form."""
+        for level in SafetyLevel:
+            before, _, after = level.value.partition("{}")
+            found = re.fullmatch(f"{re.escape(before)}(.*){re.escape(after)}", text)
+            if found is not None and str(ReplicaSafety(level, found[1])) == text:
+                return ReplicaSafety(level, found[1])
+        return ReplicaSafety(SafetyLevel.UNKNOWN)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the job is as safe as it is wanted."""
+        return self.level in (SafetyLevel.K_SAFE, SafetyLevel.STANDBY_READY)
 
 
 @dataclass(frozen=True)
@@ -172,30 +216,27 @@ def _is_down(replica: ReplicaState, has_run: bool, nodes: Mapping[str, NodeInfo]
     return gone and (has_run or assignment.node not in nodes)
 
 
-def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> str:
-    """Say how safe a job is. One without replicas has nothing to say."""
+def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> ReplicaSafety:
+    """Return how safe a job is."""
     if has_warm_standby(spec):
         waiting = [one.assignment for one in replicas if one.can_run and one.leading is None]
         ready = [one.node for one in waiting if one is not None and not _is_told(one)]
-        return f"{_STANDBY_READY}{ready[0]}" if ready else NO_STANDBY
+        if ready:
+            return ReplicaSafety(SafetyLevel.STANDBY_READY, ready[0])
+        return ReplicaSafety(SafetyLevel.NO_STANDBY)
     if spec.k == 0:
-        return ""
+        return ReplicaSafety(SafetyLevel.UNKNOWN)
     in_step = sum(one.in_step for one in replicas)
     if in_step > spec.k:
-        return K_SAFE
+        return ReplicaSafety(SafetyLevel.K_SAFE)
     behind = [
         one.leading.joined.caught_up
         for one in replicas
         if one.leading is not None and one.leading.joined is not None and not one.in_step
     ]
     if behind:
-        return f"recovering ({_rounded(min(behind))}% caught up)"
-    return f"degraded (k={max(in_step - 1, 0)})"
-
-
-def is_safe(safety: str) -> bool:
-    """Whether a job is as safe as it is wanted."""
-    return safety == K_SAFE or safety.startswith(_STANDBY_READY)
+        return ReplicaSafety(SafetyLevel.RECOVERING, str(_rounded(min(behind))))
+    return ReplicaSafety(SafetyLevel.DEGRADED, str(max(in_step - 1, 0)))
 
 
 def _rounded(share: float) -> int:
