@@ -312,11 +312,11 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
     replicated = is_replicated(spec)
     if not replicated and not spec.resources.executors:
         return ()  # As most jobs are: it has its node, or is PENDING.
-    members = replica_specs(spec) if replicated else [spec]
+    members = replica_specs(spec)
     parts = []
     for member in members:
         assignment = actual.assignments.get(member.name)
-        title = ReplicaId.parse(member.name).title
+        title = member.id.title
         whose = f" of {title}" if len(members) > 1 else ""
         if assignment is None or _is_gone(assignment, actual):
             parts += [title] if len(members) > 1 else []

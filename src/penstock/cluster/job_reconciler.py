@@ -26,6 +26,7 @@ from penstock.cluster.worker_planner import (
     WorkerOutcome,
     WorkerPlanner,
 )
+from penstock.replicas.replica_id import ReplicaId
 
 NO_ANSWER = PlacementResult(told="the placer returned no answer for it")
 
@@ -90,7 +91,8 @@ class SingleJobReconciler:
     def _planner(self) -> WorkerPlanner:
         spec = self._spec
         why_new = "it was restarted" if self._revisions.last else "it was submitted"
-        worker = DesiredWorker(spec, self._assignment, self._status, why_new, history=spec.after)
+        id = ReplicaId(spec.name)
+        worker = DesiredWorker(id, spec, self._assignment, self._status, why_new, history=spec.after)
         return WorkerPlanner(worker, self._context)
 
     def _decided_as_a_whole(self) -> Sequence[Action] | None:

@@ -35,14 +35,15 @@ from penstock.cluster.documents import (
 from penstock.cluster.failure_policy import describe_failures
 from penstock.cluster.leader_actions import Assign, Unassign, UpdateSpec
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
 class DesiredWorker:
     """A worker as it is wanted, and as it is assigned."""
 
+    id: ReplicaId
     spec: JobSpec
-    """The job's; that of a replica has the replica's name."""
     assignment: Assignment | None
     count: JobStatus | AssignmentCount | None
     """What is kept of an assignment that was taken back: the next one goes on counting."""
@@ -106,6 +107,7 @@ class WorkerPlanner:
 
     def __init__(self, worker: DesiredWorker, context: DecisionContext) -> None:
         self._worker = worker
+        self._name = str(worker.id)
         self._context = context
         self._state = context.state
 
@@ -127,7 +129,9 @@ class WorkerPlanner:
         if moved:
             return self._place(moved, only=spec.driver)
         staying, missing = executors(spec, assignment.executors, self._left_by_executors)
-        request = PlacementRequest(spec, assignment, driver=False, slots=staying, missing=missing)
+        request = PlacementRequest(
+            spec, assignment, driver=False, slots=staying, missing=missing, replica=worker.id.index
+        )
         if missing:
             return PlacementIntent(request, "its executors are placed again")
         return self._adjusted(request, PlacementResult())
@@ -236,8 +240,8 @@ class WorkerPlanner:
         The worker of a job that keeps its data with its node stays: elsewhere it would have less.
         """
         spec, policy = self._worker.spec, self._context.rules.failures
-        failures = self._state.failures.get(spec.name)
-        up = [one for one in self._state.workers.get(spec.name, ()) if one.revision == assignment.revision]
+        failures = self._state.failures.get(self._name)
+        up = [one for one in self._state.workers.get(self._name, ()) if one.revision == assignment.revision]
         if (
             failures is None
             or not policy.moves(failures, assignment.revision, self._context.now)
@@ -256,6 +260,7 @@ class WorkerPlanner:
             missing=missing,
             prefer=elsewhere.driver,
             avoid=policy.troubled_nodes(failures) | {assignment.node},
+            replica=self._worker.id.index,
         )
         return PlacementIntent(request, reason, optional=True, unpins=elsewhere is not spec)
 
@@ -288,7 +293,8 @@ class WorkerPlanner:
         if before is not None and self._context.is_dead(before):
             before = replace(before, executors=())  # They run for nobody: all of them are placed anew.
         if home.waits:
-            kept = PlacementRequest(spec, before, slots=before.executors if before is not None else ())
+            slots = before.executors if before is not None else ()
+            kept = PlacementRequest(spec, before, slots=slots, replica=self._worker.id.index)
             return self._stays(kept, PlacementResult(), f"{reason}: {home.waits}")
         staying, missing = executors(spec, before.executors if before else (), self._left_by_executors)
         there = before.node if before is not None and before.node not in self._context.lost else ""
@@ -300,6 +306,7 @@ class WorkerPlanner:
             stay=there if there in self._state.nodes else "",
             prefer=home.prefer or spec.driver,
             only=home.only or only,
+            replica=self._worker.id.index,
         )
         return PlacementIntent(request, reason, home.restore)
 
@@ -317,7 +324,7 @@ class WorkerPlanner:
 
     def _taken_back(self, assignment: Assignment, note: str) -> WorkerOutcome:
         """Take an assignment back; the job waits for a node, and its next assignment goes on counting."""
-        return WorkerOutcome(PENDING, note, (Unassign(self._worker.spec.name, note),), taken_back=assignment)
+        return WorkerOutcome(PENDING, note, (Unassign(self._name, note),), taken_back=assignment)
 
     def _failure_of_superseded(self, assignment: Assignment) -> str:
         """Return why superseded code cannot run until its successor finds a node; empty if it can.
@@ -348,14 +355,14 @@ class WorkerPlanner:
         """Return whether nobody works and a worker here could not: it has older data, or its copy is lost."""
         spec = self._worker.spec
         kept = self._state.kept.get(spec.name)
-        if spec.keep != "node" or kept is None or self._context.runs(spec.name):
+        if spec.keep != "node" or kept is None or self._context.runs(self._name):
             return False
         return is_elsewhere(assignment, assignment.node, kept) or is_copy_lost(assignment, kept, self._state)
 
     def _progress(self, spec: JobSpec, assignment: Assignment, note: str = "") -> WorkerOutcome:
         """Return how far a worker is, and what it cannot get."""
         more = f"; {note}" if note else ""
-        workers = self._state.workers.get(spec.name, ())
+        workers = self._state.workers.get(self._name, ())
         leading = newest(tuple(worker for worker in workers if worker.phase == "running"))
         if leading is None:
             return WorkerOutcome(STARTING, f"{_starting(assignment, workers)}{more}")
@@ -365,7 +372,7 @@ class WorkerPlanner:
             told = f"on {leading.node}, until revision {assignment.revision} is ready{more}"
             return WorkerOutcome(phase, told)
         proven: tuple[UpdateSpec, ...] = ()
-        if spec.before is not None and self._context.is_proven(spec, spec.name):
+        if spec.before is not None and self._context.is_proven(spec, self._name):
             # From now on a failure is not one of the update.
             proven = (UpdateSpec(replace(spec, before=None), "its new code runs successfully"),)
         asked = spec.resources.executors

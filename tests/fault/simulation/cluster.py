@@ -268,7 +268,7 @@ class Cluster:
         able = [one for one in up if not spec.nodes or one in spec.nodes]
         if not able:
             return
-        members = replica_specs(spec)
+        members = [replace(one.spec, name=one.name) for one in replica_specs(spec)]
         if not assigned <= {member.name for member in members}:
             raise UnsettledError(f"{name} has {assigned}, and wanted is {spec}")
         for member in members:

@@ -37,7 +37,7 @@ class Contradicting:
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
     ) -> Mapping[str, PlacementResult]:
-        return {request.spec.name: PlacementResult("n1") for request in requests}
+        return {request.name: PlacementResult("n1") for request in requests}
 
 
 class NoRoom:
@@ -46,7 +46,7 @@ class NoRoom:
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
     ) -> Mapping[str, PlacementResult]:
-        return {request.spec.name: PlacementResult(told="no node can take it") for request in requests}
+        return {request.name: PlacementResult(told="no node can take it") for request in requests}
 
 
 def _cluster() -> SteadyCluster:
@@ -136,7 +136,7 @@ def test_executors_that_are_placed_again_and_again_are_held_up_too() -> None:
             self, requests: Sequence[PlacementRequest], actual: ClusterState
         ) -> Mapping[str, PlacementResult]:
             [slot] = actual.assignments["job"].executors
-            return {request.spec.name: PlacementResult(None, {1: flip[slot.node]}) for request in requests}
+            return {request.name: PlacementResult(None, {1: flip[slot.node]}) for request in requests}
 
     flip = {"n1": "n2", "n2": "n1"}
     cluster = _cluster()
@@ -194,7 +194,7 @@ def test_replicas_whose_assignments_are_taken_back_in_between_are_counted_on(k: 
         def place(
             self, requests: Sequence[PlacementRequest], actual: ClusterState
         ) -> Mapping[str, PlacementResult]:
-            names = [request.spec.name for request in requests]
+            names = [request.name for request in requests]
             return {name: PlacementResult(*places[name]) for name in names}
 
     places = {"job": ("n1", {1: "n2"}), "job~1": ("n3", {1: "n4"})}

@@ -157,6 +157,7 @@ class ReplicaSetReconciler:
             restart = f"{runner.title} is active, and this one is the standby"
         again = "it was restarted" if self._revisions.last else "it was submitted"
         return DesiredWorker(
+            replica.id,
             spec,
             assignment,
             self._known_counts.get(str(number)),

@@ -19,7 +19,7 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.failure_policy import consecutive_failures, describe_failures
-from penstock.replicas.decisions.replica_set import has_warm_standby
+from penstock.replicas.decisions.replica_set import ReplicaSpec, has_warm_standby
 from penstock.replicas.replica_id import ReplicaId
 
 _STEP = 5
@@ -75,8 +75,8 @@ class ReplicaSafety:
 class ReplicaState:
     """What is known of one replica of a job as it is wanted now."""
 
+    id: ReplicaId
     spec: JobSpec
-    """With the replica's own name."""
     assignment: Assignment | None
     workers: tuple[WorkerInfo, ...]
     failures: Failures | None = None
@@ -86,13 +86,8 @@ class ReplicaState:
 
     @property
     def name(self) -> str:
-        """Its name."""
-        return self.spec.name
-
-    @property
-    def id(self) -> ReplicaId:
-        """Its identity."""
-        return ReplicaId.parse(self.spec.name)
+        """The text form of its identity."""
+        return str(self.id)
 
     @property
     def leading(self) -> WorkerInfo | None:
@@ -143,23 +138,24 @@ class ReplicaState:
         return tried and not self.runs_as_wanted and not self.trouble(most_failures)
 
 
-def replica_of(member: JobSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
+def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
     """Return what is known of a replica. The failures of one that runs well again are no trouble."""
-    assignment = actual.assignments.get(member.name)
-    history = max(member.after, assignment.after if assignment is not None else 0)
-    tried = assignment is not None and not other_code(member, assignment)
-    failures = actual.failures.get(member.name)
-    workers = actual.workers.get(member.name, ())
+    name, spec = replica.name, replica.spec
+    assignment = actual.assignments.get(name)
+    history = max(spec.after, assignment.after if assignment is not None else 0)
+    tried = assignment is not None and not other_code(spec, assignment)
+    failures = actual.failures.get(name)
+    workers = actual.workers.get(name, ())
     if failures is not None and (
         not tried
         or failures.revision <= history
         or any(_is_well(worker, assignment, actual, now, rules) for worker in workers)
     ):
         failures = None
-    result = actual.results.get(member.name)
+    result = actual.results.get(name)
     if (
         result is not None
-        and not has_drained(member, assignment, result)
+        and not has_drained(spec, assignment, result)
         and (
             result.revision <= history
             or (assignment is not None and result.revision < assignment.revision)
@@ -167,7 +163,7 @@ def replica_of(member: JobSpec, actual: ClusterState, now: float, rules: Rules) 
         )
     ):
         result = None
-    return ReplicaState(member, assignment, workers, failures, result)
+    return ReplicaState(replica.id, spec, assignment, workers, failures, result)
 
 
 def _is_well(
