@@ -46,7 +46,7 @@ from penstock.keyring import Keyring
 from penstock.master.cluster_metrics import render
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
-from penstock.replicas.replica_id import replica_name
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.node_instances import FolderInstances
@@ -331,7 +331,7 @@ def replicated(nodes: int, members: int) -> float:
         job = f"job{number:05d}"
         specs[job] = JobSpec(job, BUNDLE, "job.py", k=1, agreed=True, structure=STRUCTURE)
         for replica in range(2):
-            name = replica_name(job, replica)
+            name = str(ReplicaId(job, replica))
             node = names[(number * 2 + replica) % nodes]
             assignments[name] = _assignment(name, node, now, ReplicaAssignment(replica))
             workers[name] = (_replica(name, node, now),)

@@ -17,7 +17,7 @@ from benchmarks.failover import LocalCluster, wait
 from benchmarks.halves import HalfFailedError
 from penstock.errors import ReplicaOutdatedError
 from penstock.replicas.agreement.agreement_folder import AgreementFolder
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 
 PORT = 8700
 """Not that of ``penstock up``: another cluster of this machine is left alone."""
@@ -73,7 +73,7 @@ class KSafeCluster(LocalCluster):
         found = {}
         for folder in sorted(self.folder.glob("nodes/*/instances/*-driver-*")):
             member = folder.name.rpartition("-driver-")[0]
-            if job_of(member) == job and self._processes.alive(folder):
+            if ReplicaId.parse(member).job == job and self._processes.alive(folder):
                 found[member] = folder.parent.parent.name
         return found
 

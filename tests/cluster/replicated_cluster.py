@@ -27,7 +27,7 @@ from penstock.coord import store_paths
 from penstock.coord.mirrored_documents import Documents
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
-from penstock.replicas.replica_id import replica_name
+from penstock.replicas.replica_id import ReplicaId
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 
 
@@ -92,7 +92,7 @@ class Cluster:
         assign: bool = True,
     ) -> None:
         """Have a replica on a node, with a worker unless it has no phase; or the worker alone."""
-        name, node, revision = replica_name(job, number), node or f"n{number}", revision or number + 1
+        name, node, revision = str(ReplicaId(job, number)), node or f"n{number}", revision or number + 1
         made = Assignment(name, 1, revision, 1, "a" * 64, "job.py", node, 1, 1 << 30, after=after)
         if assign:
             self.put(f"{store_paths.ASSIGNMENTS}/{name}", replace(made, reason=f"it fits {node}"))
@@ -103,12 +103,12 @@ class Cluster:
 
     def fail(self, number: int, count: int, revision: int, job: str = "job") -> None:
         """Have a replica's worker die."""
-        name = replica_name(job, number)
+        name = str(ReplicaId(job, number))
         self.put(f"{store_paths.FAILURES}/{name}", Failures(name, revision, count, "it died", "n1", 3.0))
 
     def end(self, number: int, outcome: str, revision: int, at: float, job: str = "job") -> None:
         """Have a replica's worker end."""
-        name = replica_name(job, number)
+        name = str(ReplicaId(job, number))
         self.put(f"{store_paths.RESULTS}/{name}", Result(name, revision, outcome, f"by {number}", at))
 
     @property

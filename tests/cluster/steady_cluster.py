@@ -23,7 +23,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.reconcile import reconcile
 from penstock.replicas.decisions.replica_set import is_replicated
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 
 GIB = 1 << 30
@@ -313,4 +313,6 @@ class SteadyCluster:
 
 def assigned_to(cluster: SteadyCluster, job: str) -> list[Assignment]:
     """Return what is assigned of a job and its replicas."""
-    return [one for name, one in sorted(cluster.actual.assignments.items()) if job_of(name) == job]
+    return [
+        one for name, one in sorted(cluster.actual.assignments.items()) if ReplicaId.parse(name).job == job
+    ]

@@ -29,7 +29,7 @@ from penstock.graph.connector_api import Position, Receipt, Sink, SinkWriter, So
 from penstock.record import Record
 from penstock.replicas.agreement import batch_agreement
 from penstock.replicas.agreement.agreement_protocol import enter, first_batch_to_keep
-from penstock.replicas.replica_id import replica_name
+from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.worker import replica_join, replica_worker
 from penstock.testing.local_engine import LocalRuntime
 
@@ -122,7 +122,7 @@ def job(home: Path, batches: int) -> ps.Job:
 
 def run(home: Path, number: int, attempt: int, batches: int) -> None:
     """Go on until all batches are out, beginning again whenever the others are too far."""
-    name = replica_name(JOB, number)
+    name = str(ReplicaId(JOB, number))
     assignment = Assignment(name, 1, 1, 1, "", "", "n", 1, 1, membership=ReplicaAssignment(number))
     instance = WorkerConfig(name, "n", "", 1, attempt, "", "", "", str(home), "", assignment)
     replica = replica_worker.ReplicaWorker(instance, home / f"scratch-{number}")

@@ -24,7 +24,7 @@ from penstock.log import Log, log_folder
 from penstock.processes.process_control import OsProcesses
 from penstock.record import Record
 from penstock.replicas.agreement.replica_catch_up import last_batch
-from penstock.replicas.replica_id import job_of, replica_number
+from penstock.replicas.replica_id import ReplicaId
 from support.engines import SPARK
 from support.waiting import eventually
 
@@ -133,7 +133,7 @@ class Replicas:
         found = {}
         for folder in sorted(self.cluster.folder.glob("nodes/*/instances/*-driver-*"), key=lambda f: f.name):
             member = folder.name.rpartition("-driver-")[0]
-            if job_of(member) == self.name and self.processes.alive(folder):
+            if ReplicaId.parse(member).job == self.name and self.processes.alive(folder):
                 found[member] = folder.parents[1].name, folder
         return found
 
@@ -143,7 +143,7 @@ class Replicas:
 
     def assigned(self, member: str) -> str:
         """Return where the master wants a replica; nothing if nowhere."""
-        number = replica_number(member)
+        number = ReplicaId.parse(member).index
         found = self.cluster.job(self.name)["replicas"]
         return next((str(one["node"]) for one in found if one["number"] == number), "")
 

@@ -41,7 +41,7 @@ from penstock.keyring import open_keyring
 from penstock.log import Log, log_folder
 from penstock.record import Record
 from penstock.replicas.agreement.replica_catch_up import last_batch
-from penstock.replicas.replica_id import replica_name
+from penstock.replicas.replica_id import ReplicaId
 from support.waiting import eventually
 from support.worker_files import write_worker_config
 
@@ -167,14 +167,14 @@ class Campaign:
         return self.folder / "instances" / f"{member.number}-{member.attempt}"
 
     def _base(self, member: Member) -> Path:
-        return self.storage / "cluster-jobs" / replica_name(JOB, member.number)
+        return self.storage / "cluster-jobs" / str(ReplicaId(JOB, member.number))
 
     def start(self, member: Member, doom: Doom, *, buckets: int = 2, until: str | None = None) -> None:
         """Start a worker."""
         member.attempt += 1
         folder = self._instance(member)
         folder.mkdir(mode=0o700, parents=True)
-        name = replica_name(JOB, member.number)
+        name = str(ReplicaId(JOB, member.number))
         replica = ReplicaAssignment(member.number) if self.k else None
         assignment = Assignment(
             name, 1, 1, 1, "", "kill_job.py", "n1", 2, 1 << 30, until=until, membership=replica

@@ -14,7 +14,7 @@ from penstock.cluster.documents import Assignment, Difference, ReplicaAssignment
 from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.daemon.worker_folder import EXIT_ENDED
 from penstock.replicas.agreement.agreement_folder import AgreementFolder
-from penstock.replicas.replica_id import replica_name
+from penstock.replicas.replica_id import ReplicaId
 from support.engines import EITHER, LOCAL, SPARK
 from support.waiting import DEADLINE, eventually
 from support.worker_files import read_heartbeat
@@ -38,7 +38,7 @@ def lab(tmp_path: Path, zookeeper: EmbeddedZooKeeper, request: pytest.FixtureReq
 def _assignment(lab: Lab, number: int, *, runs: bool = True, entry: str = "counted_job.py") -> Assignment:
     membership = ReplicaAssignment(number, runs=runs)
     assignment = lab.assignment(number + 1)
-    return replace(assignment, job=replica_name(JOB, number), cores=1, entry=entry, membership=membership)
+    return replace(assignment, job=str(ReplicaId(JOB, number)), cores=1, entry=entry, membership=membership)
 
 
 def _joined(lab: Lab, assignment: Assignment, attempt: int = 1) -> ReplicaReport:

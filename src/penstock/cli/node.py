@@ -14,7 +14,7 @@ import typer
 from penstock.cli.command_errors import user_errors
 from penstock.cli.command_options import Form, MasterUrl, Output, Watch, connect_client
 from penstock.cli.table_output import format_age, format_bytes, make_table, print_view
-from penstock.replicas.replica_id import job_of, replica_number
+from penstock.replicas.replica_id import ReplicaId
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -105,7 +105,7 @@ def _node(node: Mapping[str, Any], now: float) -> RenderableType:
     headings = ("job", "role", "worker", "pid", "state", "cpu", "memory", "failures", "since")
     rows = [
         (
-            job_of(worker["job"]),
+            ReplicaId.parse(worker["job"]).job,
             _role(worker),
             f"{worker['revision']}-{worker['attempt']}",
             worker["pid"],
@@ -127,8 +127,8 @@ def _role(worker: Mapping[str, Any]) -> str:
     >>> _role({"job": "words", "role": "driver"}), _role({"job": "words~1", "role": "driver"})
     ('driver', 'driver of replica 1')
     """
-    number = replica_number(worker["job"])
-    return f"{worker['role']} of replica {number}" if number else str(worker["role"])
+    replica = ReplicaId.parse(worker["job"])
+    return f"{worker['role']} of {replica.title}" if replica.index else str(worker["role"])
 
 
 def _alarms(alarms: Sequence[Mapping[str, Any]], now: float) -> RenderableType:

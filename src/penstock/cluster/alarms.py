@@ -27,7 +27,7 @@ from penstock.cluster.failure_policy import FailurePolicy, describe_failures
 from penstock.cluster.leader_actions import Action, Clear, Raise
 from penstock.cluster.worker_supervision import is_executor
 from penstock.replicas.decisions.replica_set import is_replicated, replica_specs
-from penstock.replicas.replica_id import job_of, replica_title
+from penstock.replicas.replica_id import ReplicaId
 
 JOB_FAILED = "job-failed"
 JOB_FAILING = "job-failing"
@@ -92,14 +92,15 @@ def degraded(job: str, status: JobStatus) -> Alarm:
 
 def replica_failing(job: str, troubles: Mapping[str, str], now: float) -> Alarm:
     """Replicas of a job do not come up, while others run."""
-    reason = "; ".join(f"{replica_title(name)}: {trouble}" for name, trouble in sorted(troubles.items()))
-    evidence = {"replicas": sorted(troubles)}
+    names = sorted(troubles, key=ReplicaId.parse)
+    reason = "; ".join(f"{ReplicaId.parse(name).title}: {troubles[name]}" for name in names)
+    evidence = {"replicas": names}
     return Alarm(alarm_id(REPLICA_FAILING, job), REPLICA_FAILING, job, reason, now, evidence)
 
 
 def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Alarm:
     """Replicas have come to different results. It stays until somebody has looked into it."""
-    odd, first = replica_title(replica), replica_title(found.by)
+    odd, first = ReplicaId.parse(replica).title, ReplicaId.parse(found.by).title
     reason = (
         f"{odd} got another result than {first} in batch {found.batch} at {found.vertex}; the result of "
         f"{first} is committed, and {odd} was rebuilt: {found.reason}"
@@ -131,7 +132,7 @@ def node_alarms(actual: ClusterState, lost: frozenset[str]) -> list[Action]:
     alive: dict[str, list[str]] = {}
     for job in sorted(actual.workers):
         for worker in actual.workers[job]:
-            alive.setdefault(worker.node, []).append(job_of(job))
+            alive.setdefault(worker.node, []).append(ReplicaId.parse(job).job)
     wanted: dict[str, Alarm] = {}
     for node in sorted(lost):
         since = actual.absent_since[node]
@@ -230,7 +231,7 @@ def executor_alarms(
     found: dict[str, list[str]] = {}
     for node in sorted(actual.reports):
         for figures in actual.reports[node].workers:
-            job = job_of(figures.job)
+            job = ReplicaId.parse(figures.job).job
             failing = is_executor(figures.role) and figures.failures >= policy.alarm_after
             if failing and job in desired and not _is_over(job, actual):
                 why = f": {figures.reason}" if figures.reason else ""
@@ -311,13 +312,14 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
     replicated = is_replicated(spec)
     if not replicated and not spec.resources.executors:
         return ()  # As most jobs are: it has its node, or is PENDING.
-    members = replica_specs(spec) if replicated else [spec]
+    members = replica_specs(spec)
     parts = []
     for member in members:
         assignment = actual.assignments.get(member.name)
-        whose = f" of {replica_title(member.name)}" if len(members) > 1 else ""
+        title = member.id.title
+        whose = f" of {title}" if len(members) > 1 else ""
         if assignment is None or _is_gone(assignment, actual):
-            parts += [replica_title(member.name)] if len(members) > 1 else []
+            parts += [title] if len(members) > 1 else []
             continue
         there = [slot for slot in assignment.executors if slot.node not in actual.absent_since]
         count = spec.resources.executors - len(there)

@@ -2,8 +2,8 @@
 
 A decision that contradicts itself would make one revision after the other, each with a worker that starts.
 So assignments for one and the same request back off as restarts do. How many there were is in the assignment
-itself, or in the status of a job whose assignment was taken back: the next leader goes on counting. A change
-by the user is a new request, and is never held up.
+itself, or in the status of its job when it was taken back: the next leader goes on counting. A change by the
+user is a new request, and is never held up.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from hashlib import sha256
 
 from penstock.cluster.alarms import alarm_id
 from penstock.cluster.cluster_state import ClusterState, Rules
-from penstock.cluster.documents import Alarm, Assignment, JobSpec, JobStatus
+from penstock.cluster.documents import Alarm, Assignment, AssignmentCount, JobSpec, JobStatus
 from penstock.cluster.leader_actions import Action, Clear, Raise
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 
 ASSIGNED_TOO_OFTEN = "assigned-too-often"
+
+Counted = Assignment | JobStatus | AssignmentCount
+"""What says how often the same was assigned in a row: an assignment, or what is kept of one taken back."""
 
 _LARGEST_EXPONENT = 60
 
@@ -42,14 +45,14 @@ def request_digest(spec: JobSpec) -> str:
     return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def repeats_of(before: Assignment | JobStatus | None, asked: str, now: float, rules: Rules) -> int:
+def repeats_of(before: Counted | None, asked: str, now: float, rules: Rules) -> int:
     """Return what a new assignment counts as: 0 for the first for a request, or after a calm time."""
     if before is None or before.asked != asked or now - before.changed >= rules.calm_after:
         return 0
     return before.repeats + 1
 
 
-def retry_at(before: Assignment | JobStatus, asked: str, now: float, rules: Rules) -> float:
+def retry_at(before: Counted, asked: str, now: float, rules: Rules) -> float:
     """Return the moment before which a job is not assigned anew; 0 if it may be at once.
 
     >>> rules = Rules(free_repeats=2, first_wait=1.0, longest_wait=3.0)
@@ -72,10 +75,10 @@ def pacing_alarms(
     desired: Mapping[str, JobSpec], actual: ClusterState, held: Mapping[str, str], now: float, rules: Rules
 ) -> list[Action]:
     """Raise an alarm for each job that is held up, by job or replica with the reason; clear old ones."""
-    jobs = {job_of(name): name for name in sorted(held, reverse=True)}
+    jobs = {ReplicaId.parse(name).job: name for name in sorted(held, key=ReplicaId.parse, reverse=True)}
     actions: list[Action] = []
     for job, name in sorted(jobs.items()):
-        alarm = _alarm(job, actual.assignments.get(name) or actual.statuses[job], held[name], now)
+        alarm = _alarm(job, name, held[name], actual, now)
         if alarm.id not in actual.alarms:
             actions.append(Raise(alarm))
     for id, alarm in sorted(actual.alarms.items()):
@@ -87,20 +90,23 @@ def pacing_alarms(
     return actions
 
 
-def _alarm(job: str, last: Assignment | JobStatus, reason: str, now: float) -> Alarm:
+def _alarm(job: str, name: str, reason: str, actual: ClusterState, now: float) -> Alarm:
+    assignment, status = actual.assignments.get(name), actual.statuses[job]
+    last: Counted = assignment or status.replica_counts.get(str(ReplicaId.parse(name).index)) or status
     told = (
         f"it was assigned {last.repeats + 1} times in a row for the same request, and would be again: "
         f"{reason}. New assignments back off; change the job's resources or nodes, or kill it"
     )
-    node = last.node if isinstance(last, Assignment) else ""
-    evidence = {"revision": last.revision, "repeats": last.repeats, "node": node}
+    revision, node = (assignment.revision, assignment.node) if assignment else (status.revision, "")
+    evidence = {"revision": revision, "repeats": last.repeats, "node": node}
     return Alarm(alarm_id(ASSIGNED_TOO_OFTEN, job), ASSIGNED_TOO_OFTEN, job, told, now, evidence)
 
 
 def _is_repeated(job: str, actual: ClusterState, now: float, rules: Rules) -> bool:
-    last: list[Assignment | JobStatus] = [actual.assignments[name] for name in actual.assigned.get(job, ())]
-    if not last and job in actual.statuses:
-        last.append(actual.statuses[job])
+    last: list[Counted] = [actual.assignments[name] for name in actual.assigned.get(job, ())]
+    status = actual.statuses.get(job)
+    if status is not None:
+        last += [*status.replica_counts.values(), *([] if last else [status])]
     return any(
         one.repeats >= rules.free_repeats and 0 <= now - one.changed < rules.calm_after for one in last
     )

@@ -96,7 +96,7 @@ def assignment_of(
     assert placed.node is not None, "a driver without a node cannot be assigned"
     spec = request.spec
     made = Assignment(
-        job=spec.name,
+        job=request.name,
         epoch=epoch,
         revision=revision,
         generation=spec.generation,

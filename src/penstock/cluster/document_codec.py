@@ -160,17 +160,29 @@ def _of_object(kind: type, given: Any) -> Any:
 
 @cache
 def _fields(kind: type) -> list[tuple[str, Any, Callable[[Any], Any], bool]]:
-    """Return of each field its name, its type if that is plain, its reader, and whether it must be there."""
-    hints = _hints(kind)
-    return [
-        (
-            field.name,
-            hints[field.name] if hints[field.name] in (str, int, float, bool) else None,
-            _reader(hints[field.name]),
-            field.default is MISSING and field.default_factory is MISSING,
-        )
-        for field in fields(kind)
-    ]
+    """Return of each field its name, its type if that is plain, its reader, and whether it must be there.
+
+    What a field is annotated with besides its type checks the value, if it can be called.
+    """
+    hints, annotated = _hints(kind), get_type_hints(kind, include_extras=True)
+    found = []
+    for field in fields(kind):
+        hint = hints[field.name]
+        read, scalar = _reader(hint), hint if hint in (str, int, float, bool) else None
+        for check in filter(callable, getattr(annotated[field.name], "__metadata__", ())):
+            read, scalar = partial(_checked, read, check), None
+        required = field.default is MISSING and field.default_factory is MISSING
+        found.append((field.name, scalar, read, required))
+    return found
+
+
+def _checked(read: Callable[[Any], Any], check: Callable[[Any], object], given: Any) -> Any:
+    value = read(given)
+    try:
+        check(value)
+    except ValueError as error:
+        raise DocumentError(str(error)) from None
+    return value
 
 
 def _expect(right: bool, wanted: str, given: Any) -> None:

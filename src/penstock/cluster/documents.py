@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from penstock.replicas.replica_id import ReplicaId
 
 PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
 ENDING, ENDED, FAILED = "ENDING", "ENDED", "FAILED"
 
 ACTIVE = (PENDING, STARTING, RUNNING, ENDING)
 OVER = (ENDED, FAILED)
+
+
+JobName = Annotated[str, ReplicaId]
+"""The name of a job. Documents in which it cannot be one are not read."""
+ReplicaName = Annotated[str, ReplicaId.parse]
+"""The text form of a replica's identity, likewise."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class KnownNode:
 class WorkerFigures:
     """What a supervisor says of one process that it watches."""
 
-    job: str
+    job: ReplicaName
     role: str
     """``driver`` or ``executor-ORDINAL``."""
     revision: int
@@ -166,7 +174,7 @@ class Code:
 class JobSpec:
     """A job as its user wants it."""
 
-    name: str
+    name: JobName
     bundle: str
     """SHA-256 of the bundle with its code."""
     entry: str
@@ -270,7 +278,7 @@ class Assignment:
     after its batch. Executors come and go without a new revision.
     """
 
-    job: str
+    job: ReplicaName
     epoch: int
     revision: int
     generation: int
@@ -347,7 +355,7 @@ class Difference:
 
     batch: int
     vertex: str
-    by: str
+    by: ReplicaName
     """The replica whose result counts."""
     reason: str
     at: float
@@ -390,7 +398,7 @@ class ReplicaReport:
 class WorkerInfo:
     """A worker that is up, by its own words."""
 
-    job: str
+    job: ReplicaName
     revision: int
     attempt: int
     node: str
@@ -410,7 +418,7 @@ class WorkerInfo:
 class Result:
     """How a job has ended, written by its last worker before it left."""
 
-    job: str
+    job: ReplicaName
     revision: int
     outcome: str
     """``drained``, ``stopped`` (on request), or ``refused`` (it cannot run like this at all)."""
@@ -434,7 +442,7 @@ class WorkerFailure:
 class Failures:
     """The failures of a job's worker that count, and the last of them."""
 
-    job: str
+    job: ReplicaName
     revision: int
     count: int
     reason: str
@@ -442,6 +450,18 @@ class Failures:
     at: float
     recent: tuple[WorkerFailure, ...] = ()
     """Each of them, the oldest first."""
+
+
+@dataclass(frozen=True)
+class AssignmentCount:
+    """How often a replica was assigned before its assignment was taken back: the next one counts on."""
+
+    asked: str
+    """What was asked for then, as a digest,"""
+    repeats: int
+    """how many assignments for that there were in a row, not counting the first,"""
+    changed: float
+    """and when the last was made."""
 
 
 @dataclass(frozen=True)
@@ -469,6 +489,8 @@ class JobStatus:
     """how many assignments for that there were in a row, not counting the first,"""
     changed: float = 0.0
     """and when the last was made. The next one goes on counting."""
+    replica_counts: Mapping[str, AssignmentCount] = field(default_factory=dict)
+    """The same of replicas, by number."""
 
 
 @dataclass(frozen=True)

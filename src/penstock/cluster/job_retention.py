@@ -13,7 +13,7 @@ from penstock.cluster.alarms import NODE_LOST
 from penstock.cluster.cluster_state import ClusterState, needed_nodes
 from penstock.cluster.documents import ENDED, OVER, JobSpec
 from penstock.cluster.leader_actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import by_job
 
 _DAY = 86400.0
 _AT_ONCE = 100
@@ -77,7 +77,7 @@ def last_known_revision(job: str, actual: ClusterState) -> int:
 
 def _orphans(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[str]:
     """Return the jobs that are gone, and of which a worker has left something since."""
-    left = {job_of(name) for name in (*actual.results, *actual.failures, *actual.statuses)}
+    left = {*by_job(actual.results), *by_job(actual.failures), *actual.statuses}
     return sorted(job for job in left - desired.keys() if is_idle(job, actual) and job not in actual.kept)
 
 

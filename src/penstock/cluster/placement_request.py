@@ -8,6 +8,7 @@ from typing import Protocol
 
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,18 @@ class PlacementRequest:
     """Nodes that the driver must not go to."""
     apart: frozenset[str] = frozenset()
     """Nodes that nothing of it may go to, because of other replicas of the job. A placer fills it in."""
+    replica: int = 0
+    """Which replica of the job."""
+
+    @property
+    def id(self) -> ReplicaId:
+        """The replica that it is about."""
+        return ReplicaId(self.spec.name, self.replica)
+
+    @property
+    def name(self) -> str:
+        """The text form of that: answers are by it."""
+        return str(self.id)
 
     @property
     def staying(self) -> PlacementRequest:
@@ -68,5 +81,5 @@ class Placer(Protocol):
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
     ) -> Mapping[str, PlacementResult]:
-        """Answer requests of different jobs together, by the names of the jobs."""
+        """Answer requests of different jobs together, by the names of the requests."""
         ...

@@ -31,6 +31,7 @@ from penstock.cluster.alarms import (
 )
 from penstock.cluster.assignment_backoff import pacing_alarms
 from penstock.cluster.cluster_state import ClusterState, Rules
+from penstock.cluster.decision_context import DecisionContext
 from penstock.cluster.documents import (
     ACTIVE,
     ENDED,
@@ -42,13 +43,13 @@ from penstock.cluster.documents import (
     STARTING,
     JobSpec,
 )
-from penstock.cluster.job_reconciler import JobIntent, JobReconciler, PlacementIntent
+from penstock.cluster.job_reconciler import JobReconciler, SingleJobReconciler
 from penstock.cluster.leader_actions import Action, Unassign
 from penstock.cluster.placement_request import Placer
 from penstock.cluster.unreadable_documents import leave_alone, unreadable_alarms
 from penstock.replicas.decisions.replica_set import is_replicated
 from penstock.replicas.decisions.replica_set_reconciler import ReplicaSetReconciler
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 
 __all__ = [
     "ACTIVE",
@@ -74,34 +75,30 @@ def reconcile(
 ) -> list[Action]:
     """Return what a leader has to do, in order. Nothing to do is an empty list."""
     rules = rules or Rules()
-    alone = JobReconciler(actual, now, epoch, rules)
-    decided: list[tuple[JobReconciler, list[JobIntent]]] = []
-    for name in sorted(desired.keys() - actual.unreadable.keys()):
-        spec = desired[name]
-        deciding = ReplicaSetReconciler(actual, now, epoch, rules, spec) if is_replicated(spec) else alone
-        decided.append((deciding, list(deciding.job(spec))))
-    requests = [
-        intent.request for _, intents in decided for intent in intents if isinstance(intent, PlacementIntent)
+    context = DecisionContext(actual, now, epoch, rules)
+    reconcilers = [
+        _reconciler(desired[name], context) for name in sorted(desired.keys() - actual.unreadable.keys())
     ]
+    requests = [intent.request for reconciler in reconcilers for intent in reconciler.intents()]
     placed = placer.place(requests, actual) if requests else {}
-    actions: list[Action] = []
-    for deciding, intents in decided:
-        parts: list[Action] = []
-        for intent in intents:
-            parts += deciding.placed(intent, placed) if isinstance(intent, PlacementIntent) else [intent]
-        actions += deciding.concluded(parts)
-    for name in sorted(actual.assignments):
-        job = job_of(name)
+    decisions = [reconciler.decide(placed) for reconciler in reconcilers]
+    actions = [action for decision in decisions for action in decision.actions]
+    for name in sorted(actual.assignments, key=ReplicaId.parse):
+        job = ReplicaId.parse(name).job
         if job in actual.unreadable:
             continue
         if name not in desired and not (job in desired and is_replicated(desired[job])):
             actions.append(Unassign(name, "the job is no longer wanted"))
-    actions += node_alarms(actual, alone.lost)
+    actions += node_alarms(actual, context.lost)
     actions += stale_alarms(desired, actual)
     actions += failing_alarms(desired, actual, now, rules.failures)
     actions += executor_alarms(desired, actual, now, rules.failures)
     actions += shortage_alarms(desired, actual, now, rules)
-    held = {name: reason for deciding, _ in decided for name, reason in deciding.held.items()}
+    held = {name: reason for decision in decisions for name, reason in decision.held.items()}
     actions += pacing_alarms(desired, actual, held, now, rules)
     actions += unreadable_alarms(actual, now)
     return leave_alone(actions, actual)
+
+
+def _reconciler(spec: JobSpec, context: DecisionContext) -> JobReconciler:
+    return ReplicaSetReconciler(spec, context) if is_replicated(spec) else SingleJobReconciler(spec, context)

@@ -7,6 +7,7 @@ state and the facts are observed here, their rule is looked up in a table of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,7 @@ from penstock.cluster.worker_states import (
 )
 
 DRIVER = "driver"
-_EXECUTOR = "executor-"
+_EXECUTOR = re.compile(r"executor-[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -148,12 +149,16 @@ def slot_role(ordinal: int) -> str:
     >>> slot_role(2)
     'executor-2'
     """
-    return f"{_EXECUTOR}{ordinal}"
+    return f"executor-{ordinal}"
 
 
 def is_executor(role: str) -> bool:
-    """Whether a role is one of an executor."""
-    return role.startswith(_EXECUTOR)
+    """Whether a role is one of an executor.
+
+    >>> is_executor("executor-2"), is_executor("driver"), is_executor("executor-of-later")
+    (True, False, False)
+    """
+    return _EXECUTOR.fullmatch(role) is not None
 
 
 def supervise(

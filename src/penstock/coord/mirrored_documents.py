@@ -40,7 +40,7 @@ from penstock.coord.coordination_store import ConflictError, Create, Delete, Ope
 from penstock.coord.document_cache import DocumentCache
 from penstock.coord.store_mirror import StoreMirror
 from penstock.process_logs.process_log import get_logger
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId, job_in
 
 T = TypeVar("T")
 
@@ -79,6 +79,13 @@ _ABOUT_JOBS = (
     store_paths.TOMBSTONES,
 )
 """Where names are those of jobs and their replicas."""
+_BY_REPLICA = (
+    store_paths.ASSIGNMENTS,
+    store_paths.WORKERS,
+    store_paths.RESULTS,
+    store_paths.FAILURES,
+)
+"""Those where a name may be that of any replica."""
 
 SINGLE_DOCUMENTS = (store_paths.EPOCH, store_paths.CLUSTER, store_paths.REVISIONS)
 """Those that hold a document themselves, and nothing below it."""
@@ -121,6 +128,7 @@ class Documents:
         known = self._decoded.get(path)
         if known is None or known[0] != node.data:
             try:
+                _check_name(path)
                 known = (node.data, decode(kind, node.data))
                 self._faults.pop(path, None)
             except DocumentError as error:
@@ -150,7 +158,7 @@ class Documents:
             for root in _ABOUT_JOBS:
                 if path.startswith(f"{root}/"):
                     name = path[len(root) + 1 :].partition("/")[0]
-                    found.setdefault(job_of(name), f"{path}: {reason}")
+                    found.setdefault(job_in(name), f"{path}: {reason}")
         return found
 
     def workers(self) -> dict[str, tuple[WorkerInfo, ...]]:
@@ -270,7 +278,7 @@ class Documents:
         asked = [
             name
             for name, group in workers.items()
-            if (updated and job_of(name) in updated)
+            if (updated and ReplicaId.parse(name).job in updated)
             or any(worker.joined is not None and not worker.joined.in_step for worker in group)
         ]
         if not asked:
@@ -286,6 +294,15 @@ class Documents:
         """Return the version that a node had when it was read; None when it was not there."""
         node = self._mirror.get(path)
         return node.version if node is not None else None
+
+
+def _check_name(path: str) -> None:
+    """Raise DocumentError for a document about a job or replica that cannot have such a name."""
+    _, root, name, *_ = [*path.split("/"), ""]
+    if f"/{root}" in _ABOUT_JOBS:
+        replica = ReplicaId.find(name)
+        if replica is None or (replica.index and f"/{root}" not in _BY_REPLICA):
+            raise DocumentError(f"{name!r} is not the name of a job or replica")
 
 
 def upsert(documents: Documents, path: str, data: bytes) -> Operation:
@@ -308,9 +325,9 @@ def forget_operations(documents: Documents, job: str, *, data: bool, now: float)
     revision = last_known_revision(job, documents.actual())
     removed = [f"{store_paths.JOBS}/{job}", f"{store_paths.STATUS}/{job}"]
     for root in _OF_REPLICAS:
-        removed += [f"{root}/{name}" for name in documents.names(root) if job_of(name) == job]
+        removed += [f"{root}/{name}" for name in documents.names(root) if job_in(name) == job]
     alarms = documents.all(Alarm, store_paths.ALARMS)
-    removed += [f"{store_paths.ALARMS}/{id}" for id in sorted(alarms) if job_of(alarms[id].subject) == job]
+    removed += [f"{store_paths.ALARMS}/{id}" for id in sorted(alarms) if alarms[id].subject == job]
     versions = [(path, documents.version(path)) for path in removed]
     operations: list[Operation] = [Delete(path, version) for path, version in versions if version is not None]
     operations.append(

@@ -41,7 +41,7 @@ from penstock.master.cluster_metrics import render
 from penstock.master.master import Master
 from penstock.parameters import env_fault, params_fault
 from penstock.replicas.decisions.replica_set import is_replicated, replica_count, shortage
-from penstock.replicas.replica_id import job_of, replica_number
+from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.service.replica_status import (
     job_failure_count,
     last_revision,
@@ -177,14 +177,14 @@ class ClusterService:
 
     def _node(self, info: NodeInfo) -> dict[str, Any]:
         report = self._documents.one(NodeReport, f"{store_paths.REPORTS}/{info.name}")
-        jobs = sorted({job_of(member) for member in self._members_on(info.name)})
+        jobs = sorted({replica.job for replica in self._replicas_on(info.name)})
         return {**asdict(info), "report": asdict(report) if report else None, "jobs": jobs}
 
-    def _members_on(self, node: str) -> list[str]:
+    def _replicas_on(self, node: str) -> list[ReplicaId]:
         """Return the replicas that have something on a node."""
         return [
-            member
-            for member, assignment in self._documents.assignments().items()
+            ReplicaId.parse(name)
+            for name, assignment in self._documents.assignments().items()
             if node in (assignment.node, *(slot.node for slot in assignment.executors))
         ]
 
@@ -373,7 +373,7 @@ class ClusterService:
                 f"job {name!r} may run on {', '.join(spec.nodes)} only: allow other nodes with penstock "
                 "scale first"
             )
-        there = [replica_number(member) for member in self._members_on(node) if job_of(member) == name]
+        there = [replica.index for replica in self._replicas_on(node) if replica.job == name]
         if any(there):
             raise RefusedError(
                 f"replica {max(there)} of job {name!r} is on {node}: replicas share no node, choose another"
@@ -501,7 +501,7 @@ class ClusterService:
             return
         if found is None:
             raise NotFoundError(f"there is no alarm {alarm!r}")
-        job = job_of(found.subject)
+        job = found.subject
         if found.kind == JOB_FAILED and job in self._documents.jobs() and self._status(job).phase == FAILED:
             self.resubmit(job, fresh=False)
             return
@@ -701,8 +701,8 @@ def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:
     >>> _of_replica({"event": "started", "job": "words~1"})
     {'event': 'started', 'job': 'words', 'replica': 1}
     """
-    member = str(line["job"])
-    return {**line, "job": job_of(member), "replica": replica_number(member)}
+    replica = ReplicaId.parse(line["job"])
+    return {**line, "job": replica.job, "replica": replica.index}
 
 
 def _named(name: str) -> str:

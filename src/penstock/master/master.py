@@ -58,7 +58,7 @@ from penstock.coord.store_mirror import StoreMirror
 from penstock.daemon.step_loop import run_step_loop
 from penstock.master.strategy_runner import StrategyChooser
 from penstock.process_logs.process_log import get_logger
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.backup_location.location_controller import LocationSettings, locate, location_inputs
 from penstock.schedule.job_placer import JobPlacer
 
@@ -357,7 +357,7 @@ class Master:
             return []
         self._occasion, self._locate_at = news, now + self.settings.locating.period
         told = locate(desired, actual, now, self.settings.locating) if news else []
-        return [action for action in told if job_of(action.job) not in actual.unreadable]
+        return [action for action in told if action.job not in actual.unreadable]
 
     def _spec_checks(self, actions: list[Action]) -> list[Operation]:
         """Return checks that what is wanted of a job is still what was decided on.
@@ -367,7 +367,7 @@ class Master:
         """
         if any(isinstance(action, UpdateSpec) for action in actions):
             return []
-        path = f"{store_paths.JOBS}/{job_of(getattr(actions[0], 'job', ''))}"
+        path = f"{store_paths.JOBS}/{_job_of(actions[0])}"
         version = self.documents.version(path)
         return [Check(path, version)] if version is not None else []
 
@@ -462,11 +462,17 @@ def _assign(assigned: dict[str, Assignment], action: Action) -> None:
             assigned.pop(job, None)
 
 
+def _job_of(action: Action) -> str:
+    """Return the job that an action, perhaps about one of its replicas, is about; empty if about none."""
+    name = getattr(action, "job", "")
+    return ReplicaId.parse(name).job if name else ""
+
+
 def _by_subject(actions: list[Action]) -> list[list[Action]]:
     """Keep together what is about one job or its replicas and comes in a row, so that it happens at once."""
     groups: list[tuple[str, list[Action]]] = []
     for action in actions:
-        subject = job_of(getattr(action, "job", "")) or f"alarm {getattr(action, 'id', '')}"
+        subject = _job_of(action) or f"alarm {getattr(action, 'id', '')}"
         if groups and groups[-1][0] == subject:
             groups[-1][1].append(action)
         else:

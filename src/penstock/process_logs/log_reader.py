@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from penstock.errors import PenstockError
+from penstock.replicas.replica_id import ReplicaId
 
 LONGEST_LINE = 1 << 20
 """Bytes; longer lines are left out."""
@@ -28,8 +29,6 @@ MOST_LINES = 10_000
 """Lines in one answer."""
 MOST_BYTES = 4 << 20
 """Bytes in one answer, but for a last line that goes beyond."""
-_REPLICA = "~"
-"""Behind the name of a job, before the number of its replica; no name has it."""
 _MOST_ASIDE = 9
 _IDENTITY = 6
 _PLACE = 6
@@ -165,7 +164,8 @@ def _line(raw: bytes, job: str) -> dict[str, Any] | None:
         return None
     if not isinstance(line, dict) or not isinstance(line.get("timestamp"), str):
         return None
-    return line if not job or str(line.get("job")).partition(_REPLICA)[0] == job else None
+    replica = ReplicaId.find(str(line.get("job"))) if job else None
+    return line if not job or (replica is not None and replica.job == job) else None
 
 
 def _encode(places: dict[bytes, tuple[int, bool]]) -> str:

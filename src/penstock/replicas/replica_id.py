@@ -1,56 +1,92 @@
-"""The names of a job's replicas. The first has the job's own name, so that a running job can get replicas."""
+"""The identity of a replica, and its text form in the store, in names of folders, in JSON and in logs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 
 _SIGN = "~"
 """Not allowed in the name of a job."""
+_INDEX = re.compile(r"[1-9][0-9]{0,5}")
+_LARGEST = 999_999
+_CACHED = 10_000
 
 
-def replica_name(job: str, number: int) -> str:
-    """Return the name under which a replica is assigned, started, and keeps its files.
+class ReplicaIdError(ValueError):
+    """A text is not the name of a replica."""
 
-    >>> replica_name("count", 0), replica_name("count", 2)
+
+@dataclass(frozen=True, order=True)
+class ReplicaId:
+    """One replica of a job. The first is written as the job's name, so that a running job can get replicas.
+
+    >>> str(ReplicaId("count")), str(ReplicaId("count", 2))
     ('count', 'count~2')
+    >>> ReplicaId.parse("count~2")
+    ReplicaId(job='count', index=2)
+    >>> sorted(map(ReplicaId.parse, ["count~10", "count-a", "count~2"]))[0].title
+    'replica 2'
     """
-    return f"{job}{_SIGN}{number}" if number else job
+
+    job: str
+    index: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.job or _SIGN in self.job or not 0 <= self.index <= _LARGEST:
+            raise ReplicaIdError(f"no job {self.job!r} can have a replica {self.index}")
+
+    def __str__(self) -> str:
+        return f"{self.job}{_SIGN}{self.index}" if self.index else self.job
+
+    @property
+    def title(self) -> str:
+        """How a replica is called where people read of it beside its job."""
+        return f"replica {self.index}"
+
+    @staticmethod
+    def parse(text: str) -> ReplicaId:
+        """Read the text form, and no other: ``a~0``, ``a~01``, ``a~x`` and ``~1`` raise ReplicaIdError."""
+        return _parse(text)
+
+    @staticmethod
+    def find(text: str) -> ReplicaId | None:
+        """Return the replica that a text names, for instance that of a folder; None if it names none.
+
+        >>> ReplicaId.find("count~1"), ReplicaId.find("count~01")
+        (ReplicaId(job='count', index=1), None)
+        """
+        try:
+            return _parse(text)
+        except ReplicaIdError:
+            return None
 
 
-def job_of(member: str) -> str:
-    """Return the job of a replica.
+@lru_cache(maxsize=_CACHED)
+def _parse(text: str) -> ReplicaId:
+    job, sign, index = text.partition(_SIGN)
+    if sign and not _INDEX.fullmatch(index):
+        raise ReplicaIdError(f"{text!r} is not the name of a replica")
+    return ReplicaId(job, int(index or 0))
 
-    >>> job_of("count~2"), job_of("count")
-    ('count', 'count')
-    """
-    return member.partition(_SIGN)[0]
 
+def by_job(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the names of replicas, in their order, by job.
 
-def by_job(members: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the names of replicas, sorted, by job.
-
-    >>> by_job(["words", "count~1", "count"])
-    {'count': ('count', 'count~1'), 'words': ('words',)}
+    >>> by_job(["words", "count~10", "count~2", "count"])
+    {'count': ('count', 'count~2', 'count~10'), 'words': ('words',)}
     """
     found: dict[str, list[str]] = {}
-    for member in sorted(members):
-        found.setdefault(job_of(member), []).append(member)
-    return {job: tuple(names) for job, names in found.items()}
+    for replica, name in sorted((ReplicaId.parse(name), name) for name in names):
+        found.setdefault(replica.job, []).append(name)
+    return {job: tuple(own) for job, own in found.items()}
 
 
-def replica_number(member: str) -> int:
-    """Return which of the replicas it is.
+def job_in(text: str) -> str:
+    """Return the job that a name in the store is about, also one that a later version may have written.
 
-    >>> replica_number("count~2"), replica_number("count")
-    (2, 0)
+    >>> job_in("count~2"), job_in("count~later"), job_in("~1")
+    ('count', 'count', '~1')
     """
-    return int(member.partition(_SIGN)[2] or 0)
-
-
-def replica_title(member: str) -> str:
-    """Return how a replica is called where people read of it beside its job.
-
-    >>> replica_title("count"), replica_title("count~2")
-    ('replica 0', 'replica 2')
-    """
-    return f"replica {replica_number(member)}"
+    return text.partition(_SIGN)[0] or text

@@ -13,7 +13,7 @@ from math import inf
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, NodeReport
 from penstock.cluster.placement_request import PlacementRequest
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.placement_constraints import Usage
 from penstock.schedule.placement_model import OVERLOADED, ClusterSnapshot, Node, Task, Traffic
 
@@ -40,8 +40,10 @@ def node_of(info: NodeInfo, report: NodeReport | None) -> Node:
     )
 
 
-def tasks_of(spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, NodeInfo]) -> list[Task]:
-    """Return the tasks of a job: what it asks for, and where that runs now; none of a job that is over.
+def tasks_of(
+    spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, NodeInfo], replica: int = 0
+) -> list[Task]:
+    """Return the tasks of a replica: what it asks for, and where that runs now; none of a job that is over.
 
     A driver that the user moved is pinned to that node as long as it is there. With the user's own Spark
     cluster there are no executors to place.
@@ -49,22 +51,26 @@ def tasks_of(spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, N
     if assignment is None and spec.wanted != "running":
         return []
     pinned = (spec.driver,) if spec.driver in nodes else spec.nodes
-    driver = driver_task(spec, pinned, assignment.node if assignment else None)
+    driver = driver_task(spec, pinned, assignment.node if assignment else None, replica=replica)
     if spec.spark_master is not None:
         return [driver]
     slots = {slot.ordinal: slot.node for slot in assignment.executors} if assignment else {}
     ordinals = _ordinals(slots, spec.resources.executors)
-    return [driver, *(executor_task(spec, ordinal, slots.get(ordinal)) for ordinal in ordinals)]
+    return [driver, *(executor_task(spec, one, slots.get(one), replica=replica) for one in ordinals)]
 
 
 def driver_task(
-    spec: JobSpec, nodes: tuple[str, ...], current: str | None = None, avoid: tuple[str, ...] = ()
+    spec: JobSpec,
+    nodes: tuple[str, ...],
+    current: str | None = None,
+    avoid: tuple[str, ...] = (),
+    replica: int = 0,
 ) -> Task:
     """Return the driver that a job asks for, and that may run on some nodes."""
-    asked = spec.resources
+    asked, name = spec.resources, str(ReplicaId(spec.name, replica))
     return Task(
-        task_id(spec.name, DRIVER),
-        spec.name,
+        task_id(name, DRIVER),
+        name,
         DRIVER,
         asked.cores,
         asked.memory,
@@ -76,12 +82,17 @@ def driver_task(
 
 
 def executor_task(
-    spec: JobSpec, ordinal: int, current: str | None = None, avoid: tuple[str, ...] = ()
+    spec: JobSpec,
+    ordinal: int,
+    current: str | None = None,
+    avoid: tuple[str, ...] = (),
+    replica: int = 0,
 ) -> Task:
     """Return one of the executors that a job asks for."""
+    name = str(ReplicaId(spec.name, replica))
     return Task(
-        task_id(spec.name, f"{EXECUTOR}-{ordinal}"),
-        spec.name,
+        task_id(name, f"{EXECUTOR}-{ordinal}"),
+        name,
         EXECUTOR,
         spec.resources.executor_cores,
         spec.resources.executor_memory,
@@ -105,7 +116,7 @@ def _ordinals(there: Iterable[int], count: int) -> list[int]:
 
 def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState) -> ClusterSnapshot:
     """Return the nodes with all that stays on them. It is not to be moved, so no rule is said of it."""
-    asked = {request.spec.name: request for request in requests}
+    asked = {request.name: request for request in requests}
     tasks = [
         task
         for name in sorted(actual.assignments)
@@ -153,7 +164,7 @@ def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
         for one in report.workers
         if one.pid
         and node in actual.nodes
-        and job_of(one.job) in actual.unreadable
+        and ReplicaId.parse(one.job).job in actual.unreadable
         and one.job not in actual.assignments
         and one.job not in known
     ]

@@ -13,7 +13,6 @@ from itertools import groupby
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
-from penstock.replicas.replica_id import job_of
 from penstock.schedule.cluster_snapshot import (
     DRIVER,
     EXECUTOR,
@@ -63,7 +62,7 @@ class JobPlacer:
         about again. Each time at least one request has become one for less.
         """
         ranks = ranks_of(request.spec for request in requests)
-        asked = {request.spec.name: request for request in requests}
+        asked = {request.name: request for request in requests}
         failed: dict[str, PlacementResult] = {}
         while True:
             answers = self._answered(list(asked.values()), actual, ranks)
@@ -106,7 +105,7 @@ class JobPlacer:
             own = is_custom(name)
             # A class of the same name in other code is another class.
             key = (own, name, request.spec.bundle if own else "")
-            chosen.append((own, ranks[job_of(request.spec.name)], key, strategy, request))
+            chosen.append((own, ranks[request.spec.name], key, strategy, request))
         answers: dict[str, PlacementResult] = {}
         # Neighbours of one strategy are decided about together: who comes first stays first.
         for key, group in groupby(sorted(chosen, key=lambda one: one[:2]), key=lambda one: one[2]):
@@ -151,7 +150,7 @@ def ranks_of(specs: Iterable[JobSpec]) -> dict[str, int]:
     >>> ranks_of([*jobs, urgent])
     {'c': 0, 'b': 1, 'a': 2}
     """
-    keys = {job_of(spec.name): (-_priority(spec), spec.submitted, job_of(spec.name)) for spec in specs}
+    keys = {spec.name: (-_priority(spec), spec.submitted, spec.name) for spec in specs}
     return {job: rank for rank, job in enumerate(sorted(keys, key=lambda job: keys[job]))}
 
 
@@ -204,23 +203,23 @@ def _placed(
     for request in requests:
         snapshot = _with_driver_that_stays(request, snapshot)
     tasks = [
-        replace(task, rank=ranks[job_of(request.spec.name)])
+        replace(task, rank=ranks[request.spec.name])
         for request in requests
         for task in wanted_tasks(request, snapshot)
     ]
     snapshot = replace(snapshot, tasks=(*snapshot.tasks, *tasks))
-    jobs = {request.spec.name for request in requests}
-    snapshot = replace(snapshot, traffic=(*snapshot.traffic, *assumed_traffic(snapshot.tasks, jobs)))
+    names = {request.name for request in requests}
+    snapshot = replace(snapshot, traffic=(*snapshot.traffic, *assumed_traffic(snapshot.tasks, names)))
     try:
         decided = decide(strategy, snapshot, name=name)
         decided, snapshot = _without_preferences(decided, strategy, name, requests, snapshot)
     except StrategyPendingError as error:
         waiting = PlacementResult(told=str(error), strategy=name, waits=True)
-        return snapshot, {request.spec.name: waiting for request in requests}
+        return snapshot, {request.name: waiting for request in requests}
     placed = snapshot.placed(decided.matrix.places)
     gone = {task.id for task in tasks if task.id not in decided.matrix.places}
     after = replace(placed, tasks=tuple(task for task in placed.tasks if task.id not in gone))
-    return after, {request.spec.name: _answer(request, decided) for request in requests}
+    return after, {request.name: _answer(request, decided) for request in requests}
 
 
 def _with_driver_that_stays(request: PlacementRequest, snapshot: ClusterSnapshot) -> ClusterSnapshot:
@@ -242,8 +241,10 @@ def wanted_tasks(request: PlacementRequest, snapshot: ClusterSnapshot) -> list[T
     """Return the tasks of a request that need a node."""
     spec = request.spec
     apart = tuple(sorted(request.apart))
-    tasks = [executor_task(spec, ordinal, avoid=apart) for ordinal in request.missing]
-    if request.driver and task_id(spec.name, DRIVER) not in snapshot.task_named:
+    tasks = [
+        executor_task(spec, ordinal, avoid=apart, replica=request.replica) for ordinal in request.missing
+    ]
+    if request.driver and task_id(request.name, DRIVER) not in snapshot.task_named:
         tasks.insert(0, _driver(request, snapshot))
     return tasks
 
@@ -258,7 +259,7 @@ def _driver(request: PlacementRequest, snapshot: ClusterSnapshot) -> Task:
         able = nodes or tuple(node.name for node in snapshot.nodes)
         # No node is allowed: the empty name matches none.
         nodes = tuple(name for name in able if name not in request.avoid) or ("",)
-    return driver_task(spec, nodes, avoid=tuple(sorted(request.apart)))
+    return driver_task(spec, nodes, avoid=tuple(sorted(request.apart)), replica=request.replica)
 
 
 def _without_preferences(
@@ -270,9 +271,9 @@ def _without_preferences(
 ) -> tuple[Placement, ClusterSnapshot]:
     """Decide again about drivers whose preferred node cannot take them: any other is better than none."""
     disappointed = {
-        task_id(request.spec.name, DRIVER): request
+        task_id(request.name, DRIVER): request
         for request in requests
-        if request.prefer and not request.only and task_id(request.spec.name, DRIVER) in decided.unplaced
+        if request.prefer and not request.only and task_id(request.name, DRIVER) in decided.unplaced
     }
     if not disappointed:
         return decided, snapshot
@@ -288,18 +289,18 @@ def _without_preferences(
 
 
 def _answer(request: PlacementRequest, decided: Placement) -> PlacementResult:
-    spec = request.spec
+    name = request.name
     places = decided.matrix.places
-    driver = task_id(spec.name, DRIVER)
+    driver = task_id(name, DRIVER)
     executors = {
         ordinal: places[task]
         for ordinal in request.missing
-        if (task := task_id(spec.name, f"{EXECUTOR}-{ordinal}")) in places
+        if (task := task_id(name, f"{EXECUTOR}-{ordinal}")) in places
     }
     lacking = [
         decided.unplaced[task]
         for ordinal in request.missing
-        if (task := task_id(spec.name, f"{EXECUTOR}-{ordinal}")) in decided.unplaced
+        if (task := task_id(name, f"{EXECUTOR}-{ordinal}")) in decided.unplaced
     ]
     return PlacementResult(
         places.get(driver),

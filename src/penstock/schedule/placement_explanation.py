@@ -8,8 +8,8 @@ from typing import Any
 
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import JobSpec
-from penstock.replicas.decisions.replica_set import nodes_of_other_replicas, replica_specs
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.decisions.replica_set import ReplicaSpec, nodes_of_other_replicas, replica_specs
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.cluster_snapshot import standing_snapshot, tasks_of
 from penstock.schedule.placement_constraints import current_placement, usages
 from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, Weights, cost
@@ -29,8 +29,8 @@ def explain_placement(
     spec = desired[job]
     assignment = actual.assignments.get(job)
     snapshot = standing_snapshot((), actual)
-    own = [task for member in replica_specs(spec) for task in _own_tasks(member, actual)]
-    others = tuple(task for task in snapshot.tasks if job_of(task.job) != job)
+    own = [task for replica in replica_specs(spec) for task in _own_tasks(replica, actual)]
+    others = tuple(task for task in snapshot.tasks if ReplicaId.parse(task.job).job != job)
     snapshot = replace(snapshot, tasks=(*others, *own))
     matrix = current_placement(snapshot)
     rejected = Rejections(snapshot, matrix, weights)
@@ -51,12 +51,13 @@ def explain_placement(
     }
 
 
-def _own_tasks(member: JobSpec, actual: ClusterState) -> list[Task]:
+def _own_tasks(replica: ReplicaSpec, actual: ClusterState) -> list[Task]:
     """Return the tasks of a job, or of one of its replicas, which keep off the nodes of the others."""
-    avoid = tuple(sorted(nodes_of_other_replicas(member.name, actual.assignments)))
+    assignment = actual.assignments.get(replica.name)
+    avoid = tuple(sorted(nodes_of_other_replicas(replica.name, actual.assignments)))
     return [
         replace(task, current=task.current if task.current in actual.nodes else None, avoid=avoid)
-        for task in tasks_of(member, actual.assignments.get(member.name), actual.nodes)
+        for task in tasks_of(replica.spec, assignment, actual.nodes, replica.id.index)
     ]
 
 

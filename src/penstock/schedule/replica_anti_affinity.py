@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from penstock.cluster.documents import JobSpec, NodeInfo
+from penstock.cluster.documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest
 from penstock.replicas.decisions.replica_set import (
     is_other_replica,
@@ -18,7 +18,6 @@ from penstock.replicas.decisions.replica_set import (
     nodes_of_other_replicas,
     replica_count,
 )
-from penstock.replicas.replica_id import job_of
 from penstock.schedule.cluster_snapshot import driver_task
 from penstock.schedule.placement_constraints import allowed_nodes, current_placement, obstacle, usages
 from penstock.schedule.placement_model import ClusterSnapshot, Node
@@ -27,18 +26,20 @@ from penstock.schedule.placement_model import ClusterSnapshot, Node
 def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[PlacementRequest]]:
     """Return what is decided about together: no two replicas of a job, and all drivers before executors.
 
-    >>> specs = [JobSpec("a", "", "", k=1), JobSpec("a~1", "", "", k=1), JobSpec("b", "", "")]
-    >>> [[one.spec.name for one in asked] for asked in placement_rounds(map(PlacementRequest, specs))]
+    >>> from penstock.cluster.documents import JobSpec
+    >>> both, alone = JobSpec("a", "", "", k=1), PlacementRequest(JobSpec("b", "", ""))
+    >>> requests = [PlacementRequest(both), PlacementRequest(both, replica=1), alone]
+    >>> [[one.name for one in asked] for asked in placement_rounds(requests)]
     [['a', 'b'], ['a~1']]
     """
     drivers: list[list[PlacementRequest]] = []
     executors: list[list[PlacementRequest]] = []
     seen: dict[tuple[str, bool], int] = {}
-    for request in sorted(requests, key=lambda request: request.spec.name):
+    for request in sorted(requests, key=lambda request: request.id):
         parts = _parts(request) if is_replicated(request.spec) else [request]
         for part in parts:
             turns = drivers if part.driver or not is_replicated(part.spec) else executors
-            key = (job_of(part.spec.name), turns is drivers)
+            key = (part.spec.name, turns is drivers)
             turn = seen[key] = seen.get(key, -1) + 1
             if turn == len(turns):
                 turns.append([])
@@ -64,16 +65,16 @@ def with_excluded_nodes(
         near = nodes_in_same_racks(others, snapshot.nodes) - {request.only, request.prefer}
         wide = others | near
         return replace(request, apart=wide if _has_room(request, wide, snapshot) else others)
-    return replace(request, apart=_beyond_share(request.spec, others, snapshot))
+    return replace(request, apart=_beyond_share(request, others, snapshot))
 
 
 def _of_others(
     request: PlacementRequest, requests: Iterable[PlacementRequest], snapshot: ClusterSnapshot
 ) -> frozenset[str]:
     """Return the nodes of the other replicas, also of those being placed again: they may find no node."""
-    name = request.spec.name
+    name = request.name
     standing = {task.current for task in snapshot.tasks if task.current and is_other_replica(task.job, name)}
-    before = {other.spec.name: other.before for other in requests if other.before is not None}
+    before = {other.name: other.before for other in requests if other.before is not None}
     return nodes_of_other_replicas(name, before) | standing
 
 
@@ -87,21 +88,24 @@ def nodes_in_same_racks(names: frozenset[str], nodes: Iterable[Node | NodeInfo])
 
 def _has_room(request: PlacementRequest, apart: frozenset[str], snapshot: ClusterSnapshot) -> bool:
     """Whether a driver finds a node though it keeps off some. That a node has much to do is no obstacle."""
-    task = driver_task(request.spec, request.spec.nodes, avoid=tuple(sorted(apart | request.avoid)))
+    avoid = tuple(sorted(apart | request.avoid))
+    task = driver_task(request.spec, request.spec.nodes, avoid=avoid, replica=request.replica)
     used = usages(current_placement(snapshot), snapshot)
     calm = replace(snapshot, overloaded_above=inf)
     return any(obstacle(task, node, used[node.name], calm) is None for node in snapshot.nodes)
 
 
-def _beyond_share(spec: JobSpec, others: frozenset[str], snapshot: ClusterSnapshot) -> frozenset[str]:
+def _beyond_share(
+    request: PlacementRequest, others: frozenset[str], snapshot: ClusterSnapshot
+) -> frozenset[str]:
     """Return all nodes but those that the executors of a replica may use: its own, and the roomiest others.
 
     Together they are no more than its share of the nodes that the job may use.
     """
-    task = driver_task(spec, spec.nodes)
+    task = driver_task(request.spec, request.spec.nodes)
     allowed = allowed_nodes(task, snapshot.nodes)
     able = [node for node in snapshot.nodes if allowed is None or node.name in allowed]
-    own = {one.current for one in snapshot.tasks if one.job == spec.name}
+    own = {one.current for one in snapshot.tasks if one.job == request.name}
     racks = {node.rack for node in snapshot.nodes if node.name in own}
     used = usages(current_placement(snapshot), snapshot)
     near = nodes_in_same_racks(others, snapshot.nodes)
@@ -114,6 +118,6 @@ def _beyond_share(spec: JobSpec, others: frozenset[str], snapshot: ClusterSnapsh
             node.name,
         ),
     )
-    share = max(len(able) // replica_count(spec), 1)
+    share = max(len(able) // replica_count(request.spec), 1)
     usable = own | {node.name for node in free[: max(share - len(own), 0)]}
     return frozenset(node.name for node in snapshot.nodes if node.name not in usable)

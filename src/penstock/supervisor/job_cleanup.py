@@ -19,7 +19,7 @@ from penstock.coord.mirrored_documents import Documents
 from penstock.coord.store_mirror import StoreMirror
 from penstock.engine.storage.job_folder import Claim
 from penstock.process_logs.process_log import get_logger
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId
 
 _log = get_logger(__name__)
 
@@ -80,7 +80,7 @@ class JobCleanup:
         stones = self._documents.all(Tombstone, store_paths.TOMBSTONES)
         self._instances.forget({job: stone.revision for job, stone in stones.items()})
         for job in self._snapshots.jobs():
-            stone = stones.get(job_of(job))
+            stone = stones.get(job)
             if stone is not None:
                 with suppress(SnapshotStaleError):  # A job of the same name has been submitted since.
                     self._snapshots.forget(job, revision=stone.revision, attempt=_LAST_ATTEMPT)
@@ -97,9 +97,9 @@ class JobCleanup:
         if _held(home / "home" / "cluster-jobs" / stone.job) <= stone.revision:
             _remove(home)
         bases = self._storage / "cluster-jobs"
-        members = [path for path in _listed(bases) if job_of(path.name) == stone.job]
-        for base in members:
-            if _held(base) <= stone.revision:
+        for base in _listed(bases):
+            replica = ReplicaId.find(base.name)
+            if replica is not None and replica.job == stone.job and _held(base) <= stone.revision:
                 _remove(base)
         for lineage in _listed(self._storage / "agreements" / stone.job):
             # Replicas of a job that was submitted since agree under the last revision, or a later one.

@@ -48,7 +48,7 @@ from penstock.process_logs.process_log import get_logger
 from penstock.process_logs.user_output import FILE as USER_FILE
 from penstock.process_logs.user_output import OutputLimits, OutputPlace
 from penstock.processes.process_control import Processes
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import ReplicaId, job_in
 from penstock.setting_values import name_fault
 from penstock.supervisor.executor_command import executor_command, executor_id
 from penstock.supervisor.supervisor import INSTANCE_ERRORS
@@ -394,7 +394,7 @@ class FolderInstances:
 
         def remove(folder: Path) -> None:
             description = read_instance_record(folder)
-            if description is not None and description.revision <= revisions.get(job_of(description.job), -1):
+            if description is not None and description.revision <= revisions.get(job_in(description.job), -1):
                 self._remove_dead(folder)
 
         self._each(remove)
@@ -407,7 +407,7 @@ class FolderInstances:
             last = max(
                 modified_at(folder), modified_at(folder / EXIT_FILE), modified_at(folder / HEARTBEAT_FILE)
             )
-            if description is not None and last < before and job_of(description.job) not in jobs:
+            if description is not None and last < before and job_in(description.job) not in jobs:
                 self._remove_dead(folder)
 
         self._each(remove)
@@ -438,10 +438,10 @@ class FolderInstances:
 
 def _check_job(member: str) -> None:
     """Refuse a name that would lead out of the folders that are named by it: it comes from the store."""
-    job, sign, number = member.partition("~")
-    fault = name_fault(job)
-    if fault is not None or (sign and not (number.isascii() and number.isdigit())):
-        raise RefusedStartError(f"there can be no job of such a name: {fault or repr(member)}")
+    replica = ReplicaId.find(member)
+    fault = name_fault(replica.job) if replica is not None else repr(member)
+    if fault is not None:
+        raise RefusedStartError(f"there can be no job of such a name: {fault}")
 
 
 def _signal_name(number: int) -> str:

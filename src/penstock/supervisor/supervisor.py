@@ -49,7 +49,7 @@ from penstock.coord.coordination_store import (
 from penstock.daemon.step_loop import FatalError, run_step_loop
 from penstock.errors import PenstockError, cause_of
 from penstock.process_logs.process_log import get_logger
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.replica_id import job_in
 from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.node_mirror import NodeMirror
 
@@ -427,7 +427,7 @@ class Supervisor:
             network_out=sample.network_out,
             workers=tuple(self._figures(instance, seen, moment) for instance in shown),
             disk_free=sample.disk_free,
-            unreadable={job_of(member): reason for member, reason in self._unreadable().items()},
+            unreadable={job_in(name): reason for name, reason in self._unreadable().items()},
         )
         path = f"{store_paths.REPORTS}/{self.info.name}"
         known = self._store.get(path)

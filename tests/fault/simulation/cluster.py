@@ -21,8 +21,8 @@ from penstock.replicas.decisions.replica_set import (
     replica_count,
     replica_specs,
 )
-from penstock.replicas.decisions.replica_state import is_safe
-from penstock.replicas.replica_id import job_of
+from penstock.replicas.decisions.replica_state import ReplicaSafety
+from penstock.replicas.replica_id import ReplicaId
 from simulation.actors import Actor
 from simulation.clients import Clients
 from simulation.faults import Faults
@@ -229,7 +229,7 @@ class Cluster:
         that took an unused folder on another node, and left because newer data was elsewhere, did nothing.
         """
         unused = self.storage.unused.get(name, set())
-        begun = self.witness.begun.get(job_of(name), [])
+        begun = self.witness.begun.get(ReplicaId.parse(name).job, [])
         takeovers = self.storage.takeovers.get(name, [])
         due = again = False
         for (after, fresh), (until, _) in zip(begun, [*begun[1:], (1 << 30, False)], strict=True):
@@ -250,9 +250,9 @@ class Cluster:
 
     def _check_job(self, spec: JobSpec) -> None:
         name = spec.name
-        group = [worker for worker in self.workers() if job_of(worker.info.job) == name]
+        group = [worker for worker in self.workers() if ReplicaId.parse(worker.info.job).job == name]
         told = [f"{worker.name} {worker.phase}" for worker in group]
-        assigned = {one for one in self.witness.current if job_of(one) == name}
+        assigned = {one for one in self.witness.current if ReplicaId.parse(one).job == name}
         status = self.witness.statuses[name]
         if status.phase in ("ENDED", "FAILED"):
             if group or assigned:
@@ -268,7 +268,7 @@ class Cluster:
         able = [one for one in up if not spec.nodes or one in spec.nodes]
         if not able:
             return
-        members = replica_specs(spec)
+        members = [replace(one.spec, name=one.name) for one in replica_specs(spec)]
         if not assigned <= {member.name for member in members}:
             raise UnsettledError(f"{name} has {assigned}, and wanted is {spec}")
         for member in members:
@@ -352,7 +352,7 @@ class Cluster:
             wanted = ""
         if status.safety != wanted:
             raise UnsettledError(f"{spec.name} is said to be {status}, and is {wanted!r}")
-        if bool(status.unsafe_since) and is_safe(status.safety):
+        if bool(status.unsafe_since) and ReplicaSafety.parse(status.safety).is_safe:
             raise UnsettledError(f"{spec.name} is safe and not: {status}")
 
     def _check_member(self, spec: JobSpec, able: list[str], status: JobStatus) -> None:
@@ -400,7 +400,7 @@ class Cluster:
             for process in machine.executors(spec.name)
         )
         lacking = spec.resources.executors - len(wanted)
-        reason = self.witness.statuses[job_of(spec.name)].reason
+        reason = self.witness.statuses[ReplicaId.parse(spec.name).job].reason
         told = f"{lacking} of {spec.resources.executors} executors have no node" in reason
         if self.scarce and (told or worker.phase == "ready"):
             lacking = 0  # Of one that stands by it is not said.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.replicas.replica_id import replica_name
+from penstock.replicas.replica_id import ReplicaId
 from simulation.actors import SESSION, Actor
 from simulation.clients import JOBS
 from simulation.worker import Worker
@@ -80,7 +80,7 @@ class Faults:
             for machine in self._cluster.up()
             for job in JOBS
             for number in range(3)
-            for one in machine.executors(replica_name(job, number))
+            for one in machine.executors(str(ReplicaId(job, number)))
         ]
         if executors:
             self._world.random.choice(executors).crash()

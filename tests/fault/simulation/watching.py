@@ -10,7 +10,7 @@ from penstock.cluster.documents import Assignment, BackupStatus, Epoch, JobSpec,
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Change, Check, Delete, Operation
 from penstock.replicas.decisions.replica_set import is_replicated, replica_count
-from penstock.replicas.replica_id import job_of, replica_number
+from penstock.replicas.replica_id import ReplicaId
 from penstock.testing.memory_tree import Tree
 from simulation.world import InvariantError, World
 
@@ -108,7 +108,7 @@ class Witness:
         taken: dict[tuple[str, str], str] = {}
         for name, assignment in self.current.items():
             for node in {assignment.node, *(slot.node for slot in assignment.executors)}:
-                other = taken.setdefault((job_of(name), node), name)
+                other = taken.setdefault((ReplicaId.parse(name).job, node), name)
                 if other != name:
                     raise InvariantError(f"{name} and {other} are both on {node}: {self.current}")
 
@@ -165,7 +165,7 @@ class Witness:
             self.over.pop(spec.name, None)
 
     def _status(self, name: str, status: JobStatus) -> None:
-        if job_of(name) != name:
+        if ReplicaId.parse(name).job != name:
             raise InvariantError(f"a replica has a status of its own: {name} is {status}")
         before = self.statuses.get(name)
         if before is None or before.phase != status.phase:
@@ -184,8 +184,10 @@ class Witness:
         before = self.assigned.get(name)
         what = f"assigns {name} revision {assignment.revision} to {assignment.node}"
         self.world.tell("leader", f"{what}: {assignment.reason}")
-        if job_of(name) in self.over:
-            raise InvariantError(f"{name} is {self.over[job_of(name)]}, and assigned to {assignment.node}")
+        if ReplicaId.parse(name).job in self.over:
+            raise InvariantError(
+                f"{name} is {self.over[ReplicaId.parse(name).job]}, and assigned to {assignment.node}"
+            )
         self._member(assignment, before)
         if before is not None and assignment.revision > before.revision:
             self._moved(before, assignment)
@@ -210,11 +212,11 @@ class Witness:
 
     def _member(self, assignment: Assignment, before: Assignment | None) -> None:
         """See that a replica is wanted, and that no other ever had its revision."""
-        name, job = assignment.job, job_of(assignment.job)
+        name, job = assignment.job, ReplicaId.parse(assignment.job).job
         spec = self.specs[job][-1]
-        if replica_number(name) >= replica_count(spec) or (assignment.membership is None) == is_replicated(
-            spec
-        ):
+        if ReplicaId.parse(name).index >= replica_count(spec) or (
+            assignment.membership is None
+        ) == is_replicated(spec):
             raise InvariantError(
                 f"{name} is assigned as {assignment.membership}, and wanted is {_told(spec)}"
             )

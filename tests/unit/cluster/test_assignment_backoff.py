@@ -6,12 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from steady_cluster import GIB, SteadyCluster
 
 from penstock.cluster.alarms import alarm_id
 from penstock.cluster.assignment_backoff import ASSIGNED_TOO_OFTEN
 from penstock.cluster.cluster_state import ClusterState, Rules
-from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, NodeInfo, Resources
+from penstock.cluster.documents import (
+    Assignment,
+    AssignmentCount,
+    BackupStatus,
+    JobSpec,
+    JobStatus,
+    NodeInfo,
+    Resources,
+)
 from penstock.cluster.leader_actions import Assign
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult, Placer
 from penstock.cluster.reconcile import reconcile
@@ -28,7 +37,7 @@ class Contradicting:
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
     ) -> Mapping[str, PlacementResult]:
-        return {request.spec.name: PlacementResult("n1") for request in requests}
+        return {request.name: PlacementResult("n1") for request in requests}
 
 
 class NoRoom:
@@ -37,7 +46,7 @@ class NoRoom:
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
     ) -> Mapping[str, PlacementResult]:
-        return {request.spec.name: PlacementResult(told="no node can take it") for request in requests}
+        return {request.name: PlacementResult(told="no node can take it") for request in requests}
 
 
 def _cluster() -> SteadyCluster:
@@ -127,7 +136,7 @@ def test_executors_that_are_placed_again_and_again_are_held_up_too() -> None:
             self, requests: Sequence[PlacementRequest], actual: ClusterState
         ) -> Mapping[str, PlacementResult]:
             [slot] = actual.assignments["job"].executors
-            return {request.spec.name: PlacementResult(None, {1: flip[slot.node]}) for request in requests}
+            return {request.name: PlacementResult(None, {1: flip[slot.node]}) for request in requests}
 
     flip = {"n1": "n2", "n2": "n1"}
     cluster = _cluster()
@@ -173,3 +182,50 @@ def test_assignments_that_are_taken_back_in_between_are_counted_on() -> None:
             cluster._write(action)
     assert 5 <= len(made) <= 12
     assert alarm_id(ASSIGNED_TOO_OFTEN, "job") in cluster.actual.alarms
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_replicas_whose_assignments_are_taken_back_in_between_are_counted_on(k: int) -> None:
+    """Their nodes come and go while their executors stay: each replica is counted by itself."""
+
+    class Apart:
+        """Puts the driver and the executor of a replica on nodes of their own."""
+
+        def place(
+            self, requests: Sequence[PlacementRequest], actual: ClusterState
+        ) -> Mapping[str, PlacementResult]:
+            names = [request.name for request in requests]
+            return {name: PlacementResult(*places[name]) for name in names}
+
+    places = {"job": ("n1", {1: "n2"}), "job~1": ("n3", {1: "n4"})}
+    nodes = {name: NodeInfo(name, "", 4, 8 * GIB) for name in ("n1", "n2", "n3", "n4")}
+    left = {name: node for name, node in nodes.items() if name in ("n2", "n4")}
+    cluster = _cluster()
+    asked = Resources(1, GIB, executors=1, executor_memory=GIB)
+    cluster.specs["job"] = replace(SPEC, k=k, agreed=k > 0, driver="", resources=asked)
+    made: dict[str, int] = {}
+    for number in range(400):
+        cluster.now += 0.1
+        there = left if number % 2 else nodes
+        placer: Placer = NoRoom() if number % 2 else Apart()
+        absent = dict.fromkeys(nodes.keys() - there.keys(), 0.0)
+        cluster.actual = replace(cluster.actual, nodes=there, absent_since=absent)
+        actions = reconcile(cluster.specs, cluster.actual, cluster.now, epoch=1, placer=placer, rules=RULES)
+        for action in actions:
+            if isinstance(action, Assign):
+                made[action.job] = made.get(action.job, 0) + 1
+            cluster._write(action)
+    assert sorted(made) == ["job", "job~1"][: k + 1]
+    assert all(5 <= count <= 12 for count in made.values()), made
+    alarm = cluster.actual.alarms[alarm_id(ASSIGNED_TOO_OFTEN, "job")]
+    assert alarm.evidence["repeats"] == 3, "the count of one replica"
+
+
+def test_the_count_of_a_replica_ends_with_its_next_assignment() -> None:
+    status = JobStatus("PENDING", "", 0.0, 4, replica_counts={"1": AssignmentCount("x", 9, 999.0)})
+    cluster = _cluster()
+    cluster.specs["job"] = replace(SPEC, k=1, agreed=True)
+    cluster.actual = replace(cluster.actual, statuses={"job": status})
+    cluster.settle()
+    assert sorted(cluster.actual.assignments) == ["job", "job~1"]
+    assert cluster.actual.statuses["job"].replica_counts == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.cluster.cluster_state import ClusterState, Rules
+from penstock.cluster.decision_context import DecisionContext
 from penstock.cluster.documents import (
     Assignment,
     Failures,
@@ -16,12 +17,12 @@ from penstock.cluster.documents import (
     Result,
     WorkerInfo,
 )
-from penstock.cluster.job_reconciler import JobReconciler
+from penstock.cluster.job_reconciler import SingleJobReconciler
 from penstock.cluster.job_retention import retention_actions
 from penstock.cluster.leader_actions import SetStatus
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.worker_supervision import ObservedProcess, supervise
-from penstock.replicas.replica_id import replica_name
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from support.counting_work import work_of
 
@@ -41,7 +42,7 @@ def _quiet_group_work(jobs: int) -> int:
         job = f"job{number}"
         specs[job] = JobSpec(job, "b", "job.py", k=1, agreed=True)
         for replica in range(2):
-            name, node = replica_name(job, replica), f"n{(number + replica) % jobs}"
+            name, node = str(ReplicaId(job, replica)), f"n{(number + replica) % jobs}"
             assignments[name] = Assignment(
                 name,
                 1,
@@ -106,12 +107,12 @@ def _ended_job_work(jobs: int) -> int:
     actual = ClusterState(
         assignments=running, workers=workers, statuses=statuses, failures=left, results=results
     )
-    decider = JobReconciler(actual, 5000.0, 1, Rules())
+    context = DecisionContext(actual, 5000.0, 1, Rules())
 
     def decide() -> None:
         assert retention_actions(specs, actual, 1.0) == []
         for name in statuses:
-            decider.job(specs[name])
+            SingleJobReconciler(specs[name], context).decide({})
 
     return work_of(decide)
 

@@ -24,6 +24,7 @@ from penstock.cluster.documents import (
     NodeReport,
     Progress,
     Result,
+    WorkerFigures,
     WorkerInfo,
 )
 from penstock.cluster.worker_supervision import ObservedProcess, Start
@@ -343,3 +344,47 @@ def test_a_result_that_cannot_be_read_is_not_overwritten() -> None:
     node = store.get(f"{store_paths.RESULTS}/job")
     assert node is not None
     assert node.data == LATER
+
+
+_WORKER = encode(WorkerInfo("job", 1, 2, "n2", 1, "running", 1.0))
+_FOREIGN = {
+    "/assignments/job~01": encode(Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n2", 1, 1)),
+    "/workers/job~x/1-2": _WORKER,
+    "/workers/job/1-2": _WORKER.replace(b'"job":"job"', b'"job":"job~0"'),
+    "/results/job~0": encode(Result("job", 1, "drained", "", 1.0)),
+    "/failures/job~1~2": encode(Failures("job", 1, 9, "it died", "n2", 1.0)),
+    "/status/job~1": encode(JobStatus("ENDED", "", 1.0, 1)),
+    "/jobs/job~1": encode(JOB),
+    "/jobs/other": encode(JOB).replace(b'"name":"job"', b'"name":"job~1"'),
+}
+
+
+@pytest.mark.parametrize("path", _FOREIGN)
+def test_a_name_that_no_replica_has_is_an_unreadable_document(path: str) -> None:
+    cluster = _Cluster()
+    before = cluster.read(Assignment, f"{store_paths.ASSIGNMENTS}/job")
+    parent = path.rpartition("/")[0]
+    if cluster.store.get(parent) is None:
+        cluster.store.create(parent)
+    cluster.store.create(path, _FOREIGN[path])
+    cluster.master.step(cluster.now)
+    cluster.step()
+    assert cluster.read(Assignment, f"{store_paths.ASSIGNMENTS}/job") == before
+    node = cluster.store.get(path)
+    assert node is not None
+    assert node.data == _FOREIGN[path]
+    about = "other" if path.endswith("/other") else "job"
+    alarm = cluster.read(Alarm, f"{store_paths.ALARMS}/unreadable.{about}")
+    assert path in alarm.reason
+    assert cluster.service.metrics()
+    assert [job["name"] for job in cluster.service.jobs()]
+
+
+def test_a_report_about_a_name_that_no_replica_has_is_not_read() -> None:
+    cluster = _Cluster()
+    figures = WorkerFigures("job", "executor-1", 1, 1, 0, "LIVE|failed", 0.0, 0, 1.0, failures=9)
+    report = encode(NodeReport(1.0, 0.0, 0, 0, 0.0, 0.0, (figures,)))
+    cluster.put(f"{store_paths.REPORTS}/n2", report.replace(b'"job":"job"', b'"job":"~7"'))
+    cluster.step()
+    assert cluster.master.documents.all(NodeReport, store_paths.REPORTS) == {}
+    assert cluster.service.jobs()[0]["phase"] == "RUNNING"

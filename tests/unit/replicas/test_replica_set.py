@@ -39,7 +39,8 @@ def test_members(given: dict[str, Any], members: list[str]) -> None:
 
 
 def test_members_are_wanted_like_their_job_but_for_where_the_first_was_moved() -> None:
-    first, second = expand({"count": _spec(k=1, driver="n1", driver_by="user", generation=3)}).values()
+    wanted = expand({"count": _spec(k=1, driver="n1", driver_by="user", generation=3)}).values()
+    first, second = (replica.spec for replica in wanted)
     assert (first.driver, second.driver, second.driver_by) == ("n1", "", "")
     assert first.generation == second.generation == 3
 

@@ -27,7 +27,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.reconcile import reconcile
-from penstock.replicas.replica_id import replica_number
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def _assignment(
         node,
         spec.resources.cores,
         spec.resources.memory,
-        membership=ReplicaAssignment(replica_number(name), runs=runs),
+        membership=ReplicaAssignment(ReplicaId.parse(name).index, runs=runs),
     )
     return replace(made, **changes)
 

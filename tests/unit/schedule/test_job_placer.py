@@ -330,7 +330,7 @@ def test_all_replicas_of_an_urgent_job_come_before_others() -> None:
     high = _spec("high", k=1, agreed=True, structure={"qos": {"priority": 9}})
     requests = [
         PlacementRequest(low),
-        *(PlacementRequest(replace(high, name=name)) for name in ("high", "high~1")),
+        *(PlacementRequest(high, replica=index) for index in (0, 1)),
     ]
     found = _place(ClusterState(nodes=_nodes(n1=1, n2=1)), *requests)
     assert sorted(name for name, placed in found.items() if placed.node) == ["high", "high~1"]

@@ -41,7 +41,8 @@ def _assignment(name: str, node: str, *executors: str) -> Assignment:
 
 def _all(spec: JobSpec) -> list[PlacementRequest]:
     missing = tuple(range(1, spec.resources.executors + 1))
-    return [PlacementRequest(member, missing=missing) for member in replica_specs(spec)]
+    replicas = replica_specs(spec)
+    return [PlacementRequest(one.spec, missing=missing, replica=one.id.index) for one in replicas]
 
 
 def _used(placed: PlacementResult) -> set[str]:
@@ -68,18 +69,19 @@ def test_one_keeps_off_those_that_stand() -> None:
 
 def test_one_keeps_off_the_node_that_another_stays_on_while_both_are_placed() -> None:
     standing = {"job~1": _assignment("job~1", "n1")}
-    first, second = replica_specs(_spec())
-    requests = [PlacementRequest(first), PlacementRequest(second, standing["job~1"], stay="n1")]
+    spec = _spec()
+    second = PlacementRequest(spec, standing["job~1"], stay="n1", replica=1)
+    requests = [PlacementRequest(spec), second]
     found = JobPlacer().place(requests, ClusterState(nodes=_nodes("aa"), assignments=standing))
     assert (found["job"].node, found["job~1"].node) == ("n2", "n1")
 
 
 def test_one_keeps_off_the_node_that_another_could_not_leave() -> None:
     standing = {"job": _assignment("job", "n1"), "job~2": _assignment("job~2", "n2")}
-    first, second, _ = replica_specs(_spec(k=2))
-    leaves = PlacementRequest(first, standing["job"], avoid=frozenset({"n1"}))
+    spec = _spec(k=2)
+    leaves = PlacementRequest(spec, standing["job"], avoid=frozenset({"n1"}))
     found = JobPlacer().place(
-        [leaves, PlacementRequest(second)], ClusterState(nodes=_nodes("aa"), assignments=standing)
+        [leaves, PlacementRequest(spec, replica=1)], ClusterState(nodes=_nodes("aa"), assignments=standing)
     )
     assert (found["job"].node, found["job~1"].node) == (None, None)
 
@@ -161,10 +163,10 @@ def test_replicas_never_share_a_node(
     requests = [
         request
         for request in _all(spec)
-        if (before := standing.get(request.spec.name)) is None or before.node not in left
+        if (before := standing.get(request.name)) is None or before.node not in left
     ]
     again = placer.place(requests, ClusterState(nodes=left, assignments=standing))
-    names = {request.spec.name for request in requests}
+    names = {request.name for request in requests}
     used = [_used(placed) for placed in again.values()]
     used += [
         {one.node, *(slot.node for slot in one.executors)}

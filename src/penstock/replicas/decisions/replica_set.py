@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
-from penstock.replicas.replica_id import job_of, replica_name
+from penstock.replicas.replica_id import ReplicaId
 
 WARM = "warm"
 
@@ -34,16 +34,30 @@ def replica_count(spec: JobSpec) -> int:
     return 2 if has_warm_standby(spec) else spec.k + 1
 
 
-def replica_specs(spec: JobSpec) -> list[JobSpec]:
-    """Return what is wanted of each member. Where the user moved the driver, only the first is meant."""
-    others = [
-        replace(spec, name=replica_name(spec.name, number), driver="", driver_by="")
-        for number in range(1, replica_count(spec))
-    ]
-    return [spec, *others]
+@dataclass(frozen=True)
+class ReplicaSpec:
+    """One replica of a job as it is wanted."""
+
+    id: ReplicaId
+    spec: JobSpec
+    """The job's. Where the user moved the driver, only the first replica is meant."""
+
+    @property
+    def name(self) -> str:
+        """The text form of its identity."""
+        return str(self.id)
 
 
-def expand(desired: Mapping[str, JobSpec]) -> dict[str, JobSpec]:
+def replica_specs(spec: JobSpec) -> list[ReplicaSpec]:
+    """Return what is wanted of each replica."""
+    first, count = ReplicaSpec(ReplicaId(spec.name), spec), replica_count(spec)
+    if count == 1:
+        return [first]
+    other = replace(spec, driver="", driver_by="")
+    return [first, *(ReplicaSpec(ReplicaId(spec.name, index), other) for index in range(1, count))]
+
+
+def expand(desired: Mapping[str, JobSpec]) -> dict[str, ReplicaSpec]:
     """Return what is wanted, with the members of jobs in place of the jobs.
 
     >>> list(expand({"a": JobSpec("a", "", "", k=2), "b": JobSpec("b", "", "")}))
@@ -80,7 +94,7 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
 
 def is_other_replica(one: str, other: str) -> bool:
     """Whether two names are those of different replicas of one job."""
-    return one != other and job_of(one) == job_of(other)
+    return one != other and ReplicaId.parse(one).job == ReplicaId.parse(other).job
 
 
 def nodes_used(assignment: Assignment) -> set[str]:

@@ -1,4 +1,4 @@
-"""Reconciles a job with replicas: each replica like a job, then all together.
+"""Reconciles a job with replicas: plans the worker of each replica, then decides about all of them together.
 
 - It is over when one of them has drained its sources, or when it was killed and none of them is left.
 - Its code is given up only when none of them runs it, and none may still come to run it.
@@ -8,27 +8,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
 
-from penstock.cluster.alarms import degraded, job_failed, replica_alarms, replica_failing, replicas_differ
-from penstock.cluster.cluster_state import ClusterState, Rules
+from penstock.cluster.alarms import degraded, replica_alarms, replica_failing, replicas_differ
+from penstock.cluster.decision_context import DecisionContext
 from penstock.cluster.documents import (
     ENDED,
     ENDING,
-    FAILED,
-    OVER,
     PENDING,
     RUNNING,
     STARTING,
     Alarm,
-    Assignment,
+    AssignmentCount,
     JobSpec,
     JobStatus,
     ReplicaAssignment,
 )
-from penstock.cluster.job_reconciler import JobIntent, JobReconciler
-from penstock.cluster.leader_actions import Action, Assign, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.job_lifecycle import JobLifecycle
+from penstock.cluster.job_reconciler import NO_ANSWER, JobDecision
+from penstock.cluster.leader_actions import Action, Assign, Raise, Unassign, UpdateSpec
+from penstock.cluster.placement_request import PlacementResult
+from penstock.cluster.worker_planner import (
+    DesiredWorker,
+    PlacementIntent,
+    Revisions,
+    WorkerOutcome,
+    WorkerPlanner,
+)
 from penstock.replicas.decisions.replica_set import (
     allows_node,
     has_warm_standby,
@@ -37,68 +46,146 @@ from penstock.replicas.decisions.replica_set import (
     replica_specs,
 )
 from penstock.replicas.decisions.replica_state import (
+    ReplicaSafety,
     ReplicaState,
+    SafetyLevel,
     chosen_runner,
-    is_safe,
     last_difference,
     replica_of,
     safety_of,
     shared_racks,
 )
-from penstock.replicas.replica_id import replica_number, replica_title
+from penstock.replicas.replica_id import ReplicaId
 
 
-class ReplicaSetReconciler(JobReconciler):
+@dataclass(frozen=True)
+class _PlannedReplica:
+    """A replica, and what its planner has come to."""
+
+    name: str
+    planner: WorkerPlanner
+    plan: WorkerOutcome | PlacementIntent
+
+
+@final
+class ReplicaSetReconciler:
     """Decides about the replicas of one job."""
 
-    def __init__(self, actual: ClusterState, now: float, epoch: int, rules: Rules, spec: JobSpec) -> None:
-        super().__init__(actual, now, epoch, rules)
+    def __init__(self, spec: JobSpec, context: DecisionContext) -> None:
+        state = context.state
         self._spec = spec
+        self._context = context
+        self._state = state
         # That the code before is given up is decided for all of them.
         members = replica_specs(spec if spec.before is None else replace(spec, before=None))
-        self._replicas = [replica_of(member, actual, now, rules) for member in members]
-        self._before = actual.statuses.get(spec.name)
-        self._assigned = {name: actual.assignments[name] for name in actual.assigned.get(spec.name, ())}
+        self._replicas = [replica_of(member, state, context.now, context.rules) for member in members]
+        self._before = state.statuses.get(spec.name)
+        self._assigned = {name: state.assignments[name] for name in state.assigned.get(spec.name, ())}
         numbers = [assignment.revision for assignment in self._assigned.values()]
-        self._given = max([*numbers, self._before.revision if self._before else 0])
-        self._runner = self._chosen()
-        self._yielded = self._yields()
-        self._parts = False
-        """Whether something is done about each replica by itself."""
+        self._revisions = Revisions(max([*numbers, self._before.revision if self._before else 0]))
+        self._lifecycle = JobLifecycle(
+            spec,
+            context,
+            self._before,
+            tuple(sorted(self._assigned)),
+            tuple(state.staffed.get(spec.name, ())),
+            self._revisions.last,
+            self._before.differed if self._before is not None else 0.0,
+        )
 
-    def job(self, spec: JobSpec) -> Sequence[JobIntent]:
-        """Return what to do about the job."""
-        if self._before is not None and self._before.phase in OVER:
-            return self._still_over(spec, None, self._before)
+    def intents(self) -> Sequence[PlacementIntent]:
+        """Return what has to be placed."""
+        return [one.plan for one in self._planned if isinstance(one.plan, PlacementIntent)]
+
+    def decide(self, answers: Mapping[str, PlacementResult]) -> JobDecision:
+        """Return what is done about the job, given where its parts go."""
+        if self._ended is not None:
+            return JobDecision(self._ended)
+        outcomes = {one.name: self._outcome(one, answers) for one in self._planned}
+        held = {name: outcome.held for name, outcome in outcomes.items() if outcome.held}
+        return JobDecision(self._concluded(outcomes), held)
+
+    def _outcome(self, replica: _PlannedReplica, answers: Mapping[str, PlacementResult]) -> WorkerOutcome:
+        plan = replica.plan
+        if isinstance(plan, WorkerOutcome):
+            return plan
+        return replica.planner.placed(plan, answers.get(replica.name, NO_ANSWER), self._revisions)
+
+    @cached_property
+    def _ended(self) -> Sequence[Action] | None:
+        """What is done about a job that is over, ends or fails; None about one that runs on."""
+        over = self._lifecycle.still_over()
+        if over is not None:
+            return over
         for one in self._replicas:
             if one.result is not None and one.result.outcome == "drained":
-                return self._over(spec, None, ENDED, f"drained: {one.result.reason}")
-        if spec.wanted == "ended" and not spec.drain:
-            return self._ending(spec, None)
+                return self._lifecycle.over(ENDED, f"drained: {one.result.reason}")
+        killed = self._lifecycle.killed()
+        if killed is not None:
+            return killed
         hopeless = self._hopeless()
-        if hopeless is not None:
-            return self._given_up(hopeless)
-        self._parts = True
-        intents: list[JobIntent] = []
-        for one in self._replicas:
-            intents += self._running(one.spec, one.assignment)
-        others = set(self._assigned) - {one.name for one in self._replicas}
-        return [*intents, *(Unassign(name, "it has fewer replicas") for name in sorted(others))]
+        return self._given_up(hopeless) if hopeless is not None else None
 
-    def _yields(self) -> dict[str, frozenset[str]]:
+    @cached_property
+    def _planned(self) -> Sequence[_PlannedReplica]:
+        """What is planned for each replica; nothing for a job that does not run on."""
+        if self._ended is not None:
+            return ()
+        runner, yielded = self._runner(), self._yielded()
+        planned = []
+        for one in self._replicas:
+            planner = WorkerPlanner(self._worker(one, runner, yielded), self._context)
+            planned.append(_PlannedReplica(one.name, planner, planner.plan()))
+        return planned
+
+    def _worker(
+        self, replica: ReplicaState, runner: ReplicaId | None, yielded: Mapping[str, frozenset[str]]
+    ) -> DesiredWorker:
+        """Return what is wanted of the worker of a replica."""
+        spec, assignment = replica.spec, replica.assignment
+        waits = runner is not None and replica.id != runner
+        lineage = spec.forget if spec.fresh else 0
+        number = replica.id.index
+        new = ReplicaAssignment(number, lineage, spec.recovery, spec.replication, runs=not waits)
+        role, told_to_run = new, assignment is not None
+        if assignment is not None and assignment.membership is not None:
+            # Whoever was told to run is replaced by a new worker that waits, and not told to wait itself.
+            told_to_run = assignment.membership.runs
+            role = replace(assignment.membership, runs=told_to_run or not waits)
+        restart = None
+        if waits and told_to_run and runner is not None:
+            restart = f"{runner.title} is active, and this one is the standby"
+        again = "it was restarted" if self._revisions.last else "it was submitted"
+        return DesiredWorker(
+            replica.id,
+            spec,
+            assignment,
+            self._known_counts.get(str(number)),
+            "a replica is wanted" if number else again,
+            # What became of a replica of this name that was wanted no more is history for a new one.
+            history=max(spec.after, assignment.after) if assignment is not None else None,
+            restart=restart,
+            # It never moves to a node that runs another replica.
+            may_move=spec.driver not in nodes_of_other_replicas(replica.name, self._assigned),
+            vacated=yielded.get(replica.name, frozenset()),
+            role=role,
+            role_of_new=new,
+        )
+
+    def _yielded(self) -> dict[str, frozenset[str]]:
         """Return the nodes that the executors of one replica leave to another, which finds none.
 
         Nodes may have been lost since they got there. All of them have the same share of what is left.
         """
         if not any(self._has_no_node(one) for one in self._replicas):
             return {}
-        able = {name for name, node in self.actual.nodes.items() if allows_node(self._spec, node)}
+        able = {name for name, node in self._state.nodes.items() if allows_node(self._spec, node)}
         used = {one.name: nodes_used(one.assignment) & able for one in self._replicas if one.assignment}
         free = able - set().union(*used.values())
         if free:
             return {}
         share = max(len(able) // len(self._replicas), 1)
-        for name in sorted(used, key=lambda name: (-len(used[name]), replica_number(name))):
+        for name in sorted(used, key=lambda name: (-len(used[name]), ReplicaId.parse(name))):
             spare = sorted(used[name] - {self._assigned[name].node})
             if spare and len(used[name]) > share:
                 return {name: frozenset(spare[share - len(used[name]) :])}
@@ -106,19 +193,17 @@ class ReplicaSetReconciler(JobReconciler):
 
     def _has_no_node(self, replica: ReplicaState) -> bool:
         assignment = replica.assignment
-        if assignment is None or self._is_lost(assignment):
+        if assignment is None or self._context.is_lost(assignment):
             return True
-        node = self.actual.nodes.get(assignment.node)
+        node = self._state.nodes.get(assignment.node)
         return node is not None and not allows_node(self._spec, node)
 
-    def _left_by_executors(self, spec: JobSpec) -> frozenset[str]:
-        return self.lost | self._yielded.get(spec.name, frozenset())
-
-    def _chosen(self) -> str:
+    def _runner(self) -> ReplicaId | None:
+        """Return the replica that runs while the other one waits; None without a warm standby."""
         if not has_warm_standby(self._spec):
-            return ""
+            return None
         has_run = self._before is not None and self._before.phase in (RUNNING, ENDING)
-        return chosen_runner(self._replicas, has_run=has_run, nodes=self.actual.nodes)
+        return chosen_runner(self._replicas, has_run=has_run, nodes=self._state.nodes)
 
     def _hopeless(self) -> ReplicaState | None:
         """Return a replica that cannot run the code, if all others cannot either."""
@@ -134,7 +219,7 @@ class ReplicaSetReconciler(JobReconciler):
     @property
     def _most_failures(self) -> int:
         """After how many failures in a row a replica is taken to be unable to run the code that is wanted."""
-        policy = self.rules.failures
+        policy = self._context.rules.failures
         unproven = self._spec.before is not None and not self._is_proven_anywhere()
         return policy.fall_back_after if unproven else policy.give_up_after
 
@@ -144,11 +229,11 @@ class ReplicaSetReconciler(JobReconciler):
         Of a job over several nodes, a driver needs room for one of its executors as well: on its own node, or
         on another one if there are enough of them for all replicas.
         """
-        if replica.assignment is not None and not self._is_lost(replica.assignment):
+        if replica.assignment is not None and not self._context.is_lost(replica.assignment):
             return False
         others = nodes_of_other_replicas(replica.name, self._assigned)
         asked, rooms = replica.spec.resources, self._free_rooms(replica.name)
-        able = [name for name, node in self.actual.nodes.items() if allows_node(replica.spec, node)]
+        able = [name for name, node in self._state.nodes.items() if allows_node(replica.spec, node)]
         free = [rooms[name] for name in able if name not in others]
         shares = len(able) // len(self._replicas) > 1
         for number, (cores, memory) in enumerate(free):
@@ -164,8 +249,8 @@ class ReplicaSetReconciler(JobReconciler):
 
     def _free_rooms(self, replica: str) -> dict[str, tuple[int, int]]:
         """Return the cores and the memory of each node that no other job or replica is assigned."""
-        free = {name: (node.cores, node.memory) for name, node in self.actual.nodes.items()}
-        for name, one in self.actual.assignments.items():
+        free = {name: (node.cores, node.memory) for name, node in self._state.nodes.items()}
+        for name, one in self._state.assignments.items():
             if name == replica:
                 continue
             places = [(slot.node, slot.cores, slot.memory) for slot in one.executors]
@@ -174,161 +259,118 @@ class ReplicaSetReconciler(JobReconciler):
                     free[node] = (free[node][0] - cores, free[node][1] - memory)
         return free
 
-    def _given_up(self, replica: ReplicaState) -> Sequence[JobIntent]:
-        reason = replica.trouble(self._most_failures)
+    def _given_up(self, replica: ReplicaState) -> Sequence[Action]:
+        reason, revision = replica.trouble(self._most_failures), self._revisions.last
         if replica.result is not None and replica.result.outcome == "refused":
-            return self._refused(self._spec, None, replica.result.reason, self._given)
+            return self._lifecycle.refused(replica.result.reason, revision)
         if self._spec.before is not None and not self._is_proven_anywhere():
-            return self._refused(self._spec, None, reason, self._given)
-        reason = self._until_tried_again(self._spec.name, reason)
-        alarm = job_failed(self._spec.name, reason, self.now, self._given, replica.failures)
-        return [*self._over(self._spec, None, FAILED, reason), *self._raised(alarm)]
+            return self._lifecycle.refused(reason, revision)
+        return self._lifecycle.failed(reason, replica.failures, revision)
 
     def _is_proven_anywhere(self) -> bool:
-        return any(self._is_proven(one.spec, one.name) for one in self._replicas)
+        return any(self._context.is_proven(one.spec, one.name) for one in self._replicas)
 
-    def _over(self, spec: JobSpec, assignment: Assignment | None, phase: str, reason: str) -> list[Action]:  # noqa: ARG002
-        gone = [Unassign(name, reason) for name in sorted(self._assigned)]
-        told = [] if phase == ENDING else self._alarms([])
-        return [*gone, *self._stands(phase, reason), *told]
-
-    def _ending(self, spec: JobSpec, assignment: Assignment | None) -> list[Action]:
-        if self._assigned:
-            return self._over(spec, assignment, ENDING, "it was killed")
-        for name in self.actual.staffed.get(spec.name, ()):
-            if self.actual.workers[name]:
-                return self._stands(
-                    ENDING, f"its worker on {self.actual.workers[name][0].node} ends its batch"
-                )
-        return self._over(spec, assignment, ENDED, "it was killed")
-
-    def _stands(self, phase: str, reason: str) -> list[Action]:
-        differed = self._before.differed if self._before is not None else 0.0
-        return self._say(self._spec.name, JobStatus(phase, reason, self.now, self._given, differed=differed))
-
-    def _status(
-        self,
-        spec: JobSpec,
-        phase: str,
-        reason: str,
-        revision: int | None = None,  # noqa: ARG002
-        taken_back: Assignment | None = None,  # noqa: ARG002
-    ) -> list[Action]:
-        """Say how a replica stands. What is said of the job is made of that in the end."""
-        return [SetStatus(spec.name, JobStatus(phase, reason, self.now))]
-
-    def _revision(self, spec: JobSpec) -> int:  # noqa: ARG002
-        return self._given
-
-    def _next_revision(self, spec: JobSpec) -> int:  # noqa: ARG002
-        self._given += 1
-        return self._given
-
-    def _after(self, spec: JobSpec, before: Assignment | None, revision: int) -> int:
-        """What became of a replica of this name that was wanted no more is history for a new one."""
-        return revision - 1 if before is None else max(spec.after, before.after)
-
-    def _why_new(self, spec: JobSpec) -> str:
-        return "a replica is wanted" if replica_number(spec.name) else super()._why_new(spec)
-
-    def _membership(self, spec: JobSpec, before: Assignment | None) -> ReplicaAssignment | None:
-        runs = not has_warm_standby(spec) or spec.name == self._runner
-        if before is not None and before.membership is not None:
-            # Whoever was told to run is replaced by a new worker that waits, and not told to wait itself.
-            runs = runs or before.membership.runs
-            return (
-                before.membership if before.membership.runs == runs else replace(before.membership, runs=runs)
-            )
-        lineage = spec.forget if spec.fresh else 0
-        return ReplicaAssignment(replica_number(spec.name), lineage, spec.recovery, spec.replication, runs)
-
-    def _changed(self, spec: JobSpec, assignment: Assignment) -> str | None:
-        change = super()._changed(spec, assignment)
-        told_to_run = assignment.membership is None or assignment.membership.runs
-        if change is None and has_warm_standby(spec) and told_to_run and spec.name != self._runner:
-            return f"{replica_title(self._runner)} is active, and this one is the standby"
-        return change
-
-    def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
-        """Return why the replica moves. It never moves to a node that runs another replica."""
-        if spec.driver and spec.driver in nodes_of_other_replicas(spec.name, self._assigned):
-            return None
-        return super()._moved(spec, assignment)
-
-    def concluded(self, actions: list[Action]) -> list[Action]:
+    def _concluded(self, outcomes: Mapping[str, WorkerOutcome]) -> list[Action]:
         """Make one status of those of the replicas, and tell people what they should know."""
-        if not self._parts:
-            return actions
-        said = {action.job: action.status for action in actions if isinstance(action, SetStatus)}
-        done = [action for action in actions if isinstance(action, Assign | Unassign)]
-        status = self._group_status(said, done)
+        status = self._status(outcomes)
         found = last_difference(self._replicas)
         differs: list[Action] = []
         if found is not None and found[1].at > status.differed:
             status = replace(status, differed=found[1].at)
-            differs = [Raise(replicas_differ(self._spec.name, *found, self.now))]
-        told = self._alarms(self._wanted_alarms(status))
+            differs = [Raise(replicas_differ(self._spec.name, *found, self._context.now))]
+        done = [
+            action
+            for outcome in outcomes.values()
+            for action in outcome.actions
+            if not isinstance(action, UpdateSpec)
+        ]
+        surplus = [
+            Unassign(name, "it has fewer replicas")
+            for name in sorted(self._assigned.keys() - outcomes.keys())
+        ]
+        told = replica_alarms(self._spec.name, self._wanted_alarms(status), self._state)
         # People are told of a difference before it is noted that they were.
-        return [*differs, *self._respecified(actions), *done, *self._say(self._spec.name, status), *told]
+        return [
+            *differs,
+            *self._respecified(outcomes),
+            *done,
+            *surplus,
+            *self._lifecycle.say(status),
+            *told,
+        ]
 
-    def _respecified(self, actions: list[Action]) -> list[Action]:
+    def _respecified(self, outcomes: Mapping[str, WorkerOutcome]) -> list[Action]:
         """Make one change of what is wanted of the job of all that its replicas ask for."""
         spec, reasons = self._spec, []
         if spec.before is not None and self._is_proven_anywhere():
             spec = replace(spec, before=None)  # From now on a failure is not one of the update.
             reasons.append("its new code runs successfully")
-        for action in actions:
-            if isinstance(action, UpdateSpec):
-                spec = replace(spec, driver=action.spec.driver)
-                reasons.append(action.reason)
+        for outcome in outcomes.values():
+            for action in outcome.actions:
+                if isinstance(action, UpdateSpec):
+                    spec = replace(spec, driver=action.spec.driver)
+                    reasons.append(action.reason)
         return [UpdateSpec(spec, "; ".join(reasons))] if reasons else []
 
-    def _group_status(self, said: dict[str, JobStatus], done: list[Assign | Unassign]) -> JobStatus:
-        phases = [status.phase for status in said.values()]
+    def _status(self, outcomes: Mapping[str, WorkerOutcome]) -> JobStatus:
+        phases = [outcome.phase for outcome in outcomes.values()]
         phase = next((one for one in (RUNNING, ENDING, STARTING) if one in phases), PENDING)
-        safety = safety_of(self._spec, self._replicas)
-        before = self._before or JobStatus(PENDING, "", self.now)
+        safety, now = safety_of(self._spec, self._replicas), self._context.now
+        before = self._before or JobStatus(PENDING, "", now)
         since = before.unsafe_since
-        if is_safe(safety) or not safety:
+        if safety.is_safe or safety.level is SafetyLevel.UNKNOWN:
             since = 0.0
-        elif is_safe(before.safety) and self._has_lost_one():
-            since = self.now
-        reason = self._reason(said, done)
+        elif ReplicaSafety.parse(before.safety).is_safe and self._has_lost_one():
+            since = now
         return replace(
             before,
             phase=phase,
-            reason=reason,
-            since=self.now,
-            revision=self._given,
-            safety=safety,
+            reason=self._reason(outcomes),
+            since=now,
+            revision=self._revisions.last,
+            safety=str(safety),
             unsafe_since=since,
+            replica_counts=self._counts(outcomes),
         )
+
+    @property
+    def _known_counts(self) -> Mapping[str, AssignmentCount]:
+        return self._before.replica_counts if self._before is not None else {}
+
+    def _counts(self, outcomes: Mapping[str, WorkerOutcome]) -> dict[str, AssignmentCount]:
+        """Return what the next assignments of replicas are counted from that have none, by number."""
+        counts = {}
+        for name, outcome in outcomes.items():
+            number, last = str(ReplicaId.parse(name).index), outcome.taken_back
+            if last is not None and last.asked:
+                counts[number] = AssignmentCount(last.asked, last.repeats, last.changed)
+            elif outcome.phase == PENDING and number in self._known_counts:
+                counts[number] = self._known_counts[number]
+        return counts
 
     def _has_lost_one(self) -> bool:
         """Whether a replica is missing that was there, rather than one that was wanted only now."""
         return any(one.assignment is not None and not one.in_step for one in self._replicas)
 
-    def _reason(self, said: dict[str, JobStatus], done: list[Assign | Unassign]) -> str:
+    def _reason(self, outcomes: Mapping[str, WorkerOutcome]) -> str:
         """Say where the replicas are; of one that does not run, why."""
+        if len(self._replicas) == 1:
+            return outcomes[self._replicas[0].name].reason
         assigned = {one.name: one.assignment for one in self._replicas if one.assignment is not None}
-        assigned |= {action.job: action.assignment for action in done if isinstance(action, Assign)}
+        done = [action for outcome in outcomes.values() for action in outcome.actions]
+        assigned |= {one.job: one.assignment for one in done if isinstance(one, Assign)}
         reasons = []
         for one in self._replicas:
-            trouble = one.trouble(self.rules.failures.alarm_after)
-            reasons.append(f"{replica_title(one.name)}: {trouble or said[one.name].reason}")
-        if len(reasons) == 1:
-            return said[self._replicas[0].name].reason
-        shared = shared_racks(assigned, self.actual.nodes) if self.actual.rack_count > 1 else []
+            trouble = one.trouble(self._context.rules.failures.alarm_after)
+            reasons.append(f"{one.id.title}: {trouble or outcomes[one.name].reason}")
+        shared = shared_racks(assigned, self._state.nodes) if self._state.rack_count > 1 else []
         return "; ".join([*reasons, *shared])
 
     def _wanted_alarms(self, status: JobStatus) -> list[Alarm]:
-        most, job = self.rules.failures.alarm_after, self._spec.name
+        most, job, now = self._context.rules.failures.alarm_after, self._spec.name, self._context.now
         failing = {one.name: one.trouble(most) for one in self._replicas if one.trouble(most)}
-        wanted = [replica_failing(job, failing, self.now)] if failing else []
+        wanted = [replica_failing(job, failing, now)] if failing else []
         # A clock that was set back delays nothing.
-        if status.unsafe_since and abs(self.now - status.unsafe_since) >= self.rules.unsafe_grace:
+        if status.unsafe_since and abs(now - status.unsafe_since) >= self._context.rules.unsafe_grace:
             wanted.append(degraded(job, status))
         return wanted
-
-    def _alarms(self, wanted: list[Alarm]) -> list[Action]:
-        return replica_alarms(self._spec.name, wanted, self.actual)

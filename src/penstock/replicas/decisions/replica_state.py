@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from penstock.cluster.assignments import has_drained, other_code
 from penstock.cluster.cluster_state import UP, ClusterState, Rules, newest
@@ -17,22 +19,64 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.failure_policy import consecutive_failures, describe_failures
-from penstock.replicas.decisions.replica_set import has_warm_standby
-from penstock.replicas.replica_id import replica_number, replica_title
+from penstock.replicas.decisions.replica_set import ReplicaSpec, has_warm_standby
+from penstock.replicas.replica_id import ReplicaId
 
-K_SAFE = "k-safe"
-NO_STANDBY = "no standby"
-_STANDBY_READY = "standby ready on "
 _STEP = 5
 """Per cent: what is said of a replica that catches up changes a few times, not with each batch."""
+
+
+class SafetyLevel(Enum):
+    """How safe a job with replicas is. The values are the text forms, with a place for the detail."""
+
+    UNKNOWN = ""
+    """It has no replicas, or a later version has said something else."""
+    K_SAFE = "k-safe"
+    RECOVERING = "recovering ({}% caught up)"
+    DEGRADED = "degraded (k={})"
+    STANDBY_READY = "standby ready on {}"
+    NO_STANDBY = "no standby"
+
+
+@dataclass(frozen=True)
+class ReplicaSafety:
+    """How safe a job with replicas is, as its status says it.
+
+    >>> str(ReplicaSafety(SafetyLevel.DEGRADED, "0"))
+    'degraded (k=0)'
+    >>> ReplicaSafety.parse("standby ready on n1")
+    ReplicaSafety(level=<SafetyLevel.STANDBY_READY: 'standby ready on {}'>, detail='n1')
+    """
+
+    level: SafetyLevel
+    detail: str = ""
+    """How far it has caught up, which k is left, or the node of the standby."""
+
+    def __str__(self) -> str:
+        return self.level.value.format(self.detail)
+
+    @staticmethod
+    def parse(text: str) -> ReplicaSafety:
+        """Read the text form."""
+        for level in SafetyLevel:
+            before, _, after = level.value.partition("{}")
+            found = re.fullmatch(f"{re.escape(before)}(.*){re.escape(after)}", text)
+            if found is not None and str(ReplicaSafety(level, found[1])) == text:
+                return ReplicaSafety(level, found[1])
+        return ReplicaSafety(SafetyLevel.UNKNOWN)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the job is as safe as it is wanted."""
+        return self.level in (SafetyLevel.K_SAFE, SafetyLevel.STANDBY_READY)
 
 
 @dataclass(frozen=True)
 class ReplicaState:
     """What is known of one replica of a job as it is wanted now."""
 
+    id: ReplicaId
     spec: JobSpec
-    """With the replica's own name."""
     assignment: Assignment | None
     workers: tuple[WorkerInfo, ...]
     failures: Failures | None = None
@@ -42,8 +86,8 @@ class ReplicaState:
 
     @property
     def name(self) -> str:
-        """Its name."""
-        return self.spec.name
+        """The text form of its identity."""
+        return str(self.id)
 
     @property
     def leading(self) -> WorkerInfo | None:
@@ -94,23 +138,24 @@ class ReplicaState:
         return tried and not self.runs_as_wanted and not self.trouble(most_failures)
 
 
-def replica_of(member: JobSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
+def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
     """Return what is known of a replica. The failures of one that runs well again are no trouble."""
-    assignment = actual.assignments.get(member.name)
-    history = max(member.after, assignment.after if assignment is not None else 0)
-    tried = assignment is not None and not other_code(member, assignment)
-    failures = actual.failures.get(member.name)
-    workers = actual.workers.get(member.name, ())
+    name, spec = replica.name, replica.spec
+    assignment = actual.assignments.get(name)
+    history = max(spec.after, assignment.after if assignment is not None else 0)
+    tried = assignment is not None and not other_code(spec, assignment)
+    failures = actual.failures.get(name)
+    workers = actual.workers.get(name, ())
     if failures is not None and (
         not tried
         or failures.revision <= history
         or any(_is_well(worker, assignment, actual, now, rules) for worker in workers)
     ):
         failures = None
-    result = actual.results.get(member.name)
+    result = actual.results.get(name)
     if (
         result is not None
-        and not has_drained(member, assignment, result)
+        and not has_drained(spec, assignment, result)
         and (
             result.revision <= history
             or (assignment is not None and result.revision < assignment.revision)
@@ -118,7 +163,7 @@ def replica_of(member: JobSpec, actual: ClusterState, now: float, rules: Rules) 
         )
     ):
         result = None
-    return ReplicaState(member, assignment, workers, failures, result)
+    return ReplicaState(replica.id, spec, assignment, workers, failures, result)
 
 
 def _is_well(
@@ -130,7 +175,9 @@ def _is_well(
     return rules.failures.ran_well(worker.progress, actual.up_for(worker, now))
 
 
-def chosen_runner(replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Mapping[str, NodeInfo]) -> str:
+def chosen_runner(
+    replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Mapping[str, NodeInfo]
+) -> ReplicaId:
     """Return which of the replicas of a job with a warm standby runs.
 
     The one that was told to, unless it is down and another is ready. Two may have been told to, when one that
@@ -139,15 +186,13 @@ def chosen_runner(replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Map
     told = [one for one in replicas if one.assignment is not None and _is_told(one.assignment)]
     if not told:
         able = [one for one in replicas if one.can_run] or list(replicas)
-        return able[0].name
-    best = min(
-        told, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, replica_number(one.name))
-    )
+        return able[0].id
+    best = min(told, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, one.id))
     if _is_down(best, has_run, nodes):
         for other in replicas:
             if other is not best and other.can_run:
-                return other.name
-    return best.name
+                return other.id
+    return best.id
 
 
 def _is_told(assignment: Assignment) -> bool:
@@ -167,30 +212,27 @@ def _is_down(replica: ReplicaState, has_run: bool, nodes: Mapping[str, NodeInfo]
     return gone and (has_run or assignment.node not in nodes)
 
 
-def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> str:
-    """Say how safe a job is. One without replicas has nothing to say."""
+def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> ReplicaSafety:
+    """Return how safe a job is."""
     if has_warm_standby(spec):
         waiting = [one.assignment for one in replicas if one.can_run and one.leading is None]
         ready = [one.node for one in waiting if one is not None and not _is_told(one)]
-        return f"{_STANDBY_READY}{ready[0]}" if ready else NO_STANDBY
+        if ready:
+            return ReplicaSafety(SafetyLevel.STANDBY_READY, ready[0])
+        return ReplicaSafety(SafetyLevel.NO_STANDBY)
     if spec.k == 0:
-        return ""
+        return ReplicaSafety(SafetyLevel.UNKNOWN)
     in_step = sum(one.in_step for one in replicas)
     if in_step > spec.k:
-        return K_SAFE
+        return ReplicaSafety(SafetyLevel.K_SAFE)
     behind = [
         one.leading.joined.caught_up
         for one in replicas
         if one.leading is not None and one.leading.joined is not None and not one.in_step
     ]
     if behind:
-        return f"recovering ({_rounded(min(behind))}% caught up)"
-    return f"degraded (k={max(in_step - 1, 0)})"
-
-
-def is_safe(safety: str) -> bool:
-    """Whether a job is as safe as it is wanted."""
-    return safety == K_SAFE or safety.startswith(_STANDBY_READY)
+        return ReplicaSafety(SafetyLevel.RECOVERING, str(_rounded(min(behind))))
+    return ReplicaSafety(SafetyLevel.DEGRADED, str(max(in_step - 1, 0)))
 
 
 def _rounded(share: float) -> int:
@@ -225,13 +267,11 @@ def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, Node
     >>> shared_racks(assigned, nodes)
     ['replica 1 shares rack a with replica 0']
     """
-    first: dict[str, str] = {}
+    first: dict[str, ReplicaId] = {}
     found = []
-    for name in sorted(assignments, key=replica_number):
-        node = nodes.get(assignments[name].node)
-        if node is not None and first.setdefault(node.rack, name) != name:
-            found.append(
-                f"{replica_title(name)} shares rack {node.rack} with {replica_title(first[node.rack])}"
-            )
+    for replica, assignment in sorted((ReplicaId.parse(name), one) for name, one in assignments.items()):
+        node = nodes.get(assignment.node)
+        if node is not None and first.setdefault(node.rack, replica) != replica:
+            found.append(f"{replica.title} shares rack {node.rack} with {first[node.rack].title}")
     # Asked last: there are many more nodes than replicas.
     return found if found and len({node.rack for node in nodes.values()}) > 1 else []

@@ -10,7 +10,7 @@ from penstock.cluster.documents import OVER, JobSpec, JobStatus, Result, WorkerI
 from penstock.coord import store_paths
 from penstock.coord.mirrored_documents import Documents
 from penstock.replicas.decisions.replica_set import is_replicated, replica_count
-from penstock.replicas.replica_id import replica_name, replica_number
+from penstock.replicas.replica_id import ReplicaId
 
 _DRAINED = "drained"
 
@@ -28,13 +28,13 @@ def leading_worker(documents: Documents, job: str) -> WorkerInfo | None:
 
 def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
     in_step = worker.joined is None or worker.joined.in_step
-    return worker.phase == "running", in_step, -replica_number(worker.job)
+    return worker.phase == "running", in_step, -ReplicaId.parse(worker.job).index
 
 
 def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
     """Return the workers of all replicas of a job, those of the first one first."""
     by_member = documents.workers()
-    own = sorted(documents.members(store_paths.WORKERS, by_member, job), key=replica_number)
+    own = documents.members(store_paths.WORKERS, by_member, job)
     return [documents.shown(worker) for member in own for worker in by_member[member]]
 
 
@@ -75,8 +75,11 @@ def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result 
 def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
     """Return each replica of a job: those that are wanted, and those that have not gone yet."""
     assigned, workers = documents.assignments(), documents.workers()
-    there = {replica_number(name) for name in documents.members(store_paths.ASSIGNMENTS, assigned, spec.name)}
-    there |= {replica_number(name) for name in documents.members(store_paths.WORKERS, workers, spec.name)}
+    names = (
+        *documents.members(store_paths.ASSIGNMENTS, assigned, spec.name),
+        *documents.members(store_paths.WORKERS, workers, spec.name),
+    )
+    there = {ReplicaId.parse(name).index for name in names}
     wanted = set(range(replica_count(spec))) if is_replicated(spec) else set()
     if not wanted and there <= {0}:
         return []
@@ -84,7 +87,7 @@ def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
 
 
 def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]:
-    name = replica_name(spec.name, number)
+    name = str(ReplicaId(spec.name, number))
     assignment = documents.assignments().get(name)
     worker = newest(documents.workers().get(name, ()))
     worker = documents.shown(worker) if worker is not None else None

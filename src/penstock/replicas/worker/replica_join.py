@@ -33,7 +33,7 @@ from penstock.replicas.agreement.replica_catch_up import (
     last_batch,
     skip_to,
 )
-from penstock.replicas.replica_id import job_of, replica_name, replica_number, replica_title
+from penstock.replicas.replica_id import ReplicaId
 
 CREATE_AFTER = 10.0
 """Seconds after which another replica founds the agreement if the first has never begun."""
@@ -59,9 +59,14 @@ class ReplicaFolders:
     """Replicas that forget what was done up to this revision agree apart from those that do not."""
 
     @property
+    def replica(self) -> ReplicaId:
+        """That one."""
+        return ReplicaId.parse(self.name)
+
+    @property
     def job(self) -> str:
         """The job of all of them."""
-        return job_of(self.name)
+        return self.replica.job
 
     @property
     def agreement(self) -> Path:
@@ -79,7 +84,7 @@ class ReplicaFolders:
         return {
             name: last_batch(self.base(name), after=self.lineage)
             for name in names
-            if job_of(name) == self.job and name != self.name
+            if name != self.name and (other := ReplicaId.find(name)) is not None and other.job == self.job
         }
 
     def forget_earlier(self) -> None:
@@ -156,7 +161,7 @@ class ReplicaJoin:
         self._folders = blueprint.folders
         self._folder = Path(blueprint.folders.root)
         self._agreement = AgreementFolder(group.agreement)
-        self._number = replica_number(group.name)
+        self._number = group.replica.index
         self._copier = copier
         self._blank = blank
         self._failed: dict[str, CopyError] = {}
@@ -228,7 +233,7 @@ class ReplicaJoin:
 
     def _begun(self) -> bool:
         """Whether the first replica has ever begun: as long as it might decide alone, nobody founds."""
-        return self._group.base(replica_name(self._group.job, 0)).exists()
+        return self._group.base(str(ReplicaId(self._group.job))).exists()
 
     def _create_agreement(self) -> None:
         own = Ledger(self._folders.ledger).latest_batch()
@@ -272,7 +277,7 @@ class ReplicaJoin:
     def _check_not_lost(self, own: int, others: Mapping[str, int]) -> None:
         """Never found anew what was there: batches would come out twice."""
         # The first one may have run alone before there were others: what it has done says nothing.
-        known = [last for name, last in others.items() if replica_number(name)]
+        known = [last for name, last in others.items() if ReplicaId.parse(name).index]
         known += [own] if self._number else []
         if max(known, default=-1) >= 0:
             raise JobFailedError(
@@ -281,8 +286,9 @@ class ReplicaJoin:
             )
 
     def _unable(self, shared: AgreementStatus) -> JobFailedError:
-        reasons = "".join(f"; {replica_title(name)}: {error}" for name, error in sorted(self._failed.items()))
+        failed = sorted((ReplicaId.parse(name), str(error)) for name, error in self._failed.items())
+        reasons = "".join(f"; {replica.title}: {error}" for replica, error in failed)
         return JobFailedError(
-            f"job {self._group.job!r}: {replica_title(self._group.name)} needs a snapshot of a batch from"
+            f"job {self._group.job!r}: {self._group.replica.title} needs a snapshot of a batch from"
             f" {shared.floor - 1} on, and no other replica has one{reasons}"
         )
