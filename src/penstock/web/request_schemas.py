@@ -11,10 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from penstock.cluster.client_requests import InvalidRequestError, Submission
 from penstock.cluster.documents import Resources
 from penstock.parameters import LARGEST, LONGEST_NAME, PATTERN
-from penstock.setting_values import name_fault
+from penstock.setting_values import NAME, name_fault
 
-NAME = r"^[A-Za-z0-9](\.?[A-Za-z0-9_-])*\.?$"
-"""The rule of :func:`penstock.setting_values.name_fault` in a form that other programs can read."""
 DIGEST = r"^[0-9a-f]{64}$"
 _STRATEGY = r"^([A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?)?$"
 _ENTRY = r"^[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*(/[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*)*(:[^/\\:\x00-\x1f]+)?$"
