@@ -154,6 +154,26 @@ class Replicas:
         """Whether a new replica starts without state."""
         return self.recovery == "next-window"
 
+    @classmethod
+    def read(cls, given: Any) -> Any:
+        """Turn the dict form into one; leave everything else, right or wrong, as it is.
+
+        >>> Replicas.read({"k": 2}).k
+        2
+        """
+        known = {each.name for each in fields(cls)}
+        if given is None:
+            return cls()
+        return cls(**given) if isinstance(given, Mapping) and set(given) <= known else given
+
+    @property
+    def sound(self) -> Replicas:
+        """These settings without those that cannot be, which are reported elsewhere."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Replicas(
+            **{name: value for name, value in values.items() if value_fault(Replicas, name, value) is None}
+        )
+
     def fault(self) -> tuple[str, str] | None:
         """Return which setting contradicts k, and why; None if none does.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from penstock.daemon.worker_folder import EXIT_ENDED, read_heartbeat
 from penstock.replicas.agreement.agreement_folder import AgreementFolder
 from penstock.replicas.replica_id import replica_name
 from support.engines import EITHER, LOCAL, SPARK
+from support.settings import replace
 from support.waiting import DEADLINE, eventually
 
 PAUSE = {LOCAL: 0.1, SPARK: 0.4}

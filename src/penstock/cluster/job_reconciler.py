@@ -257,7 +257,11 @@ class JobReconciler:
         slots, until = slots_of(request, placed), wanted_until(spec)
         membership = self._membership(spec, assignment)
         # Compared first: of thousands of jobs that are as wanted, a copy of each takes most of the time.
-        if (slots, until, membership) == (assignment.executors, assignment.until, assignment.membership):
+        if (slots, until, membership) == (
+            assignment.executors,
+            assignment.settings.until,
+            assignment.membership,
+        ):
             return self._progress(spec, assignment, note)
         counted: dict[str, Any] = {}
         if slots != assignment.executors:
@@ -267,7 +271,11 @@ class JobReconciler:
                 slots, note = assignment.executors, note or f"{why}: {held}"
             else:
                 counted = self._counted(spec, assignment)
-        adjusted = replace(assignment, executors=slots, until=until, membership=membership, **counted)
+        running = replace(assignment.settings, until=until)
+        if counted:
+            resources = replace(running.resources, executors=spec.settings.resources.executors)
+            running = replace(running, resources=resources)
+        adjusted = replace(assignment, executors=slots, settings=running, membership=membership, **counted)
         if adjusted == assignment:
             return self._progress(spec, assignment, note)
         reason = "it ends when drained"
@@ -298,7 +306,6 @@ class JobReconciler:
         repeats = repeats_of(last, asked, self.now, self.rules)
         return {
             "asked": asked,
-            "executors_asked": spec.resources.executors,
             "repeats": repeats,
             "changed": self.now,
         }
@@ -314,7 +321,7 @@ class JobReconciler:
             failures is None
             or not policy.moves(failures, assignment.revision, self.now)
             or any(self._runs_well(one) for one in up)
-            or spec.keep == "node"
+            or spec.settings.data_location == "node"
         ):
             return []
         reason = f"its worker keeps failing on {assignment.node}"
@@ -334,15 +341,17 @@ class JobReconciler:
     def _moved(self, spec: JobSpec, assignment: Assignment) -> str | None:
         """Say where a job was moved to, if it is not there. One that keeps its data with its node stays."""
         wanted = spec.driver
-        allowed = wanted in self.actual.nodes and (not spec.nodes or wanted in spec.nodes)
-        if allowed and wanted != assignment.node and spec.keep != "node":
+        allowed = wanted in self.actual.nodes and (
+            not spec.settings.placement.nodes or wanted in spec.settings.placement.nodes
+        )
+        if allowed and wanted != assignment.node and spec.settings.data_location != "node":
             return f"it was moved to {wanted}"
         return None
 
     def _away(self, spec: JobSpec, assignment: Assignment) -> str | None:
         """Say where a job's data is, if it is not where the job was assigned to: a worker there went on."""
         kept = self.actual.kept.get(spec.name)
-        if spec.keep != "node" or kept is None or kept.origin not in self.actual.nodes:
+        if spec.settings.data_location != "node" or kept is None or kept.origin not in self.actual.nodes:
             return None
         if is_elsewhere(assignment, assignment.node, kept):
             return f"its data is on {kept.origin}, of revision {kept.revision}"
@@ -434,7 +443,7 @@ class JobReconciler:
     def _lacks_its_data(self, spec: JobSpec, assignment: Assignment) -> bool:
         """Whether nobody works, and a worker here could not: newer data is elsewhere, or its copy is lost."""
         kept = self.actual.kept.get(spec.name)
-        if spec.keep != "node" or kept is None or self._runs(spec.name):
+        if spec.settings.data_location != "node" or kept is None or self._runs(spec.name):
             return False
         return is_elsewhere(assignment, assignment.node, kept) or is_copy_lost(assignment, kept, self.actual)
 
@@ -489,8 +498,12 @@ class JobReconciler:
                 *self._progress(spec, assignment, note),
             ]
         there = [slot for slot in assignment.executors if slot.node not in self.lost]
-        missing = spec.resources.executors - len(there)
-        lacks = f", {missing} of {spec.resources.executors} executors have no node" if missing > 0 else ""
+        missing = spec.settings.resources.executors - len(there)
+        lacks = (
+            f", {missing} of {spec.settings.resources.executors} executors have no node"
+            if missing > 0
+            else ""
+        )
         what = "draining" if ending else "running"
         return self._status(spec, phase, f"{what} on {leading.node}{lacks}{more}")
 

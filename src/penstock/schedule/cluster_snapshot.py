@@ -48,12 +48,12 @@ def tasks_of(spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, N
     """
     if assignment is None and spec.wanted != "running":
         return []
-    pinned = (spec.driver,) if spec.driver in nodes else spec.nodes
+    pinned = (spec.driver,) if spec.driver in nodes else spec.settings.placement.nodes
     driver = driver_task(spec, pinned, assignment.node if assignment else None)
-    if spec.spark_master is not None:
+    if spec.settings.spark.master is not None:
         return [driver]
     slots = {slot.ordinal: slot.node for slot in assignment.executors} if assignment else {}
-    ordinals = _ordinals(slots, spec.resources.executors)
+    ordinals = _ordinals(slots, spec.settings.resources.executors)
     return [driver, *(executor_task(spec, ordinal, slots.get(ordinal)) for ordinal in ordinals)]
 
 
@@ -61,14 +61,14 @@ def driver_task(
     spec: JobSpec, nodes: tuple[str, ...], current: str | None = None, avoid: tuple[str, ...] = ()
 ) -> Task:
     """Return the driver that a job asks for, and that may run on some nodes."""
-    asked = spec.resources
+    asked = spec.settings.resources
     return Task(
         task_id(spec.name, DRIVER),
         spec.name,
         DRIVER,
         asked.cores,
         asked.memory,
-        spec.labels,
+        spec.settings.placement.labels,
         nodes,
         avoid=avoid,
         current=current,
@@ -83,10 +83,10 @@ def executor_task(
         task_id(spec.name, f"{EXECUTOR}-{ordinal}"),
         spec.name,
         EXECUTOR,
-        spec.resources.executor_cores,
-        spec.resources.executor_memory,
-        spec.labels,
-        spec.nodes,
+        spec.settings.resources.executor_cores,
+        spec.settings.resources.executor_memory,
+        spec.settings.placement.labels,
+        spec.settings.placement.nodes,
         avoid=avoid,
         current=current,
     )
@@ -175,7 +175,13 @@ def standing_tasks(assignment: Assignment, request: PlacementRequest | None = No
     ]
     if request is None or not request.driver:
         name = task_id(assignment.job, DRIVER)
-        driver = Task(name, assignment.job, DRIVER, assignment.cores, assignment.memory)
+        driver = Task(
+            name,
+            assignment.job,
+            DRIVER,
+            assignment.settings.resources.cores,
+            assignment.settings.resources.memory,
+        )
         tasks.insert(0, replace(driver, current=assignment.node))
     return tasks
 

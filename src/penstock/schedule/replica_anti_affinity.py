@@ -87,7 +87,9 @@ def nodes_in_same_racks(names: frozenset[str], nodes: Iterable[Node | NodeInfo])
 
 def _has_room(request: PlacementRequest, apart: frozenset[str], snapshot: ClusterSnapshot) -> bool:
     """Whether a driver finds a node though it keeps off some. That a node has much to do is no obstacle."""
-    task = driver_task(request.spec, request.spec.nodes, avoid=tuple(sorted(apart | request.avoid)))
+    task = driver_task(
+        request.spec, request.spec.settings.placement.nodes, avoid=tuple(sorted(apart | request.avoid))
+    )
     used = usages_now(snapshot.tasks, snapshot)
     calm = replace(snapshot, overloaded_above=inf)
     return any(obstacle(task, node, used[node.name], calm) is None for node in snapshot.nodes)
@@ -98,7 +100,7 @@ def _beyond_share(spec: JobSpec, others: frozenset[str], snapshot: ClusterSnapsh
 
     Together they are no more than its share of the nodes that the job may use.
     """
-    task = driver_task(spec, spec.nodes)
+    task = driver_task(spec, spec.settings.placement.nodes)
     allowed = allowed_nodes(task, snapshot.nodes)
     able = [node for node in snapshot.nodes if allowed is None or node.name in allowed]
     own = {one.current for one in snapshot.tasks if one.job == spec.name}

@@ -147,7 +147,7 @@ class ReplicaSetReconciler(JobReconciler):
         if replica.assignment is not None and not self._is_lost(replica.assignment):
             return False
         others = nodes_of_other_replicas(replica.name, self._assigned)
-        asked, rooms = replica.spec.resources, self._free_rooms(replica.name)
+        asked, rooms = replica.spec.settings.resources, self._free_rooms(replica.name)
         able = [name for name, node in self.actual.nodes.items() if allows_node(replica.spec, node)]
         free = [rooms[name] for name in able if name not in others]
         shares = len(able) // len(self._replicas) > 1
@@ -168,8 +168,9 @@ class ReplicaSetReconciler(JobReconciler):
         for name, one in self.actual.assignments.items():
             if name == replica:
                 continue
+            size = one.settings.resources
             places = [(slot.node, slot.cores, slot.memory) for slot in one.executors]
-            for node, cores, memory in [(one.node, one.cores, one.memory), *places]:
+            for node, cores, memory in [(one.node, size.cores, size.memory), *places]:
                 if node in free:
                     free[node] = (free[node][0] - cores, free[node][1] - memory)
         return free
@@ -240,7 +241,7 @@ class ReplicaSetReconciler(JobReconciler):
                 before.membership if before.membership.runs == runs else replace(before.membership, runs=runs)
             )
         lineage = spec.forget if spec.fresh else 0
-        return ReplicaAssignment(replica_number(spec.name), lineage, spec.recovery, spec.replication, runs)
+        return ReplicaAssignment(replica_number(spec.name), lineage, runs)
 
     def _changed(self, spec: JobSpec, assignment: Assignment) -> str | None:
         change = super()._changed(spec, assignment)

@@ -173,10 +173,10 @@ def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> str:
         waiting = [one.assignment for one in replicas if one.can_run and one.leading is None]
         ready = [one.node for one in waiting if one is not None and not _is_told(one)]
         return f"{_STANDBY_READY}{ready[0]}" if ready else NO_STANDBY
-    if spec.k == 0:
+    if spec.settings.replicas.k == 0:
         return ""
     in_step = sum(one.in_step for one in replicas)
-    if in_step > spec.k:
+    if in_step > spec.settings.replicas.k:
         return K_SAFE
     behind = [
         one.leading.joined.caught_up
@@ -221,7 +221,7 @@ def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, Node
 
     >>> nodes = {name: NodeInfo(name, "", 1, 1, rack=name[0]) for name in ("a1", "a2", "b1")}
     >>> on = {"count": "a1", "count~1": "a2"}
-    >>> assigned = {name: Assignment(name, 1, 1, 1, "", "", node, 1, 1) for name, node in on.items()}
+    >>> assigned = {name: Assignment(name, 1, 1, 1, "", "", node) for name, node in on.items()}
     >>> shared_racks(assigned, nodes)
     ['replica 1 shares rack a with replica 0']
     """
