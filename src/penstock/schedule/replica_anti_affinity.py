@@ -27,7 +27,7 @@ from penstock.schedule.placement_model import ClusterSnapshot, Node, Task
 def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[PlacementRequest]]:
     """Return what is decided about together: no two replicas of a job, and all drivers before executors.
 
-    >>> specs = [JobSpec("a", "", "", k=1), JobSpec("a~1", "", "", k=1), JobSpec("b", "", "")]
+    >>> specs = [JobSpec(name, "", "") for name in ("a", "a~1", "b")]
     >>> [[one.spec.name for one in asked] for asked in placement_rounds(map(PlacementRequest, specs))]
     [['a', 'b'], ['a~1']]
     """
