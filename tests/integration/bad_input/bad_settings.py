@@ -86,6 +86,12 @@ SETTINGS = [
         "bad-publisher",
     ),
     Row(
+        "no-replicas",
+        line(options='replicas={"standby": "warm"}'),
+        ("replicas takes Replicas, or a dict of 'k', 'publisher', 'recovery', 'warm_standby', not ",),
+        "bad-replicas",
+    ),
+    Row(
         "recovery",
         line(options='replicas={"k": 1, "recovery": "never"}'),
         ("recovery must be one of 'copy', 'next-window', not 'never'",),
