@@ -44,6 +44,10 @@ $(SPARK43_STAMP): $(BUILD_FILES) $(SPARK43_CONSTRAINTS)
 	scripts/install.sh "$(SPARK43_VENV)" dev $(SPARK43_CONSTRAINTS)
 	@touch "$@"
 
+.PHONY: reference
+reference: setup ## write the generated tables of docs/reference anew
+	"$(BIN)/python" scripts/write_reference.py
+
 .PHONY: constraints
 constraints: ## write the constraints files anew; CONSTRAINTS_ARGS=--upgrade takes the newest versions
 	"$(PYTHON)" scripts/write_constraints.py $(CONSTRAINTS_ARGS)

@@ -42,6 +42,7 @@ from penstock.coord import store_paths
 from penstock.coord.coordination_store import Store, StoredNode, Watcher
 from penstock.daemon import step_loop, store_link
 from penstock.daemon.worker_folder import HEARTBEAT_FILE
+from penstock.job_settings import JobSettings, Replicas
 from penstock.keyring import Keyring
 from penstock.master.cluster_metrics import render
 from penstock.master.cluster_service import ClusterService
@@ -250,7 +251,7 @@ class Cluster:
 
 def _assignment(job: str, node: str, now: float, membership: ReplicaAssignment | None = None) -> Assignment:
     return Assignment(
-        *(job, 1, 1, 1, BUNDLE, "job.py", node, 1, 2 << 30),
+        *(job, 1, 1, 1, BUNDLE, "job.py", node),
         forget=0,
         membership=membership,
         reason="it was submitted",
@@ -329,7 +330,8 @@ def replicated(nodes: int, members: int) -> float:
     workers: dict[str, tuple[WorkerInfo, ...]] = {}
     for number in range(members // 2):
         job = f"job{number:05d}"
-        specs[job] = JobSpec(job, BUNDLE, "job.py", k=1, agreed=True, structure=STRUCTURE)
+        settings = JobSettings(replicas=Replicas(k=1))
+        specs[job] = JobSpec(job, BUNDLE, "job.py", settings=settings, agreed=True, structure=STRUCTURE)
         for replica in range(2):
             name = str(ReplicaId(job, replica))
             node = names[(number * 2 + replica) % nodes]

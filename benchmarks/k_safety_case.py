@@ -62,19 +62,19 @@ class Case:
     @property
     def seamless(self) -> bool:
         """Whether the loss shall not be noticed: a backup that holds its output waits for a batch first."""
-        return self.k > 0 and "--replication" not in self.options
+        return self.k > 0 and "--publisher" not in self.options
 
     @property
     def members(self) -> int:
         """How many replicas there are, one that waits included."""
-        return self.k + 1 + ("--standby" in self.options)
+        return self.k + 1 + ("--warm-standby" in self.options)
 
 
 CASES = (
     Case("k=0, cold", (), ""),
-    Case("k=0, warm standby", ("--standby", "warm"), "standby ready"),
+    Case("k=0, warm standby", ("--warm-standby",), "standby ready"),
     Case("k=1", ("--k", "1"), "k-safe", k=1),
-    Case("k=1, backups hold their output", ("--k", "1", "--replication", "standby"), "k-safe", k=1),
+    Case("k=1, backups hold their output", ("--k", "1", "--publisher", "primary"), "k-safe", k=1),
     Case("k=2", ("--k", "2"), "k-safe", k=2, nodes=4),
     Case("k=2, two nodes at once", ("--k", "2"), "k-safe", k=2, killed=2, nodes=5),
 )

@@ -28,6 +28,7 @@ from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus,
 from penstock.coord import store_paths
 from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.coord.zookeeper_store import ZooKeeperStore
+from penstock.job_settings import JobSettings, Resources
 from penstock.keyring import open_keyring, signing_key
 from penstock.log import Log, log_folder
 from penstock.processes.process_control import OsProcesses
@@ -195,9 +196,8 @@ def run(case: Case, cluster: Cluster) -> dict[str, Any]:
     source = Log.create(log_folder("in", cluster.data("s1")))
 
     def assign(node: str, revision: int, restore: RestoreSource | None = None) -> None:
-        place = Assignment(
-            NAME, 1, revision, 1, bundle, "place.py", node, 1, 1 << 30, keep="node", restore=restore
-        )
+        settings = JobSettings(Resources(memory=1 << 30), data_location="node")
+        place = Assignment(NAME, 1, revision, 1, bundle, "place.py", node, settings, restore=restore)
         cluster.put(f"{store_paths.ASSIGNMENTS}/{NAME}", place)
 
     cluster.put(

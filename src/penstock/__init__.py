@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     )
     from penstock.graph.vertex import Vertex
     from penstock.graph.windows import CountWindow, TimeWindow, Window, WindowValues
+    from penstock.job_settings import Replicas
     from penstock.log import Log
     from penstock.parameters import params
     from penstock.record import Record
@@ -118,6 +119,7 @@ _LAZY = {
     "PenstockError": "penstock.errors",
     "Problem": "penstock.errors",
     "QoS": "penstock.graph.qos",
+    "Replicas": "penstock.job_settings",
     "Quantiles": "penstock.graph.aggregations",
     "ROUND_ROBIN": "penstock.graph.edge",
     "RateSource": "penstock.connect.rate_source",
@@ -224,6 +226,7 @@ __all__ = [
     "RecordIds",
     "Reduce",
     "Rejected",
+    "Replicas",
     "Report",
     "Retry",
     "Schema",

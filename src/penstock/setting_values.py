@@ -12,6 +12,8 @@ from typing import Any
 from penstock.errors import SettingError, choices, shown
 
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+NAME = r"^[A-Za-z0-9](\.?[A-Za-z0-9_-])*\.?$"
+"""The rule of :func:`name_fault` in a form that other programs can read."""
 _RESERVED_NAMES = frozenset({"zookeeper"})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from penstock.bundles.bundle_signature import BundleError, check_signature, sha256_of
@@ -17,7 +17,6 @@ from penstock.cluster.client_requests import (
 )
 from penstock.cluster.documents import (
     Alarm,
-    Assignment,
     BundleInfo,
     Difference,
     JobSpec,
@@ -30,6 +29,8 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.keyring import signing_key
+from penstock.replicas.service.requested_replication import change_settings
+from support.settings import make_assignment, replace
 
 NOW = 1_700_000_000.0
 
@@ -117,10 +118,10 @@ class FakeMaster:
             "since": status.since,
             "generation": spec.generation,
             "node": self.places.get(name, ""),
-            "executors": spec.resources.executors,
+            "executors": spec.settings.resources.executors,
             "progress": asdict(Progress(5, 100, 90, lag=3, at=NOW)) if name in self.places else None,
             "failures": 0,
-            "k": spec.k,
+            "k": spec.settings.replicas.k,
             "safety": status.safety,
         }
 
@@ -131,8 +132,17 @@ class FakeMaster:
         assignment = worker = None
         if place is not None:
             revision = self.phases[name].revision
-            assignment = Assignment(
-                name, 3, revision, spec.generation, spec.bundle, spec.entry, place, 1, 2 << 30, conf=spec.conf
+            assignment = make_assignment(
+                name,
+                3,
+                revision,
+                spec.generation,
+                spec.bundle,
+                spec.entry,
+                place,
+                1,
+                2 << 30,
+                conf=spec.settings.spark.conf,
             )
             worker = WorkerInfo(
                 name, revision, 1, place, 99, "running", NOW, progress=Progress(5, 100, 90, lag=3)
@@ -145,7 +155,9 @@ class FakeMaster:
             "workers": [asdict(worker)] if worker else [],
             "result": None,
             "failures": None,
-            "replicas": [self._replica(name, number) for number in range(spec.k + 1)] if spec.agreed else [],
+            "replicas": [self._replica(name, number) for number in range(spec.settings.replicas.k + 1)]
+            if spec.agreed
+            else [],
         }
 
     def _replica(self, name: str, number: int) -> dict[str, Any]:
@@ -203,47 +215,40 @@ class FakeMaster:
     def _new(self, name: str, submission: Submission, bundle: str, generation: int) -> JobSpec:
         if bundle not in self.bundles:
             raise InvalidRequestError(f"there is no bundle {bundle}: put it first")
-        replicas = {"k": submission.k, "recovery": submission.recovery, "replication": submission.replication}
-        replicas["standby"] = submission.standby
-        return self._replicated(
+        return self._with_settings(
             JobSpec(
                 name,
                 bundle,
                 submission.entry,
                 generation,
-                until=submission.until,
                 fresh=submission.fresh,
-                resources=submission.resources,
-                nodes=submission.nodes,
-                labels=submission.labels,
-                spark_master=submission.spark_master,
-                conf=submission.conf,
                 params=submission.params,
                 env=submission.env,
                 structure=submission.structure,
                 submitted=NOW,
             ),
-            replicas,
+            submission.settings,
         )
 
-    def _replicated(self, spec: JobSpec, given: Mapping[str, Any]) -> JobSpec:
-        changed = replace(spec, **{name: value for name, value in given.items() if value is not None})
-        return replace(changed, agreed=spec.agreed or changed.k > 0 or bool(changed.standby))
+    def _with_settings(self, spec: JobSpec, given: Mapping[str, Any]) -> JobSpec:
+        settings = change_settings(spec.settings, given)
+        return replace(spec, settings=settings, agreed=spec.agreed or settings.replicas.is_replicated)
 
     def set_params(
         self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
     ) -> dict[str, Any]:
         self._lead()
         spec = self._spec(name)
-        changed = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
-        self._change(name, replace(changed, generation=spec.generation + 1))
+        new = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
+        self._change(name, replace(new, generation=spec.generation + 1))
         return self._changed(name)
 
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         self._lead()
-        spec = self._replicated(self._spec(name), changes)
-        if spec.k >= len(self.node_list):
-            raise RefusedError(f"k={spec.k} needs {spec.k + 1} nodes, and there are {len(self.node_list)}")
+        spec = self._with_settings(self._spec(name), {"replicas": changes})
+        k = spec.settings.replicas.k
+        if k >= len(self.node_list):
+            raise RefusedError(f"k={k} needs {k + 1} nodes, and there are {len(self.node_list)}")
         self._change(name, spec)
         return self._changed(name)
 
@@ -258,7 +263,7 @@ class FakeMaster:
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
         self._lead()
         spec = self._spec(name)
-        spec = replace(spec, resources=replace(spec.resources, **dict(changes)))
+        spec = replace(spec, resources=replace(spec.settings.resources, **dict(changes)))
         self._change(name, spec if nodes is None else replace(spec, nodes=nodes))
         return self._changed(name)
 
@@ -350,7 +355,7 @@ class FakeMaster:
             revision = self.phases[name].revision if name in self.phases else 0
             safety = "k-safe" if spec.agreed and phase == "RUNNING" else ""
             self.phases[name] = JobStatus(phase, "as wished", NOW + revision, revision + 1, safety)
-            self.places[name] = self.places.get(name) or (spec.nodes or ("n1",))[0]
+            self.places[name] = self.places.get(name) or (spec.settings.placement.nodes or ("n1",))[0]
 
     def _changed(self, name: str) -> dict[str, Any]:
         return {"name": name, "generation": self.specs[name].generation, "reason": "as wished"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from without_code import AnyBundle
@@ -11,7 +10,6 @@ from without_code import AnyBundle
 from penstock.cluster.client_requests import Submission
 from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import (
-    Assignment,
     Difference,
     Failures,
     JobSpec,
@@ -25,10 +23,12 @@ from penstock.cluster.documents import (
 )
 from penstock.coord import store_paths
 from penstock.coord.mirrored_documents import Documents
+from penstock.job_settings import Replicas
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
 from penstock.replicas.replica_id import ReplicaId
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_assignment, make_spec, make_submission, replace
 
 
 class Lines:
@@ -73,7 +73,7 @@ class Cluster:
     def job(self, name: str = "job", phase: str = "RUNNING", revision: int = 1, **more: Any) -> JobSpec:
         """Have a job."""
         given = {"wanted": "ended" if phase == "ENDED" else "running", "structure": code(name), **more}
-        spec = JobSpec(name, "a" * 64, "job.py", **given)
+        spec = make_spec(name, "a" * 64, "job.py", **given)
         self.put(f"{store_paths.JOBS}/{name}", spec)
         self.put(f"{store_paths.STATUS}/{name}", JobStatus(phase, "", 0.0, revision))
         return spec
@@ -93,7 +93,7 @@ class Cluster:
     ) -> None:
         """Have a replica on a node, with a worker unless it has no phase; or the worker alone."""
         name, node, revision = str(ReplicaId(job, number)), node or f"n{number}", revision or number + 1
-        made = Assignment(name, 1, revision, 1, "a" * 64, "job.py", node, 1, 1 << 30, after=after)
+        made = make_assignment(name, 1, revision, 1, "a" * 64, "job.py", node, 1, 1 << 30, after=after)
         if assign:
             self.put(f"{store_paths.ASSIGNMENTS}/{name}", replace(made, reason=f"it fits {node}"))
         if phase:
@@ -129,12 +129,13 @@ class Cluster:
 
 def code(name: str = "job", **says: Any) -> dict[str, Any]:
     """What a job's code says."""
-    return {"name": name, "vertices": [], **says}
+    replicas = {each: says.pop(each) for each in list(says) if each in vars(Replicas())}
+    return {"name": name, "vertices": [], "replicas": replicas, **says}
 
 
 def submission(structure: Mapping[str, Any] | None = None, **says: Any) -> Submission:
     """A submission of code, and what is said over it."""
-    return Submission("job.py", structure or code(), **says)
+    return make_submission("job.py", structure or code(), **says)
 
 
 def joined(

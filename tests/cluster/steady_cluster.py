@@ -6,7 +6,6 @@ that whatever a leader still does on its own is its own fault.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 from penstock.cluster.cluster_state import ClusterState, Rules, missed, needed_nodes
@@ -17,14 +16,15 @@ from penstock.cluster.documents import (
     Failures,
     JobSpec,
     NodeInfo,
-    Resources,
     WorkerInfo,
 )
 from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.reconcile import reconcile
+from penstock.job_settings import Resources
 from penstock.replicas.decisions.replica_set import is_replicated
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
+from support.settings import make_spec, replace
 
 GIB = 1 << 30
 MOST_STEPS = 8
@@ -78,7 +78,8 @@ class SteadyCluster:
         """Return by how many cores and GiB each node has more than it can take."""
         used: dict[str, list[float]] = {name: [0.0, 0.0] for name in self.actual.nodes}
         for assignment in self.actual.assignments.values():
-            places = [(assignment.node, assignment.cores, assignment.memory)]
+            size = assignment.settings.resources
+            places = [(assignment.node, size.cores, size.memory)]
             places += [(slot.node, slot.cores, slot.memory) for slot in assignment.executors]
             for node, cores, memory in places:
                 if node in used:
@@ -181,18 +182,19 @@ class SteadyCluster:
         name = random.choice(("a", "b", "c", "d"))
         if name in self.specs:
             return
-        keep = random.choice(("shared", "shared", "node"))
-        k, standby = random.choice(((0, ""), (0, ""), (1, ""), (0, "warm"))) if keep == "shared" else (0, "")
-        self.specs[name] = JobSpec(
+        location = random.choice(("shared", "shared", "node"))
+        some = ((0, False), (0, False), (1, False), (0, True))
+        k, warm = random.choice(some) if location == "shared" else (0, False)
+        self.specs[name] = make_spec(
             name,
             "b",
             "job.py",
-            resources=self._resources(keep == "shared"),
+            resources=self._resources(location == "shared"),
             nodes=self._some_nodes(),
             labels={"disk": "ssd"} if random.random() < 0.2 else {},
-            keep=keep,
+            data_location=location,
             k=k,
-            standby=standby,
+            warm_standby=warm,
             agreed=k > 0,
             structure={"qos": {"priority": random.choice((2, 5, 8))}},
             submitted=self.now,
@@ -209,7 +211,7 @@ class SteadyCluster:
     def _scale(self) -> None:
         spec = self._job()
         if spec is not None:
-            self._respecify(replace(spec, resources=self._resources(spec.keep == "shared")))
+            self._respecify(replace(spec, resources=self._resources(spec.settings.data_location == "shared")))
 
     def _move(self) -> None:
         spec = self._job()
@@ -225,9 +227,9 @@ class SteadyCluster:
 
     def _replicate(self) -> None:
         spec = self._job()
-        if spec is not None and spec.keep == "shared":
-            k, standby = self.random.choice(((0, ""), (1, ""), (2, ""), (0, "warm")))
-            self._respecify(replace(spec, k=k, standby=standby, agreed=spec.agreed or is_replicated(spec)))
+        if spec is not None and spec.settings.data_location == "shared":
+            k, warm = self.random.choice(((0, False), (1, False), (2, False), (0, True)))
+            self._respecify(replace(spec, k=k, warm_standby=warm, agreed=spec.agreed or is_replicated(spec)))
 
     def _restart(self) -> None:
         spec = self._job()
@@ -283,7 +285,7 @@ class SteadyCluster:
     def _keep(self) -> None:
         """Have a report of where data is come in, perhaps late and of an older revision."""
         for name, assignment in sorted(self.actual.assignments.items()):
-            if assignment.keep != "node" or self.random.random() < 0.4:
+            if assignment.settings.data_location != "node" or self.random.random() < 0.4:
                 continue
             origin = self.random.choice((assignment.node, self.random.choice(sorted(self.all_nodes))))
             late = self.random.choice((0, 0, 1, 2))

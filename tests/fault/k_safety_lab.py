@@ -116,8 +116,8 @@ class Replicas:
         """Wait until the job is safe. The master may speak of what was, so the processes are counted, too."""
 
         def there() -> bool:
-            spec = self.cluster.job(self.name).get("spec", {})
-            wanted = members or int(spec.get("k", 0)) + 1 + (spec.get("standby") == "warm")
+            replicas = self.cluster.job(self.name).get("spec", {}).get("settings", {}).get("replicas", {})
+            wanted = members or int(replicas.get("k", 0)) + 1 + bool(replicas.get("warm_standby"))
             return self.safety.startswith(safe) and len(self.living()) == wanted
 
         try:

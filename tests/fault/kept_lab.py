@@ -21,7 +21,6 @@ from penstock.bundles.bundle_signature import sha256_of, sign
 from penstock.bundles.bundle_store import BundleStore
 from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
-    Assignment,
     BackupLocation,
     BackupStatus,
     NodeInfo,
@@ -34,6 +33,7 @@ from penstock.daemon.worker_folder import WorkerExit, read_exit
 from penstock.keyring import signing_key
 from penstock.log import Log, log_folder
 from penstock.record import Record
+from support.settings import make_assignment
 from support.waiting import DEADLINE, eventually
 
 NAME = "held"
@@ -113,8 +113,18 @@ class KeptLab(KeptDocuments):
 
     def assign(self, node: str, revision: int, restore: RestoreSource | None = None) -> None:
         """Say who runs the job."""
-        assignment = Assignment(
-            NAME, 1, revision, 1, self.bundle, "held.py", node, 1, 1 << 30, keep="node", restore=restore
+        assignment = make_assignment(
+            NAME,
+            1,
+            revision,
+            1,
+            self.bundle,
+            "held.py",
+            node,
+            1,
+            1 << 30,
+            data_location="node",
+            restore=restore,
         )
         self._put(f"{store_paths.ASSIGNMENTS}/{NAME}", assignment)
 

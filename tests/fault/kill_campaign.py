@@ -33,7 +33,7 @@ from kill_expectation import ROUNDS, Expectation
 from killing import read
 from unpacked_code import unpack_code
 
-from penstock.cluster.documents import Assignment, ReplicaAssignment
+from penstock.cluster.documents import ReplicaAssignment
 from penstock.daemon.worker_folder import LOG_FILE, OUTPUT_FILE, WorkerConfig
 from penstock.engine.storage.job_folder import current_claim
 from penstock.engine.storage.ledger import Ledger
@@ -42,6 +42,7 @@ from penstock.log import Log, log_folder
 from penstock.record import Record
 from penstock.replicas.agreement.replica_catch_up import last_batch
 from penstock.replicas.replica_id import ReplicaId
+from support.settings import make_assignment
 from support.waiting import eventually
 from support.worker_files import write_worker_config
 
@@ -176,7 +177,7 @@ class Campaign:
         folder.mkdir(mode=0o700, parents=True)
         name = str(ReplicaId(JOB, member.number))
         replica = ReplicaAssignment(member.number) if self.k else None
-        assignment = Assignment(
+        assignment = make_assignment(
             name, 1, 1, 1, "", "kill_job.py", "n1", 2, 1 << 30, until=until, membership=replica
         )
         instance = WorkerConfig(

@@ -122,8 +122,8 @@ def test_a_replica_that_differs_is_told_of_and_rebuilt(cluster: Cluster) -> None
 @pytest.mark.parametrize(
     ("name", "options", "safe"),
     [
-        ("warm", ["--standby", "warm"], "standby ready"),
-        ("held", ["--k", "1", "--replication", "standby"], "k-safe"),
+        ("warm", ["--warm-standby"], "standby ready"),
+        ("held", ["--k", "1", "--publisher", "primary"], "k-safe"),
     ],
 )
 def test_a_standby_takes_over(cluster: Cluster, name: str, options: list[str], safe: str) -> None:

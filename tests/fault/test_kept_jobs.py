@@ -167,7 +167,7 @@ def test_a_cluster_redeploys_a_job_to_where_it_said_it_would(tmp_path: Path, eng
     ):
         file = tmp_path / "held.py"
         file.write_text(JOB.format(name=NAME))
-        cluster.cli("submit", str(file), "--memory", "1g", "--keep", "node")
+        cluster.cli("submit", str(file), "--memory", "1g", "--data-location", "node")
         origin = eventually(f"{NAME} runs", lambda: cluster.worker(NAME))["node"]
         with Feeder(documents.home(origin), first=0) as feeder:
             kept = documents.wait_kept(lambda kept: kept.store != "" and kept.batch >= 3, "a copy")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from penstock.daemon.worker_folder import EXIT_ENDED
 from penstock.replicas.agreement.agreement_folder import AgreementFolder
 from penstock.replicas.replica_id import ReplicaId
 from support.engines import EITHER, LOCAL, SPARK
+from support.settings import replace
 from support.waiting import DEADLINE, eventually
 from support.worker_files import read_heartbeat
 

@@ -33,6 +33,7 @@ from penstock.log import Log, log_folder
 from penstock.record import Record
 from penstock.supervisor.executor_command import executor_command
 from support.engines import LOCAL
+from support.settings import make_assignment
 from support.waiting import DEADLINE, eventually
 from support.worker_files import read_heartbeat, write_worker_config
 
@@ -133,7 +134,7 @@ class Lab:
         fresh: bool = False,
     ) -> Assignment:
         """Make an assignment of the job to the first node."""
-        return Assignment(
+        return make_assignment(
             JOB,
             1,
             revision,
@@ -144,7 +145,7 @@ class Lab:
             2,
             1 << 30,
             executors,
-            spark_master,
+            spark_master=spark_master,
             until=until,
             fresh=fresh,
         )

@@ -14,11 +14,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from penstock.bundles.bundle_signature import sha256_of, sign
-from penstock.cluster.client_requests import Submission
 from penstock.keyring import signing_key
 from penstock.web.cluster_access import ClientError, UnreachableError
 from penstock.web.master_api import make_master_api
 from penstock.web.master_client import MasterClient
+from support.settings import make_submission
 
 TOKEN = "cd" * 32
 DATA = b"code"
@@ -46,15 +46,20 @@ def test_all_it_can_ask(url: str, master: FakeMaster) -> None:
         assert [node["name"] for node in client.nodes()] == ["n1", "n2"]
         assert client.node("n2")["host"] == "127.0.0.3"
         client.put_bundle(sha256_of(DATA), sign(DATA, signing_key(TOKEN)), DATA)
-        submission = Submission("job.py:job", {"name": "counting"}, nodes=("n1",), labels={"disk": "ssd"})
+        submission = make_submission(
+            "job.py:job", {"name": "counting"}, nodes=("n1",), labels={"disk": "ssd"}
+        )
         client.submit(submission, sha256_of(DATA))
-        assert master.specs["counting"].labels == {"disk": "ssd"}
+        assert master.specs["counting"].settings.placement.labels == {"disk": "ssd"}
         assert [job["name"] for job in client.jobs()] == ["counting"]
         assert client.update("counting", submission, sha256_of(DATA))["generation"] == 2
         client.migrate("counting", "n2")
         assert client.job("counting")["node"] == "n2"
         client.scale("counting", {"executors": 3}, ["n1", "n2"])
-        assert (master.specs["counting"].resources.executors, master.specs["counting"].nodes) == (
+        assert (
+            master.specs["counting"].settings.resources.executors,
+            master.specs["counting"].settings.placement.nodes,
+        ) == (
             3,
             ("n1", "n2"),
         )

@@ -10,8 +10,8 @@ from hypothesis import settings
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from penstock.bundles.bundle_signature import sha256_of, sign
-from penstock.cluster.client_requests import Submission
 from penstock.web.master_api import make_master_api
+from support.settings import make_submission
 
 TOKEN = "7" * 64
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -24,7 +24,7 @@ def _busy_master() -> FakeMaster:
     data = b"code"
     digest = sha256_of(data)
     master.put_bundle(digest, sign(data, master.key), data)
-    master.submit(Submission("job.py", {"name": "busy"}), digest)
+    master.submit(make_submission("job.py", {"name": "busy"}), digest)
     master.say("busy", 1, "half a pair: \ud800")
     return master
 

@@ -188,7 +188,7 @@ def test_secrets_of_a_job_are_not_shown(target: Target, master: FakeMaster) -> N
     shown = ask(target, "GET", "/api/v1/jobs/counting").body
     assert b"hush" not in shown + reply.body
     assert b'"spark.ui.enabled":"false"' in shown
-    assert master.specs["counting"].conf == conf
+    assert master.specs["counting"].settings.spark.conf == conf
 
 
 def test_what_nobody_foresaw_has_a_number_that_is_in_the_log(

@@ -94,11 +94,15 @@ def test_submit_with_everything(shell: Shell) -> None:
     )
     assert (done["name"], done["generation"]) == ("counting", 1)
     spec = shell.master.specs["counting"]
-    asked = spec.resources
+    asked = spec.settings.resources
     assert (asked.cores, asked.memory, asked.executors) == (2, 3 << 30, 2)
     assert (asked.executor_cores, asked.executor_memory) == (3, 512 << 20)
-    assert (spec.entry, spec.nodes, spec.labels) == ("job.py:job", ("n1", "n2"), {"disk": "ssd"})
-    assert (spec.conf, spec.until, spec.fresh) == ({"spark.x": "y"}, "drained", True)
+    assert (spec.entry, spec.settings.placement.nodes, spec.settings.placement.labels) == (
+        "job.py:job",
+        ("n1", "n2"),
+        {"disk": "ssd"},
+    )
+    assert (spec.settings.spark.conf, spec.settings.until, spec.fresh) == ({"spark.x": "y"}, "drained", True)
     assert [vertex["name"] for vertex in spec.structure["vertices"]] == ["in", "count", "out"]
     assert spec.bundle in shell.master.bundles
 
@@ -183,10 +187,14 @@ def test_kill_migrate_scale_resubmit(shell: Shell) -> None:
     assert "counting: n1 -> n2 (n1 is full)" in shell.run("rebalance").stdout
     shell.run("scale", "counting", "--executors", "4", "--cores", "2", "--node", "n1", "--memory", "1g")
     spec = shell.master.specs["counting"]
-    assert (spec.resources.executors, spec.resources.cores, spec.resources.memory) == (4, 2, 1 << 30)
-    assert spec.nodes == ("n1",)
+    assert (
+        spec.settings.resources.executors,
+        spec.settings.resources.cores,
+        spec.settings.resources.memory,
+    ) == (4, 2, 1 << 30)
+    assert spec.settings.placement.nodes == ("n1",)
     shell.run("scale", "counting", "--node", "")
-    assert shell.master.specs["counting"].nodes == ()
+    assert shell.master.specs["counting"].settings.placement.nodes == ()
     assert "name what to change" in shell.run("scale", "counting", code=2).stderr
     done = shell.json("kill", "counting", "--drain", "--wait")
     assert done["phase"] == "ENDED"
@@ -275,16 +283,21 @@ def test_parameters_that_make_no_sense_are_wrong_usage(shell: Shell, options: tu
 
 
 def test_replicas_are_asked_for_and_shown(shell: Shell) -> None:
-    asked = ("submit", str(shell.file), "--k", "1", "--recovery", "next-window", "--replication", "standby")
+    asked = ("submit", str(shell.file), "--k", "1", "--recovery", "next-window", "--publisher", "primary")
     assert "its state is not in windows of time" in shell.run(*asked, code=1).stderr
     shell.file.write_text(JOB.replace("ps.Count()", 'ps.Count(), window=ps.TimeWindow("1m")'))
     shell.run(*asked)
     spec = shell.master.specs["counting"]
-    assert (spec.k, spec.recovery, spec.replication, spec.standby) == (1, "next-window", "standby", "")
+    assert (
+        spec.settings.replicas.k,
+        spec.settings.replicas.recovery,
+        spec.settings.replicas.publisher,
+        spec.settings.replicas.warm_standby,
+    ) == (1, "next-window", "primary", False)
     assert "k-safe" in shell.run("list").stdout
     assert [job["safety"] for job in shell.json("list")] == ["k-safe"]
     shown = shell.run("status", "counting").stdout
-    for told in ("k-safe", "k=1, replication standby, recovery next-window", "n2", "batch 41 of count"):
+    for told in ("k-safe", "k=1, publisher primary, recovery next-window", "n2", "batch 41 of count"):
         assert told in shown
     done = shell.json("status", "counting")
     assert (done["k"], [replica["batch"] for replica in done["replicas"]]) == (1, [40, 41])
@@ -296,30 +309,39 @@ def test_replicas_that_the_code_does_not_allow_are_refused_before_anything_is_se
     assert shell.master.changes == 0
     shell.file.write_text(JOB)
     shell.run("submit", str(shell.file), "--k", "1")
-    assert shell.master.specs["counting"].structure["k"] == 0, "that is what the code says"
+    assert shell.master.specs["counting"].structure["replicas"]["k"] == 0, "that is what the code says"
 
 
 def test_replicas_change_without_new_code_and_with_it(shell: Shell) -> None:
     shell.submit()
     before = shell.master.specs["counting"]
-    done = shell.json("update", "counting", "--k", "1", "--replication", "standby", "--wait")
+    done = shell.json("update", "counting", "--k", "1", "--publisher", "primary", "--wait")
     assert (done["k"], done["generation"], done["safety"]) == (1, 1, "k-safe")
     assert shell.master.specs["counting"].bundle == before.bundle
     assert "needs 4 nodes" in shell.run("update", "counting", "--k", "3", code=1).stderr
-    shell.run("update", "counting", "--k", "0", "--replication", "active", "--standby", "warm")
+    shell.run("update", "counting", "--k", "0", "--publisher", "first", "--warm-standby")
     spec = shell.master.specs["counting"]
-    assert (spec.k, spec.replication, spec.standby, spec.agreed) == (0, "active", "warm", True)
+    assert (
+        spec.settings.replicas.k,
+        spec.settings.replicas.publisher,
+        spec.settings.replicas.warm_standby,
+        spec.agreed,
+    ) == (0, "first", True, True)
     shell.file.write_text(JOB + "\n# newer\n")
     assert (
-        shell.json("update", "counting", str(shell.file), "--k", "1", "--standby", "none")["generation"] == 2
+        shell.json("update", "counting", str(shell.file), "--k", "1", "--no-warm-standby")["generation"] == 2
     )
     spec = shell.master.specs["counting"]
-    assert (spec.k, spec.standby, spec.bundle != before.bundle) == (1, "", True)
+    assert (spec.settings.replicas.k, spec.settings.replicas.warm_standby, spec.bundle != before.bundle) == (
+        1,
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
     "options",
-    [(), ("--k", "-1"), ("--recovery", "soon"), ("--replication", "both"), ("--standby", "cold")],
+    [(), ("--k", "-1"), ("--recovery", "soon"), ("--publisher", "both"), ("--warm-standby=cold",)],
 )
 def test_changes_of_replicas_that_make_no_sense_are_wrong_usage(
     shell: Shell, options: tuple[str, ...]

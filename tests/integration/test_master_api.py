@@ -23,7 +23,6 @@ import penstock as ps
 from penstock.bundles.bundle_packer import pack
 from penstock.bundles.bundle_signature import sha256_of, sign
 from penstock.bundles.bundle_store import BundleStore
-from penstock.cluster.client_requests import Submission
 from penstock.cluster.document_codec import encode
 from penstock.cluster.documents import Alarm, MasterInfo, NodeInfo
 from penstock.coord import store_paths
@@ -36,6 +35,7 @@ from penstock.web.cluster_logs import ClusterLogs
 from penstock.web.master_api import make_master_api
 from penstock.web.request_guard import Limits
 from penstock.web.supervisor_client import SupervisorClient
+from support.settings import make_submission
 from support.waiting import eventually
 
 TOKEN = "9a" * 32
@@ -83,7 +83,7 @@ class Cluster:
             self.store.create(f"{store_paths.ALARMS}/{alarm.id}", encode(alarm))
             digest = sha256_of(self.code)
             self.service.put_bundle(digest, sign(self.code, KEY), self.code)
-            self.service.submit(Submission("job.py", _structure("busy")), digest)
+            self.service.submit(make_submission("job.py", _structure("busy")), digest)
             eventually(
                 "the job is assigned", lambda: self.store.get(f"{store_paths.ASSIGNMENTS}/busy") is not None
             )

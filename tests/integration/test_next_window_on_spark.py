@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("spark_says")
 
 
 def counting() -> ps.Job:
-    job = ps.Job("minutes", k=1, parallelism=2, recovery="next-window")
+    job = ps.Job("minutes", parallelism=2, replicas=ps.Replicas(k=1, recovery="next-window"))
     count = job.task("count", ps.Count(), window=ps.TimeWindow("10s"))
     job.source("in", ps.LogSource("seconds")) >> job.task("key", lambda r: (r.value % 3, r.value)) >> count
     count >> job.sink("out", ps.LogSink("counted"))

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec, NodeInfo, Resources
+from penstock.cluster.documents import JobSpec, NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.job_settings import Resources
 from penstock.master.strategy_runner import StrategyAnswers, StrategyChooser
 from penstock.schedule.job_placer import JobPlacer
 from penstock.schedule.placement_strategies import UnknownStrategyError
+from support.settings import make_spec
 
 CODE = '''
 import time
@@ -49,7 +51,7 @@ ACTUAL = ClusterState(nodes={name: NodeInfo(name, "", 4, 1 << 34) for name in ("
 
 
 def _spec(strategy: str, name: str = "job") -> JobSpec:
-    return JobSpec(name, "b" * 64, "job.py", resources=Resources(1, 1 << 30), strategy=strategy)
+    return make_spec(name, "b" * 64, "job.py", resources=Resources(1, 1 << 30), strategy=strategy)
 
 
 PATIENT, SHORT = 120.0, 6.0

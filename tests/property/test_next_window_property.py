@@ -25,7 +25,7 @@ def _job(dice: random.Random) -> ps.Job:
         size = dice.choice([2, 3, 5])
         return ps.TimeWindow(size, slide=dice.choice([1, 2, size]), watermark=dice.choice([0, 2]))
 
-    job = ps.Job("windows", recovery="next-window")
+    job = ps.Job("windows", replicas=ps.Replicas(recovery="next-window"))
     source = job.source("source", ps.MemorySource())
     count = job.task("count", ps.Count(), window=window())
     source >> count >> job.sink("counts", ps.MemorySink())

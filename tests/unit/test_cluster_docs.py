@@ -64,6 +64,8 @@ def test_the_reference_has_every_command_and_option(name: str, options: list[str
     shared = shared[: shared.index("\n## ", 1)]
     if name in ("master", "supervisor"):
         own += _page("how-to/run-a-cluster.md")
+    if name in ("submit", "update", "scale"):
+        own += _page("reference/settings.md").partition("## Settings of a job\n")[2]
     missing = [option for option in options if f"{option}" not in own and f"{option}" not in shared]
     assert missing == []
 

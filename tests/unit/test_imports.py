@@ -29,6 +29,11 @@ _CASES = {
         "import penstock.cli.main, penstock.cli.job_status, penstock.web.master_client",
         {"rich", "click", "pygments", "penstock.graph", "penstock.log.log", "penstock.cluster.documents"},
     ),
+    "a command that changes a job": (
+        "import penstock.cli.main, penstock.cli.job_control, penstock.cli.job_submission;"
+        "import penstock.web.master_client",
+        {"pydantic", "fastapi", "pyspark", "penstock.settings_validation"},
+    ),
     "a master": (
         _MASTER,
         {

@@ -24,11 +24,11 @@ class DataAffinity:
 
 def affinity_of(spec: JobSpec, before: Assignment | None, actual: ClusterState) -> DataAffinity:
     """Return where a job has to go. One whose data is shared by all nodes can go anywhere."""
-    if spec.keep != "node":
+    if spec.settings.data_location != "node":
         return DataAffinity()
     home = _home_of_data(spec, before, actual)
-    if home.only and spec.nodes and home.only not in spec.nodes:
-        told = ", ".join(spec.nodes)
+    if home.only and spec.settings.placement.nodes and home.only not in spec.settings.placement.nodes:
+        told = ", ".join(spec.settings.placement.nodes)
         return DataAffinity(waits=f"its data is on {home.only}, and it is for {told} only: allow that node")
     return home
 
@@ -92,7 +92,7 @@ def is_copy_lost(assignment: Assignment, kept: BackupStatus, actual: ClusterStat
 def is_forgotten(assignment: Assignment, kept: BackupStatus) -> bool:
     """Whether a worker starts from scratch as far as such data is concerned.
 
-    >>> again = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node", fresh=True, forget=3)
+    >>> again = Assignment("count", 1, 5, 1, "", "", "n1", fresh=True, forget=3)
     >>> [is_forgotten(again, BackupStatus("count", "n1", revision, 1)) for revision in (3, 4)]
     [True, False]
     """
@@ -105,7 +105,7 @@ def is_elsewhere(assignment: Assignment, node: str, kept: BackupStatus | None) -
 
     >>> from dataclasses import replace
     >>> there = BackupStatus("count", "n2", 4, 1, store="n3")
-    >>> here = Assignment("count", 1, 5, 1, "", "", "n1", 1, 1, keep="node")
+    >>> here = Assignment("count", 1, 5, 1, "", "", "n1")
     >>> restored = [None, RestoreSource("n3", "", 3), RestoreSource("n3", "", 4)]
     >>> [is_elsewhere(replace(here, restore=given), "n1", there) for given in restored]
     [True, True, False]

@@ -19,10 +19,10 @@ from penstock.cli.command_options import (
     Timeout,
     Wait,
     connect_client,
-    read_memory,
-    usage,
 )
 from penstock.cli.job_wait import find_job, time_limit, wait_for_phase
+from penstock.cli.setting_options import settings_options
+from penstock.job_settings import Resources
 
 
 @user_errors
@@ -56,16 +56,12 @@ def migrate(
         _tell(client.migrate(job, to), output)
 
 
+@settings_options(Resources)
 @user_errors
 def scale(
+    *,
     job: JobName,
-    executors: Annotated[int | None, typer.Option(min=0, help="Number of executors.")] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="Cores of the driver's node.")] = None,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of the driver.")] = None,
-    executor_cores: Annotated[int | None, typer.Option(min=1, help="Cores of each executor.")] = None,
-    executor_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory of each executor.")
-    ] = None,
+    settings: dict[str, Any],
     node: Annotated[
         list[str] | None,
         typer.Option("--node", metavar="NAME", help="A node that it may use; repeatable, '' for all."),
@@ -74,19 +70,11 @@ def scale(
     master_url: MasterUrl = None,
 ) -> None:
     """Change the resources of a job while it runs."""
-    given = {
-        "executors": executors,
-        "cores": cores,
-        "memory": None if memory is None else usage(read_memory, memory),
-        "executor_cores": executor_cores,
-        "executor_memory": None if executor_memory is None else usage(read_memory, executor_memory),
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
-    if not changes and node is None:
+    if not settings and node is None:
         raise typer.BadParameter("name what to change: --executors, --cores, --memory, --node, …")
     nodes = None if node is None else [name for name in node if name]
     with connect_client(master_url) as client:
-        _tell(client.scale(job, changes, nodes), output)
+        _tell(client.scale(job, settings, nodes), output)
 
 
 @user_errors

@@ -102,7 +102,7 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
     from rich.console import Group
 
     spec, assignment, result, failures = job["spec"], job["assignment"], job["result"], job["failures"]
-    wanted = spec["resources"]
+    wanted = spec["settings"]["resources"]
     facts = [
         ("phase", job["phase"]),
         ("reason", job["reason"]),
@@ -117,7 +117,10 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
     if spec.get("env"):
         facts.append(("environment", _assignments(spec["env"])))
     if job["replicas"]:
-        facts += [("safety", job["safety"] or "-"), ("replicas", _replica_settings_text(spec))]
+        facts += [
+            ("safety", job["safety"] or "-"),
+            ("replicas", _replica_settings_text(spec["settings"]["replicas"])),
+        ]
     if wanted["executors"]:
         each = f"{_cores(wanted['executor_cores'])}, {format_bytes(wanted['executor_memory'])}"
         facts.append(("executors", f"{wanted['executors']} of {each}"))
@@ -150,14 +153,15 @@ def _assignments(values: Mapping[str, str | None]) -> str:
     return ", ".join(sorted(shown))
 
 
-def _replica_settings_text(spec: Mapping[str, Any]) -> str:
+def _replica_settings_text(replicas: Mapping[str, Any]) -> str:
     """Return the replica settings as text.
 
-    >>> _replica_settings_text({"k": 1, "standby": "", "replication": "standby", "recovery": "snapshot"})
-    'k=1, replication standby, recovery snapshot'
+    >>> replicas = {"k": 1, "warm_standby": False, "publisher": "primary", "recovery": "copy"}
+    >>> _replica_settings_text(replicas)
+    'k=1, publisher primary, recovery copy'
     """
-    count = f"{spec['standby']} standby" if spec["standby"] else f"k={spec['k']}"
-    return f"{count}, replication {spec['replication']}, recovery {spec['recovery']}"
+    count = "warm standby" if replicas["warm_standby"] else f"k={replicas['k']}"
+    return f"{count}, publisher {replicas['publisher']}, recovery {replicas['recovery']}"
 
 
 def replicas_table(replicas: Sequence[Mapping[str, Any]], now: float) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,71 +25,17 @@ from penstock.cli.command_options import (
     Timeout,
     Wait,
     connect_client,
-    read_labels,
-    read_memory,
     usage,
 )
 from penstock.cli.job_wait import find_job, time_limit, wait_for_phase
+from penstock.cli.setting_options import settings_options
 from penstock.errors import SettingError
 from penstock.graph.job_loader import load_job
+from penstock.job_settings import JobSettings, Replicas
 from penstock.parameters import params_set_to, read_env, read_params
-from penstock.replicas.replication_settings import REPLICATION_CHOICES
-from penstock.spark.spark_settings import read_conf
 
 if TYPE_CHECKING:
     from penstock.web.master_client import MasterClient
-
-
-K = Annotated[
-    int | None,
-    typer.Option(
-        "--k",
-        min=0,
-        max=100,
-        metavar="N",
-        help="How many nodes may fail without interrupting the job; k + 1 replicas run.",
-    ),
-]
-Recovery = Annotated[
-    str | None,
-    typer.Option("--recovery", metavar="snapshot|next-window", help="How a new replica gets its state."),
-]
-Replication = Annotated[
-    str | None,
-    typer.Option(
-        "--replication",
-        metavar="active|standby",
-        help="Which replica publishes output: the first to commit a batch, or the primary.",
-    ),
-]
-Standby = Annotated[
-    str | None,
-    typer.Option("--standby", metavar="warm|none", help="warm: with k=0, keep a second replica ready."),
-]
-
-_CHOICES = {
-    setting: {value or "none": value for value in values} for setting, values in REPLICATION_CHOICES.items()
-}
-
-
-def read_replication(
-    k: int | None, recovery: str | None, replication: str | None, standby: str | None
-) -> dict[str, Any]:
-    """Return the given settings by name. An invalid choice is wrong usage.
-
-    >>> read_replication(1, None, "standby", None)
-    {'k': 1, 'replication': 'standby'}
-    """
-    given = {"recovery": recovery, "replication": replication, "standby": standby}
-    found: dict[str, Any] = {} if k is None else {"k": k}
-    for name, value in given.items():
-        if value is None:
-            continue
-        if value not in _CHOICES[name]:
-            choices = " or ".join(repr(choice) for choice in _CHOICES[name])
-            raise typer.BadParameter(f"--{name} takes {choices}, not {value!r}")
-        found[name] = _CHOICES[name][value]
-    return found
 
 
 Target = Annotated[
@@ -109,56 +55,19 @@ Requirements = Annotated[
 ]
 
 
+@settings_options(JobSettings)
 @user_errors
 def submit(
+    *,
     target: Target,
+    settings: dict[str, Any],
     entry: Entry = None,
     requirements: Requirements = None,
-    cores: Annotated[int, typer.Option(min=1, help="Cores of the driver's node.")] = 1,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")] = "2g",
-    executors: Annotated[int, typer.Option(min=0, help="Number of executors, on any nodes.")] = 0,
-    executor_cores: Annotated[int, typer.Option(min=1, help="Cores of each executor.")] = 1,
-    executor_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each executor.")] = "1g",
-    node: Annotated[
-        list[str] | None, typer.Option("--node", metavar="NAME", help="A node that it may use; repeatable.")
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="NAME=VALUE", help="A label that its nodes must have; repeatable."),
-    ] = None,
-    spark_master: Annotated[
-        str | None,
-        typer.Option("--spark-master", metavar="URL", help="The master of your own Spark cluster to run on."),
-    ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
-    ] = None,
     param: Param = None,
     env: Env = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="drained", help="End the job when all input is processed."),
-    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start from scratch: delete the state and positions of this name.")
     ] = False,
-    keep: Annotated[
-        str,
-        typer.Option(
-            "--keep",
-            metavar="shared|node",
-            help="Where its data is: on storage that all nodes share, or on one node with a backup on "
-            "another.",
-        ),
-    ] = "shared",
-    strategy: Annotated[
-        str,
-        typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="The placement strategy."),
-    ] = "",
-    k: K = None,
-    recovery: Recovery = None,
-    replication: Replication = None,
-    standby: Standby = None,
     wait: Wait = False,
     timeout: Timeout = None,
     output: Form = Output.TEXT,
@@ -170,40 +79,13 @@ def submit(
     not given are taken from the job's code.
     """
     from penstock.cluster.client_requests import Submission
-    from penstock.cluster.documents import Resources
 
-    if until not in (None, "drained"):
-        raise typer.BadParameter(f"--until takes 'drained', not {until!r}")
-    if keep not in ("shared", "node"):
-        raise typer.BadParameter(f"--keep takes 'shared' or 'node', not {keep!r}")
-    resources = Resources(
-        cores=cores,
-        memory=usage(read_memory, memory),
-        executors=executors,
-        executor_cores=executor_cores,
-        executor_memory=usage(read_memory, executor_memory),
-    )
-    labels = usage(read_labels, label or [])
-    settings = usage(read_conf, conf or [])
     params, variables = usage(read_params, param or []), usage(read_env, env or [])
-    replicas = read_replication(k, recovery, replication, standby)
-    packed = _pack(target, entry, requirements, replicas, params)
+    packed = _pack(target, entry, requirements, settings.get("replicas", {}), params)
     submission = Submission(
-        entry=packed.entry,
-        structure=packed.structure,
-        resources=resources,
-        nodes=tuple(node or ()),
-        labels=labels,
-        spark_master=spark_master,
-        conf=settings,
-        params=params,
-        env=variables,
-        until=until,
-        fresh=fresh,
-        keep=keep,
-        strategy=strategy,
-        **replicas,
+        packed.entry, packed.structure, settings, params=params, env=variables, fresh=fresh
     )
+    until = settings.get("until")
     with connect_client(master_url) as client:
         _put(client, packed)
         name = packed.structure["name"]
@@ -216,8 +98,10 @@ def submit(
         _print(done, output)
 
 
+@settings_options(Replicas)
 @user_errors
 def update(
+    *,
     job: JobName,
     target: Annotated[
         str | None,
@@ -227,10 +111,7 @@ def update(
     requirements: Requirements = None,
     param: Param = None,
     env: Env = None,
-    k: K = None,
-    recovery: Recovery = None,
-    replication: Replication = None,
-    standby: Standby = None,
+    settings: dict[str, Any],
     wait: Wait = False,
     timeout: Timeout = None,
     output: Form = Output.TEXT,
@@ -242,7 +123,7 @@ def update(
     keep their values. To change resources, use penstock scale.
     """
     params, variables = usage(read_params, param or []), usage(read_env, env or [])
-    replicas = read_replication(k, recovery, replication, standby)
+    replicas = settings
     if target is None:
         if entry is not None or requirements is not None:
             raise typer.BadParameter("--entry and --requirements are for new code: name the file that has it")
@@ -266,7 +147,9 @@ def update(
         if packed.structure["name"] != job:
             raise SettingError(f"{target} defines job {packed.structure['name']!r}, not {job!r}")
         _put(client, packed)
-        submission = Submission(packed.entry, packed.structure, params=params, env=variables, **replicas)
+        submission = Submission(
+            packed.entry, packed.structure, {"replicas": replicas}, params=params, env=variables
+        )
         done = _told(client.update(job, submission, packed.sha256), "updated")
         if wait:
             limit = time_limit(timeout)
@@ -345,8 +228,7 @@ def _pack(
         job.validate()
     structure = job.to_dict()
     if replicas:
-        for name, value in replicas.items():
-            setattr(job, name, value)
+        job.replicas = replace(job.replicas, **replicas)
         job.validate()
     try:
         json.dumps(structure, allow_nan=False)

@@ -143,6 +143,6 @@ def _runs(job: Mapping[str, Any], before: Mapping[str, Any] | None, generation: 
 
 def _is_safe(job: Mapping[str, Any]) -> bool:
     replicas = job["replicas"]
-    if job["spec"]["standby"]:
+    if job["spec"]["settings"]["replicas"]["warm_standby"]:
         return len(replicas) > 1 and all(replica["phase"] in ("ready", "running") for replica in replicas)
     return len(replicas) == job["k"] + 1 and all(replica["in_step"] for replica in replicas)

@@ -310,7 +310,7 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
     if status.phase == PENDING:
         return ("driver",)
     replicated = is_replicated(spec)
-    if not replicated and not spec.resources.executors:
+    if not replicated and not spec.settings.resources.executors:
         return ()  # As most jobs are: it has its node, or is PENDING.
     members = replica_specs(spec)
     parts = []
@@ -322,9 +322,9 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
             parts += [title] if len(members) > 1 else []
             continue
         there = [slot for slot in assignment.executors if slot.node not in actual.absent_since]
-        count = spec.resources.executors - len(there)
+        count = spec.settings.resources.executors - len(there)
         if count > 0:
-            parts.append(f"{count} of {spec.resources.executors} executors{whose}")
+            parts.append(f"{count} of {spec.settings.resources.executors} executors{whose}")
     return tuple(parts)
 
 

@@ -36,11 +36,8 @@ def request_digest(spec: JobSpec) -> str:
     """
     asked = {
         "code": [spec.generation, spec.bundle, spec.entry],
-        "resources": asdict(spec.resources),
-        "where": [spec.nodes, dict(spec.labels), spec.driver, spec.strategy, spec.keep],
-        "spark": [spec.spark_master, dict(spec.conf)],
-        "replicas": [spec.k, spec.standby, spec.recovery, spec.replication],
-        "wanted": [spec.wanted, spec.drain, spec.until, spec.restarts, spec.after],
+        "settings": asdict(spec.settings),
+        "wanted": [spec.driver, spec.wanted, spec.drain, spec.restarts, spec.after],
     }
     return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -56,7 +53,7 @@ def retry_at(before: Counted, asked: str, now: float, rules: Rules) -> float:
     """Return the moment before which a job is not assigned anew; 0 if it may be at once.
 
     >>> rules = Rules(free_repeats=2, first_wait=1.0, longest_wait=3.0)
-    >>> made = Assignment("count", 1, 1, 1, "", "", "n1", 1, 1, asked="a", changed=10.0)
+    >>> made = Assignment("count", 1, 1, 1, "", "", "n1", asked="a", changed=10.0)
     >>> from dataclasses import replace
     >>> [retry_at(replace(made, repeats=count), "a", 10.0, rules) for count in range(6)]
     [0.0, 0.0, 11.0, 12.0, 13.0, 13.0]

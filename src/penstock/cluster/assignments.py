@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count, islice
+from typing import Literal
 
 from penstock.cluster.documents import (
     Assignment,
@@ -19,12 +20,13 @@ from penstock.cluster.documents import (
     Result,
 )
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.job_settings import JobSettings
 from penstock.replicas.decisions.replica_set import is_replicated, nodes_used
 
 
-def wanted_until(spec: JobSpec) -> str | None:
+def wanted_until(spec: JobSpec) -> Literal["drained"] | None:
     """Return when the job shall end by itself: one that is drained ends like a bounded one."""
-    return "drained" if spec.wanted == "ended" and spec.drain else spec.until
+    return "drained" if spec.wanted == "ended" and spec.drain else spec.settings.until
 
 
 def other_code(spec: JobSpec, assignment: Assignment) -> bool:
@@ -44,26 +46,30 @@ def other_code(spec: JobSpec, assignment: Assignment) -> bool:
 
 def restart_reason(spec: JobSpec, assignment: Assignment) -> str | None:
     """Return why a job needs a new worker to be as it is wanted; None when it does not."""
-    resources = spec.resources
+    resources, running = spec.settings.resources, assignment.settings
     if other_code(spec, assignment):
         return f"its code was updated to generation {spec.generation}"
     if spec.restarts != assignment.restarts:
         return "a new worker was requested"
-    if (resources.cores, resources.memory) != (assignment.cores, assignment.memory):
+    if (resources.cores, resources.memory) != (running.resources.cores, running.resources.memory):
         return f"it now requests {resources.cores} cores and {resources.memory >> 20} MiB"
     if bool(resources.executors) != assignment.over_nodes:
         return "it now has executors" if resources.executors else "it no longer has executors"
-    if spec.spark_master != assignment.spark_master or dict(spec.conf) != dict(assignment.conf):
+    if spec.settings.spark != running.spark:
         return "its Spark settings have changed"
     if is_replicated(spec):
-        membership = assignment.membership
-        if membership is None:
+        if assignment.membership is None:
             return "it now has replicas"
-        if (spec.recovery, spec.replication) != (membership.recovery, membership.replication):
+        if _way_of_replication(spec.settings) != _way_of_replication(running):
             return "its replication settings have changed"
-    if spec.nodes and assignment.node not in spec.nodes:
-        return f"it may now run on {', '.join(spec.nodes)} only"
+    if spec.settings.placement.nodes and assignment.node not in spec.settings.placement.nodes:
+        return f"it may now run on {', '.join(spec.settings.placement.nodes)} only"
     return None
+
+
+def _way_of_replication(settings: JobSettings) -> tuple[str, str]:
+    """Return what each replica works by; others come and go without a new worker of those that stay."""
+    return settings.replicas.publisher, settings.replicas.recovery
 
 
 def has_drained(spec: JobSpec, assignment: Assignment | None, result: Result) -> bool:
@@ -103,26 +109,20 @@ def assignment_of(
         bundle=spec.bundle,
         entry=spec.entry,
         node=placed.node,
-        cores=spec.resources.cores,
-        memory=spec.resources.memory,
-        spark_master=spec.spark_master,
-        conf=spec.conf,
+        settings=replace(spec.settings, until=wanted_until(spec)),
         params=spec.params,
         env=spec.env,
-        until=wanted_until(spec),
         # Whoever comes first to it: this worker may die before it does. What has been done since then stays.
         fresh=spec.fresh,
         forget=spec.forget if spec.fresh else None,
         restarts=spec.restarts,
         after=spec.after,
-        keep=spec.keep,
         restore=restore,
         membership=membership,
         strategy=placed.strategy,
         refused=placed.refused,
         reason=reason,
         since=now,
-        executors_asked=spec.resources.executors,
         changed=now,
     )
     return replace(made, executors=slots_of(request, placed))
@@ -133,7 +133,7 @@ def slots_of(request: PlacementRequest, placed: PlacementResult) -> tuple[Execut
 
     One whose node is lost keeps it while there is no room elsewhere: the node may come back.
     """
-    asked = request.spec.resources
+    asked = request.spec.settings.resources
     before = request.before.executors if request.before else ()
     slots = {slot.ordinal: slot for slot in before if slot.ordinal in request.missing}
     slots |= {slot.ordinal: slot for slot in request.slots}
@@ -147,14 +147,14 @@ def executors(
 ) -> tuple[tuple[ExecutorSlot, ...], tuple[int, ...]]:
     """Return which executors of a job stay, and the numbers of those that need a node.
 
-    >>> from penstock.cluster.documents import Resources
-    >>> spec = JobSpec("job", "", "", resources=Resources(executors=3, executor_memory=8))
+    >>> from penstock.job_settings import Resources
+    >>> spec = JobSpec("job", "", "", settings=JobSettings(Resources(executors=3, executor_memory=8)))
     >>> slots = (ExecutorSlot(1, "n1", 1, 8), ExecutorSlot(2, "n2", 1, 8), ExecutorSlot(3, "n3", 2, 8))
     >>> staying, missing = executors(spec, slots, frozenset({"n2"}))
     >>> [slot.ordinal for slot in staying], missing
     ([1], (2, 3))
     """
-    asked = spec.resources
+    asked = spec.settings.resources
     usable = [slot for slot in sorted(before, key=lambda slot: slot.ordinal) if _stays(spec, slot)]
     kept = usable[: asked.executors]
     staying = tuple(slot for slot in kept if slot.node not in lost)
@@ -165,14 +165,16 @@ def executors(
 
 
 def _stays(spec: JobSpec, slot: ExecutorSlot) -> bool:
-    asked = (spec.resources.executor_cores, spec.resources.executor_memory)
-    return (slot.cores, slot.memory) == asked and (not spec.nodes or slot.node in spec.nodes)
+    asked = (spec.settings.resources.executor_cores, spec.settings.resources.executor_memory)
+    return (slot.cores, slot.memory) == asked and (
+        not spec.settings.placement.nodes or slot.node in spec.settings.placement.nodes
+    )
 
 
 def jobs_by_node(assignments: Mapping[str, Assignment]) -> dict[str, NodeJobs]:
     """Return the jobs of each node that something is assigned to.
 
-    >>> jobs_by_node({"count": Assignment("count", 1, 1, 1, "", "", "n1", 1, 1)})
+    >>> jobs_by_node({"count": Assignment("count", 1, 1, 1, "", "", "n1")})
     {'n1': NodeJobs(node='n1', jobs=('count',))}
     """
     found: dict[str, list[str]] = {}

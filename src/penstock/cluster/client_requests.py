@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.cluster.documents import Resources
 from penstock.errors import PenstockError
 
 
@@ -45,21 +44,12 @@ class Submission:
     """``FILE[:JOB]`` inside the bundle."""
     structure: Mapping[str, Any]
     """``job.to_dict()``; its ``name`` is the job's."""
-    resources: Resources = field(default_factory=Resources)
-    nodes: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    spark_master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the user gives of :class:`penstock.job_settings.JobSettings`, as plain data. The code and the
+    defaults say the rest."""
     params: Mapping[str, str] = field(default_factory=dict)
     """What the code reads as ``ps.params``; an update changes those that it gives."""
     env: Mapping[str, str | None] = field(default_factory=dict)
     """Variables of the environment, given in the same way; None for the value that a node has."""
-    until: str | None = None
     fresh: bool = False
-    keep: str = "shared"
-    strategy: str = ""
-    k: int | None = None
-    """How many nodes may be lost without a gap; None for what the structure says, as below."""
-    recovery: str | None = None
-    replication: str | None = None
-    standby: str | None = None
+    """Whether what a job of this name has done before is forgotten."""

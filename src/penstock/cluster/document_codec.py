@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache, partial
 from types import UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, choices, shown
 
 SCHEMA = 1
-"""Documents of a later schema are refused: they may mean something else."""
+"""The schema of documents of most kinds; of others it is a class variable of that name.
+
+Documents of a later schema are refused: they may mean something else.
+"""
 
 T = TypeVar("T")
 
@@ -37,11 +40,14 @@ def encode(document: Any, over: bytes = b"") -> bytes:
     content = asdict(document)
     if over:
         content = _unknown(type(document), json.loads(over), content)
-    return json.dumps({**content, "schema": SCHEMA}, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(
+        {**content, "schema": _schema(type(document))}, sort_keys=True, separators=(",", ":")
+    ).encode()
 
 
 def _unknown(kind: type, before: Any, content: dict[str, Any]) -> dict[str, Any]:
     """Add what ``before`` has and a document of this kind cannot have, also within the documents in it."""
+    before = _of_today(kind, before)
     known = {field.name for field in fields(kind)}
     merged = {name: value for name, value in before.items() if name not in known} | content
     for name, hint in _hints(kind).items():
@@ -76,7 +82,8 @@ def _document_in(hint: Any) -> type | None:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def decode(kind: type[T], data: bytes) -> T:
@@ -93,9 +100,23 @@ def decode(kind: type[T], data: bytes) -> T:
     if not isinstance(content, dict):
         raise DocumentError(f"this is no {kind.__name__}: it is not an object")
     schema = content.get("schema")
-    if schema != SCHEMA:
-        raise DocumentError(f"this {kind.__name__} has schema {schema!r}, not {SCHEMA}")
+    if type(schema) is not int or not 1 <= schema <= _schema(kind):
+        raise DocumentError(f"this {kind.__name__} has schema {schema!r}, not {_schema(kind)}")
+    # Its settings would be taken for defaults.
+    if schema > 1 and "settings" not in content:
+        raise DocumentError(f"this {kind.__name__} has schema {schema}, and no settings")
     return cast(T, of_plain(kind, content))
+
+
+def _schema(kind: type) -> int:
+    schema: int = getattr(kind, "SCHEMA", SCHEMA)
+    return schema
+
+
+def _of_today(kind: type, given: Any) -> Any:
+    """Move the settings of a document of schema 1 to where they are now; also of one in another document."""
+    move = getattr(kind, "of_schema_1", None)
+    return given if move is None or "settings" in given else move(given)
 
 
 def of_plain(kind: Any, given: Any) -> Any:
@@ -114,6 +135,8 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda given: None if given is None else part(given)
     if origin is tuple:
         return partial(_of_list, _reader(get_args(kind)[0]))
+    if origin is Literal:
+        return partial(_of_choice, get_args(kind))
     if origin is not None and issubclass(origin, Mapping):
         return partial(_of_mapping, _reader(get_args(kind)[1]))
     if kind is Any:
@@ -131,6 +154,13 @@ def _of_mapping(value: Callable[[Any], Any], given: Any) -> Any:
     return {name: value(item) for name, item in given.items()}
 
 
+def _of_choice(known: tuple[str, ...], given: Any) -> Any:
+    _expect(isinstance(given, str), "text", given)
+    if given not in known:
+        raise DocumentError(f"expected one of {choices(known)}, found {shown(given)}")
+    return given
+
+
 def _of_scalar(kind: type, given: Any) -> Any:
     if type(given) is kind:
         return given
@@ -143,6 +173,7 @@ def _of_scalar(kind: type, given: Any) -> Any:
 
 def _of_object(kind: type, given: Any) -> Any:
     _expect(isinstance(given, dict), "an object", given)
+    given = _of_today(kind, given)
     values = {}
     for name, scalar, read, required in _fields(kind):
         if name in given:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
+from penstock.cluster.flat_settings import assignment_of_schema_1, spec_of_schema_1
+from penstock.job_settings import JobSettings
 from penstock.replicas.replica_id import ReplicaId
 
 PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
@@ -146,19 +148,6 @@ class NodeReport:
 
 
 @dataclass(frozen=True)
-class Resources:
-    """What a job asks for. Without executors it runs in one process, on one node."""
-
-    cores: int = 1
-    """Of the driver's node: ``local[cores]`` without executors."""
-    memory: int = 2 << 30
-    """Of the driver, in bytes."""
-    executors: int = 0
-    executor_cores: int = 1
-    executor_memory: int = 1 << 30
-
-
-@dataclass(frozen=True)
 class Code:
     """What a job runs."""
 
@@ -174,6 +163,9 @@ class Code:
 class JobSpec:
     """A job as its user wants it."""
 
+    SCHEMA: ClassVar[int] = 2
+    of_schema_1 = staticmethod(spec_of_schema_1)
+
     name: JobName
     bundle: str
     """SHA-256 of the bundle with its code."""
@@ -185,40 +177,19 @@ class JobSpec:
     """``running`` or ``ended``."""
     drain: bool = False
     """Whether a job that shall end processes first what its sources have."""
-    until: str | None = None
-    """``drained`` for a job that ends by itself when its sources have no more."""
+    settings: JobSettings = field(default_factory=JobSettings)
     fresh: bool = False
     """Whether the job forgets what it has done before it was last submitted,"""
     forget: int = 0
     """that is, by revisions up to this one."""
-    resources: Resources = field(default_factory=Resources)
-    nodes: tuple[str, ...] = ()
-    """If any, the only nodes it may use."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that its nodes must have."""
-    spark_master: str | None = None
-    """The user's own Spark cluster, if any; Penstock then runs the driver only."""
-    conf: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     """What its code reads as ``ps.params``."""
     env: Mapping[str, str | None] = field(default_factory=dict)
     """Variables of its processes' environment; null for the value that the node has of it."""
     structure: Mapping[str, Any] = field(default_factory=dict)
     """``job.to_dict()``, to compare an update with."""
-    keep: str = "shared"
-    """Where its data is: ``shared`` by all nodes, or with its ``node``, and then copied to another one."""
-    k: int = 0
-    """How many of its nodes may be lost without a gap: k + 1 replicas run, on nodes that share none."""
     agreed: bool = False
     """Whether its batches are agreed on: once it has had replicas, they are, whatever k is later."""
-    recovery: str = "snapshot"
-    """How a new replica gets its state: ``snapshot`` or ``next-window``."""
-    replication: str = "active"
-    """``active``, or ``standby``: backups hold their output until the primary fails."""
-    standby: str = ""
-    """``warm``: with k=0, a second replica is started and waits."""
-    strategy: str = ""
-    """Who decides where it runs: a strategy's name or ``module:Class``; empty for that of the cluster."""
     driver: str = ""
     """The node that the user moved the driver to; it counts as long as that node is there."""
     driver_by: str = ""
@@ -264,8 +235,6 @@ class ReplicaAssignment:
     """From 0 to k."""
     lineage: int = 0
     """What the job did up to this revision is forgotten; replicas of one lineage agree with each other."""
-    recovery: str = "snapshot"
-    replication: str = "active"
     runs: bool = True
     """False for a warm standby: it is ready, and waits until this becomes true."""
 
@@ -278,6 +247,9 @@ class Assignment:
     after its batch. Executors come and go without a new revision.
     """
 
+    SCHEMA: ClassVar[int] = 2
+    of_schema_1 = staticmethod(assignment_of_schema_1)
+
     job: ReplicaName
     epoch: int
     revision: int
@@ -286,14 +258,11 @@ class Assignment:
     entry: str
     node: str
     """The node of the driver."""
-    cores: int
-    memory: int
+    settings: JobSettings = field(default_factory=JobSettings)
+    """The settings that its worker was started with."""
     executors: tuple[ExecutorSlot, ...] = ()
-    spark_master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
-    until: str | None = None
     fresh: bool = False
     """Whether the worker forgets what others before it have done,"""
     forget: int | None = None
@@ -302,8 +271,6 @@ class Assignment:
     """One more whenever the user asks for a new worker of the same code."""
     after: int = 0
     """Failures of revisions up to this one are history."""
-    keep: str = "shared"
-    """Where the job's data is: see :class:`JobSpec`."""
     restore: RestoreSource | None = None
     """For a job whose data is with its node: the copy that it goes on from."""
     membership: ReplicaAssignment | None = None
@@ -316,8 +283,6 @@ class Assignment:
     since: float = 0.0
     asked: str = ""
     """A digest of what was asked for when it was made (``assignment_backoff.request_digest``)."""
-    executors_asked: int = -1
-    """How many executors were asked for; -1 in a document of an earlier version."""
     repeats: int = 0
     """How many times in a row it was made again for the same request,"""
     changed: float = 0.0
@@ -327,11 +292,11 @@ class Assignment:
     def over_nodes(self) -> bool:
         """Whether the driver was started for executors, be there a node for them or not.
 
-        >>> made = Assignment("count", 1, 1, 1, "", "", "n1", 1, 1, executors_asked=2)
-        >>> made.over_nodes
+        >>> from penstock.job_settings import Resources
+        >>> Assignment("count", 1, 1, 1, "", "", "n1", JobSettings(Resources(executors=2))).over_nodes
         True
         """
-        return self.executors_asked > 0 if self.executors_asked >= 0 else bool(self.executors)
+        return self.settings.resources.executors > 0
 
 
 @dataclass(frozen=True)

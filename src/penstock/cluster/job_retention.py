@@ -41,7 +41,7 @@ def retention_actions(
     over = [
         (status.phase != ENDED, status.since, name)
         for name, status in actual.statuses.items()
-        if status.phase in OVER and name in desired and desired[name].keep != "node"
+        if status.phase in OVER and name in desired and desired[name].settings.data_location != "node"
     ]
     most = len(over) - rules.jobs
     due: list[Forget] = []

@@ -51,7 +51,7 @@ class PlacementRequest:
     def staying(self) -> PlacementRequest:
         """What is asked for if the driver stays where it is: its executors, if it was started for some."""
         assert self.before is not None, "what is assigned nowhere cannot stay"
-        if bool(self.spec.resources.executors) != self.before.over_nodes:
+        if bool(self.spec.settings.resources.executors) != self.before.over_nodes:
             return replace(self, driver=False, slots=self.before.executors, missing=())
         return replace(self, driver=False)
 

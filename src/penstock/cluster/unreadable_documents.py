@@ -52,7 +52,8 @@ def unreadable_alarms(actual: ClusterState, now: float) -> list[Action]:
 def reserved_resources(name: str, data: bytes) -> list[ReservedResources]:
     """Return what an assignment of another version takes of nodes, by the fields that this version knows.
 
-    >>> later = b'{"schema": 2, "node": "n1", "cores": 2, "memory": 8, "executors": [{"ordinal": 1}]}'
+    >>> resources = b'"settings": {"resources": {"cores": 2, "memory": 8}}'
+    >>> later = b'{"schema": 3, "node": "n1", ' + resources + b', "executors": [{"ordinal": 1}]}'
     >>> reserved_resources("count", later)
     [ReservedResources(name='count', role='driver', node='n1', cores=2, memory=8)]
     """
@@ -63,7 +64,12 @@ def reserved_resources(name: str, data: bytes) -> list[ReservedResources]:
     if not isinstance(content, dict):
         return []
     slots = content.get("executors")
-    places = [(DRIVER, content)]
+    settings = content.get("settings")
+    resources = settings.get("resources") if isinstance(settings, dict) else content
+    if not isinstance(resources, dict):
+        resources = {}
+    driver = {"node": content.get("node"), **_part(resources)}
+    places = [(DRIVER, driver)]
     places += [
         (slot_role(slot["ordinal"]), slot)
         for slot in (slots if isinstance(slots, list) else [])
@@ -74,6 +80,10 @@ def reserved_resources(name: str, data: bytes) -> list[ReservedResources]:
         for role, place in places
         if _tells_room(place)
     ]
+
+
+def _part(resources: dict[str, Any]) -> dict[str, Any]:
+    return {name: resources.get(name) for name in ("cores", "memory")}
 
 
 def _tells_room(place: dict[str, Any]) -> bool:

@@ -182,7 +182,7 @@ class WorkerPlanner:
         assert assignment is not None, "who has no assignment needs a whole one"
         slots, until, role = slots_of(request, placed), wanted_until(spec), self._worker.role
         # Compared first: of thousands of jobs that are as wanted, a copy of each takes most of the time.
-        if (slots, until, role) == (assignment.executors, assignment.until, assignment.membership):
+        if (slots, until, role) == (assignment.executors, assignment.settings.until, assignment.membership):
             return self._progress(spec, assignment, note)
         counted: dict[str, Any] = {}
         why = held = ""
@@ -193,7 +193,11 @@ class WorkerPlanner:
                 slots, note = assignment.executors, note or f"{why}: {held}"
             else:
                 counted = self._counted(spec)
-        adjusted = replace(assignment, executors=slots, until=until, membership=role, **counted)
+        running = replace(assignment.settings, until=until)
+        if counted:
+            resources = replace(running.resources, executors=spec.settings.resources.executors)
+            running = replace(running, resources=resources)
+        adjusted = replace(assignment, executors=slots, settings=running, membership=role, **counted)
         if adjusted == assignment:
             return replace(self._progress(spec, assignment, note), held=why if held else "")
         reason = "it ends when drained"
@@ -229,7 +233,6 @@ class WorkerPlanner:
         repeats = repeats_of(self._last, asked, now, self._context.rules)
         return {
             "asked": asked,
-            "executors_asked": spec.resources.executors,
             "repeats": repeats,
             "changed": now,
         }
@@ -246,7 +249,7 @@ class WorkerPlanner:
             failures is None
             or not policy.moves(failures, assignment.revision, self._context.now)
             or any(self._context.runs_well(one) for one in up)
-            or spec.keep == "node"
+            or spec.settings.data_location == "node"
         ):
             return None
         reason = f"its worker keeps failing on {assignment.node}"
@@ -267,8 +270,10 @@ class WorkerPlanner:
     def _moved(self, assignment: Assignment) -> str | None:
         """Return where the driver was moved to, if it is not there. Node-kept data keeps it where it is."""
         spec, wanted = self._worker.spec, self._worker.spec.driver
-        allowed = wanted in self._state.nodes and (not spec.nodes or wanted in spec.nodes)
-        if allowed and wanted != assignment.node and spec.keep != "node" and self._worker.may_move:
+        permitted = spec.settings.placement.nodes
+        allowed = wanted in self._state.nodes and (not permitted or wanted in permitted)
+        movable = self._worker.may_move and spec.settings.data_location != "node"
+        if allowed and movable and wanted != assignment.node:
             return f"it was moved to {wanted}"
         return None
 
@@ -276,7 +281,7 @@ class WorkerPlanner:
         """Return where the job's data is, if that is not where it is assigned: a worker there went on."""
         spec = self._worker.spec
         kept = self._state.kept.get(spec.name)
-        if spec.keep != "node" or kept is None or kept.origin not in self._state.nodes:
+        if spec.settings.data_location != "node" or kept is None or kept.origin not in self._state.nodes:
             return None
         if is_elsewhere(assignment, assignment.node, kept):
             return f"its data is on {kept.origin}, of revision {kept.revision}"
@@ -355,7 +360,7 @@ class WorkerPlanner:
         """Return whether nobody works and a worker here could not: it has older data, or its copy is lost."""
         spec = self._worker.spec
         kept = self._state.kept.get(spec.name)
-        if spec.keep != "node" or kept is None or self._context.runs(self._name):
+        if spec.settings.data_location != "node" or kept is None or self._context.runs(self._name):
             return False
         return is_elsewhere(assignment, assignment.node, kept) or is_copy_lost(assignment, kept, self._state)
 
@@ -375,7 +380,7 @@ class WorkerPlanner:
         if spec.before is not None and self._context.is_proven(spec, self._name):
             # From now on a failure is not one of the update.
             proven = (UpdateSpec(replace(spec, before=None), "its new code runs successfully"),)
-        asked = spec.resources.executors
+        asked = spec.settings.resources.executors
         missing = asked - sum(slot.node not in self._context.lost for slot in assignment.executors)
         lacks = f", {missing} of {asked} executors have no node" if missing > 0 else ""
         what = "draining" if ending else "running"

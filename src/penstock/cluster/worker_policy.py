@@ -75,7 +75,7 @@ class WorkerDecision:
 
 def ends_when_drained(view: WorkerView) -> bool:
     """Whether the job is to end once its sources have no more."""
-    return view.assignment is not None and view.assignment.until == "drained"
+    return view.assignment is not None and view.assignment.settings.until == "drained"
 
 
 def runs(view: WorkerView) -> bool:

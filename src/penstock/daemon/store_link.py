@@ -46,7 +46,7 @@ class StoreLink:
         self._stale = True
         self._closing = False
         self._trouble = ""
-        self._keeps = assignment.keep == "node"
+        self._keeps = assignment.settings.data_location == "node"
         self._assignment = assignment
         self._kept: BackupStatus | None = None
         self._changed = threading.Condition()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from penstock.errors import choices, shown
+from penstock.errors import SettingError, choices, shown
 from penstock.graph import graph_algorithms as _cycles
 from penstock.graph.connector_api import Sink, Source
 from penstock.graph.edge import ROUND_ROBIN, SAME_KEY, Edge, Partitioning
@@ -16,6 +16,7 @@ from penstock.graph.sink_delivery import deliveries, warn_if_not_exactly_once
 from penstock.graph.tasks import ArrowTask, FunctionTask, NativeTask, StatefulTask, Task
 from penstock.graph.vertex import Endpoint, Kind, Vertex, edge_endpoints
 from penstock.graph.windows import AnyWindow
+from penstock.job_settings import Replicas
 
 AnyTask = FunctionTask | Task | StatefulTask | ArrowTask | NativeTask
 SparkValue = str | int | float | bool
@@ -42,10 +43,8 @@ class Job:
         mode: str = "throughput",
         guarantee: str = "exactly-once",
         durability: str = "none",
-        k: int = 0,
-        recovery: str = "snapshot",
-        replication: str = "active",
-        standby: str = "",
+        k: int | None = None,
+        replicas: Replicas | Mapping[str, Any] | None = None,
         qos: QoS | Mapping[str, Any] | None = None,
         max_iterations: int | None = None,
         parallelism: int | None = None,
@@ -64,18 +63,8 @@ class Job:
         """The durability of the result: with "none" a power cut may lose the last batches, or repeat them in
         a sink that is more durable than the job's folder; with "batch" each batch is synced to the disk.
         """
-        self.k = k
-        """How many machines may fail without interrupting the job; k + 1 replicas run."""
-        self.recovery = recovery
-        """How a new replica gets its state: "snapshot" (copied from another), "next-window" (empty, complete
-        from the next window on).
-        """
-        self.replication = replication
-        """Which replica publishes output: "active" (the first to commit a batch), "standby" (the primary; the
-        others hold their output until it fails).
-        """
-        self.standby = standby
-        """For a job with k=0: "warm" keeps a Spark session and a copy of the state ready on another node."""
+        self.replicas = _read_replicas(k, replicas)
+        """How the job is replicated; ``k=1`` is short for ``replicas=Replicas(k=1)``."""
         self.qos: QoS | None = read_qos(qos)
         self.max_iterations = max_iterations
         """The default limit of loops: how many times a record may return to the entry of a loop."""
@@ -178,6 +167,11 @@ class Job:
         self._edges.append(Edge(start.index, source_port, end.index, target_port, by))
 
     @property
+    def k(self) -> int:
+        """How many machines may fail without interrupting the job; k + 1 replicas run."""
+        return self.replicas.sound.k if isinstance(self.replicas, Replicas) else 0
+
+    @property
     def vertices(self) -> tuple[Vertex, ...]:
         """All vertices, in the order of adding."""
         return self._vertices
@@ -236,7 +230,7 @@ class Job:
         "first-writer-wins": each record once. "by-the-winner": each batch once, and again if the delivering
         replica dies before it confirms. "every-replica": a copy from each replica, with ids by which
         :func:`penstock.deduplicated` drops the others. "by-the-primary": each record at most once, with
-        ``replication="standby"``.
+        ``publisher="primary"``.
         """
         return deliveries(self)
 
@@ -275,6 +269,14 @@ class Job:
         )
         self._vertices += (vertex,)
         return vertex
+
+
+def _read_replicas(k: int | None, replicas: Any) -> Replicas:
+    if k is None:
+        return cast("Replicas", Replicas.read(replicas))
+    if replicas is not None:
+        raise SettingError("give k or replicas to a job, not both: k=1 is short for replicas=Replicas(k=1)")
+    return Replicas(k=k)
 
 
 def _copied(given: Any) -> Any:

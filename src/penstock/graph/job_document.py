@@ -17,6 +17,7 @@ from penstock.graph.error_policy import Retry
 from penstock.graph.qos import QoS
 from penstock.graph.tasks import FunctionTask
 from penstock.graph.windows import CountWindow, TimeWindow
+from penstock.job_settings import Replicas
 from penstock.schema.record_schema import Schema
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.graph.vertex import Vertex
 
 FORMAT = "penstock.job"
-VERSION = 1
+VERSION = 2
 
 # Python refuses to convert very large integers to decimal, and JSON readers would reject them.
 _LARGEST_BITS = 1024
@@ -43,10 +44,7 @@ def to_dict(job: Job) -> dict[str, Any]:
         "mode": plain(job.mode),
         "guarantee": plain(job.guarantee),
         "durability": plain(job.durability),
-        "k": plain(job.k),
-        "recovery": plain(job.recovery),
-        "replication": plain(job.replication),
-        "standby": plain(job.standby),
+        "replicas": plain(job.replicas),
         "qos": plain(job.qos),
         "max_iterations": plain(job.max_iterations),
         "parallelism": plain(job.parallelism),
@@ -122,7 +120,7 @@ def plain(value: Any) -> Any:
     >>> plain({1: (2.5, float("nan"))}), plain(object())
     ({'1': [2.5, 'nan']}, '<object>')
     """
-    if isinstance(value, QoS):
+    if isinstance(value, QoS | Replicas):
         value = asdict(value)
     elif isinstance(value, Partitioning):
         value = value.value

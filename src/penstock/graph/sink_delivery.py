@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import DeliveryWarning
 from penstock.graph.connector_api import Sink
+from penstock.job_settings import Replicas
 
 if TYPE_CHECKING:
     from penstock.graph.job import Job
@@ -34,10 +35,16 @@ _SAID = {
 }
 
 
+def replicas_of(job: Job) -> Replicas:
+    """Return how a job is replicated, as far as it makes sense: validation reports the rest."""
+    given: Any = job.replicas
+    return given.sound if isinstance(given, Replicas) else Replicas()
+
+
 def deliveries(job: Job) -> dict[str, str]:
     """Return the delivery guarantee of each sink by name."""
     return {
-        vertex.label: _delivery(vertex.operator, held=job.replication == "standby")
+        vertex.label: _delivery(vertex.operator, held=replicas_of(job).publishes_by_primary)
         for vertex in job.vertices
         if vertex.kind == "sink" and isinstance(vertex.operator, Sink)
     }
@@ -69,9 +76,7 @@ def warn_if_not_exactly_once(job: Job, stacklevel: int) -> None:
                 " with penstock.deduplicated"
             )
         elif delivery == BY_THE_PRIMARY:
-            gives = (
-                "records that the primary has not delivered when it dies are lost. Use replication='active'"
-            )
+            gives = "records that the primary has not delivered when it dies are lost. Use publisher='first'"
         else:
             continue
         warnings.warn(

@@ -27,7 +27,6 @@ from penstock.cluster.documents import (
     JobStatus,
     NodeInfo,
     NodeReport,
-    Resources,
     Tombstone,
 )
 from penstock.cluster.job_retention import is_idle, last_known_revision
@@ -37,6 +36,7 @@ from penstock.coord import store_paths
 from penstock.coord.coordination_store import Check, ConflictError, Delete, Operation, StoreError
 from penstock.coord.mirrored_documents import forget_operations, revision_operations, upsert
 from penstock.graph.job_compatibility import incompatibilities
+from penstock.job_settings import JobSettings, Replicas
 from penstock.master.cluster_metrics import render
 from penstock.master.master import Master
 from penstock.parameters import env_fault, params_fault
@@ -51,12 +51,10 @@ from penstock.replicas.service.replica_status import (
     workers_of,
 )
 from penstock.replicas.service.requested_replication import (
-    apply_changes,
-    replication_after_update,
-    replication_in_spec,
-    replication_in_structure,
-    requested_changes,
-    with_replication,
+    change_settings,
+    replicas_after_update,
+    requested_settings,
+    with_settings,
 )
 from penstock.schedule.placement_explanation import explain_placement
 from penstock.schedule.placement_strategies import UnknownStrategyError, check_strategy_name
@@ -214,7 +212,7 @@ class ClusterService:
             "executors": len(assignment.executors) if assignment else 0,
             "progress": {**vars(progress)} if progress else None,
             "failures": job_failure_count(self._documents, spec),
-            "k": spec.k,
+            "k": spec.settings.replicas.k,
             "safety": status.safety,
         }
 
@@ -246,7 +244,7 @@ class ClusterService:
     def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
         self._require_leader()
         name = _named(str(submission.structure.get("name", "")))
-        self._check(submission, bundle)
+        settings = self._check(submission, bundle)
         known = self._documents.jobs().get(name)
         self._check_readable(name)
         if known is not None and self._status(name).phase in ACTIVE:
@@ -255,9 +253,12 @@ class ClusterService:
             )
         if known is not None and not submission.fresh:
             self._check_compatible(known, submission)
-            if known.keep != submission.keep:
-                told = f"what job {name!r} has done is kept {_KEPT[known.keep]}"
-                raise RefusedError(f"{told}: submit it with --keep {known.keep}, or from scratch (--fresh)")
+            location = known.settings.data_location
+            if location != settings.data_location:
+                raise RefusedError(
+                    f"what job {name!r} has done is kept {_KEPT[location]}: submit it with --data-location "
+                    f"{location}, or from scratch (--fresh)"
+                )
         given_out = last_revision(self._documents, name)
         fresh = submission.fresh
         if known is None:
@@ -270,27 +271,17 @@ class ClusterService:
             bundle=bundle,
             entry=submission.entry,
             generation=(known.generation if known else 0) + 1,
-            until=submission.until,
             fresh=fresh or (known is not None and known.fresh),
             forget=given_out if fresh or known is None else known.forget,
-            resources=submission.resources,
-            nodes=submission.nodes,
-            labels=submission.labels,
-            spark_master=submission.spark_master,
-            conf=submission.conf,
             params=submission.params,
             env=submission.env,
             structure=submission.structure,
-            keep=submission.keep,
-            strategy=submission.strategy,
             # What was agreed on is still there, and goes on to count.
             agreed=known is not None and known.agreed and not submission.fresh,
             after=given_out,
             submitted=self._clock(),
         )
-        spec = with_replication(
-            spec, apply_changes(replication_in_structure(submission.structure), requested_changes(submission))
-        )
+        spec = with_settings(spec, settings)
         self._check_room(spec)
         self._check_data(spec)
         return self._change(spec, "it was submitted", again=True, anew=True)
@@ -304,14 +295,14 @@ class ClusterService:
             raise RefusedError(f"the new code defines job {found!r}, not {name!r}: submit it as a new job")
         self._check(submission, bundle)
         self._check_compatible(spec, submission)
-        replication = replication_after_update(spec, submission)
+        replicas = replicas_after_update(spec, submission)
         params, env = {**spec.params, **submission.params}, {**spec.env, **submission.env}
         self._check_params(params, env)
         same_code = bundle == spec.bundle and submission.entry == spec.entry
         if same_code and params == spec.params and env == spec.env:
-            if replication == replication_in_spec(spec):
+            if replicas == spec.settings.replicas:
                 return self.job(name)
-            return self.replicate(name, asdict(replication))
+            return self.replicate(name, asdict(replicas))
         updated = replace(
             spec,
             bundle=bundle,
@@ -320,7 +311,7 @@ class ClusterService:
             params=params,
             env=env,
         )
-        updated = with_replication(updated, replication)
+        updated = with_settings(updated, replace(spec.settings, replicas=replicas))
         self._check_room(updated, spec)
         reason = "its parameters were changed" if same_code else "its code was updated"
         return self._change(self._next_generation(updated, spec), reason)
@@ -351,12 +342,14 @@ class ClusterService:
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         self._require_leader()
         spec = self._active(name)
-        wanted = apply_changes(replication_in_spec(spec), changes)
-        replicated = with_replication(spec, wanted)
+        settings = change_settings(spec.settings, {"replicas": changes})
+        replicated = with_settings(spec, settings)
         if replicated == spec:
-            raise InvalidRequestError("nothing to change was given: give k, recovery, replication or standby")
+            known = ", ".join(field.name for field in fields(Replicas))
+            raise InvalidRequestError(f"nothing to change was given: give some of {known}")
         self._check_room(replicated, spec)
-        told = "warm standby" if wanted.standby else f"k={wanted.k}"
+        wanted = settings.replicas
+        told = "warm standby" if wanted.warm_standby else f"k={wanted.k}"
         return self._change(replicated, f"its replication was changed: {told}")
 
     @_retry_on_conflict
@@ -364,13 +357,14 @@ class ClusterService:
         self._require_leader()
         spec = self._active(name)
         self.node(node)
-        if spec.keep == "node":
+        if spec.settings.data_location == "node":
             raise RefusedError(
                 f"job {name!r} keeps its data with its node: it moves only when that node is lost"
             )
-        if spec.nodes and node not in spec.nodes:
+        allowed = spec.settings.placement.nodes
+        if allowed and node not in allowed:
             raise RefusedError(
-                f"job {name!r} may run on {', '.join(spec.nodes)} only: allow other nodes with penstock "
+                f"job {name!r} may run on {', '.join(allowed)} only: allow other nodes with penstock "
                 "scale first"
             )
         there = [replica.index for replica in self._replicas_on(node) if replica.job == name]
@@ -384,38 +378,18 @@ class ClusterService:
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
         self._require_leader()
         spec = self._active(name)
-        known = {field.name for field in fields(Resources)}
-        for field, value in changes.items():
-            if field not in known:
-                raise InvalidRequestError(
-                    f"there is no {field} to scale: it is one of {', '.join(sorted(known))}"
-                )
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int)
-                or value < (0 if field == "executors" else 1)
-            ):
-                raise InvalidRequestError(f"{field} cannot be {value!r}")
         for node in nodes or ():
             self.node(node)
         driver = spec.driver if nodes is None or spec.driver in nodes else ""
-        scaled = replace(
-            spec,
-            resources=replace(spec.resources, **changes),
-            nodes=spec.nodes if nodes is None else nodes,
-            driver=driver,
-        )
-        if spec.spark_master and scaled.resources.executors:
-            raise InvalidRequestError(
-                f"job {name!r} runs on the Spark master {spec.spark_master}, which manages its executors: "
-                "set their number with --conf spark.executor.instances=N when you submit it"
-            )
-        if spec.keep == "node" and scaled.resources.executors:
-            raise InvalidRequestError(f"job {name!r} keeps its data with its node: it can have no executors")
+        placement = {} if nodes is None else {"nodes": list(nodes)}
+        settings = change_settings(spec.settings, {"resources": changes, "placement": placement})
+        scaled = replace(with_settings(spec, settings), driver=driver)
         if scaled == spec:
             raise InvalidRequestError("nothing to scale was given")
         assigned = self._documents.assignments().get(name)
-        if spec.keep == "node" and scaled.nodes and assigned and assigned.node not in scaled.nodes:
+        allowed = settings.placement.nodes
+        stays = settings.data_location == "node"
+        if stays and allowed and assigned and assigned.node not in allowed:
             raise RefusedError(f"job {name!r} keeps its data on {assigned.node}: include that node")
         self._check_room(scaled, spec)
         self._check_data(scaled)
@@ -443,7 +417,7 @@ class ClusterService:
             again = replace(spec, wanted="running", drain=False, after=given_out)
             # What was to be forgotten the last time, and perhaps was not yet, still is.
             if fresh:
-                agreed = replication_in_spec(spec).has_replicas
+                agreed = spec.settings.replicas.is_replicated
                 again = replace(again, fresh=True, forget=given_out, agreed=agreed)
             return self._change(again, "it was submitted again", again=True)
         if spec.wanted == "ended":
@@ -463,7 +437,7 @@ class ClusterService:
         actual = self._documents.actual()
         if not is_idle(name, actual):
             raise RefusedError(f"job {name!r} is {phase}, and a worker of it has not left yet: try again")
-        if spec.keep == "node" and not data:
+        if spec.settings.data_location == "node" and not data:
             raise RefusedError(
                 f"job {name!r} keeps its data with its node, where no other job can use it: forget it with "
                 "its data (--data)"
@@ -566,30 +540,19 @@ class ClusterService:
             raise RefusedError(f"job {name!r} is {phase}: submit it again first")
         return spec
 
-    def _check(self, submission: Submission, bundle: str) -> None:
+    def _check(self, submission: Submission, bundle: str) -> JobSettings:
+        """Return the settings of a job as it is submitted, if it can be."""
         if not self._bundles.has(bundle):
             raise InvalidRequestError(f"there is no bundle {bundle!r}: upload it first")
         self._bundles.check_entry(bundle, submission.entry)
-        if submission.until not in (None, "drained"):
-            raise InvalidRequestError(f"until is 'drained' or nothing, not {submission.until!r}")
-        for field in fields(Resources):
-            value = getattr(submission.resources, field.name)
-            if value < (0 if field.name == "executors" else 1):
-                raise InvalidRequestError(f"{field.name} cannot be {value!r}")
-        if submission.spark_master and submission.resources.executors:
-            raise InvalidRequestError("a job with its own Spark master cannot have executors")
-        if submission.keep not in ("shared", "node"):
-            raise InvalidRequestError(f"keep takes 'shared' or 'node', not {submission.keep!r}")
-        if submission.keep == "node" and (submission.resources.executors or submission.spark_master):
-            raise InvalidRequestError(
-                "a job that keeps its data with its node cannot have executors: it runs on that node only"
-            )
+        settings = requested_settings(submission)
         self._check_params(submission.params, submission.env)
-        if submission.strategy:
+        if settings.placement.strategy:
             try:
-                check_strategy_name(submission.strategy)
+                check_strategy_name(settings.placement.strategy)
             except UnknownStrategyError as error:
                 raise InvalidRequestError(str(error)) from error
+        return settings
 
     def _check_params(self, params: Mapping[str, str], env: Mapping[str, str | None]) -> None:
         fault = params_fault(params) or env_fault(env)
@@ -619,10 +582,11 @@ class ClusterService:
 
     def _check_data(self, spec: JobSpec) -> None:
         """Refuse nodes without the one that has the job's data: it could not run on any of them."""
-        if spec.keep != "node" or not spec.nodes:
+        nodes = spec.settings.placement.nodes
+        if spec.settings.data_location != "node" or not nodes:
             return
         kept = self._documents.one(BackupStatus, f"{store_paths.KEPT}/{spec.name}")
-        if kept is None or kept.origin in spec.nodes or (spec.fresh and kept.revision <= spec.forget):
+        if kept is None or kept.origin in nodes or (spec.fresh and kept.revision <= spec.forget):
             return
         if self._documents.one(NodeInfo, f"{store_paths.NODES}/{kept.origin}") is not None:
             told = f"job {spec.name!r} keeps its data on {kept.origin}"

@@ -96,7 +96,7 @@ class MasterService(Protocol):
         ...
 
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change how a job is replicated while it runs: some of k, recovery, replication and standby.
+        """Change how a job is replicated while it runs: some of :class:`~penstock.job_settings.Replicas`.
 
         Raises RefusedError when the cluster has too few nodes or racks, InvalidRequestError for what cannot
         be.

@@ -251,11 +251,11 @@ class StrategyChooser:
 
     def __call__(self, spec: JobSpec) -> tuple[str, Strategy]:
         """Return the strategy that decides about a job, and its name."""
-        name = spec.strategy or self.default
+        name = spec.settings.placement.strategy or self.default
         if name != "exact" and not is_custom(name):
             return name, builtin_strategy(name)
         folder = None
-        if is_custom(spec.strategy):
+        if is_custom(spec.settings.placement.strategy):
             try:
                 folder = self._unpacked(spec.bundle) if self._unpacked else None
             except PenstockError as error:

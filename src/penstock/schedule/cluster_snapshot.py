@@ -50,12 +50,12 @@ def tasks_of(
     """
     if assignment is None and spec.wanted != "running":
         return []
-    pinned = (spec.driver,) if spec.driver in nodes else spec.nodes
+    pinned = (spec.driver,) if spec.driver in nodes else spec.settings.placement.nodes
     driver = driver_task(spec, pinned, assignment.node if assignment else None, replica=replica)
-    if spec.spark_master is not None:
+    if spec.settings.spark.master is not None:
         return [driver]
     slots = {slot.ordinal: slot.node for slot in assignment.executors} if assignment else {}
-    ordinals = _ordinals(slots, spec.resources.executors)
+    ordinals = _ordinals(slots, spec.settings.resources.executors)
     return [driver, *(executor_task(spec, one, slots.get(one), replica=replica) for one in ordinals)]
 
 
@@ -67,14 +67,14 @@ def driver_task(
     replica: int = 0,
 ) -> Task:
     """Return the driver that a job asks for, and that may run on some nodes."""
-    asked, name = spec.resources, str(ReplicaId(spec.name, replica))
+    asked, name = spec.settings.resources, str(ReplicaId(spec.name, replica))
     return Task(
         task_id(name, DRIVER),
         name,
         DRIVER,
         asked.cores,
         asked.memory,
-        spec.labels,
+        spec.settings.placement.labels,
         nodes,
         avoid=avoid,
         current=current,
@@ -94,10 +94,10 @@ def executor_task(
         task_id(name, f"{EXECUTOR}-{ordinal}"),
         name,
         EXECUTOR,
-        spec.resources.executor_cores,
-        spec.resources.executor_memory,
-        spec.labels,
-        spec.nodes,
+        spec.settings.resources.executor_cores,
+        spec.settings.resources.executor_memory,
+        spec.settings.placement.labels,
+        spec.settings.placement.nodes,
         avoid=avoid,
         current=current,
     )
@@ -185,12 +185,13 @@ def standing_tasks(assignment: Assignment, request: PlacementRequest | None = No
         for slot in slots
     ]
     if request is None or not request.driver:
+        size = assignment.settings.resources
         driver = Task(
             task_id(assignment.job, DRIVER),
             assignment.job,
             DRIVER,
-            assignment.cores,
-            assignment.memory,
+            size.cores,
+            size.memory,
             current=assignment.node,
         )
         tasks.insert(0, driver)

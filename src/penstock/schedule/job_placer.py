@@ -251,10 +251,10 @@ def wanted_tasks(request: PlacementRequest, snapshot: ClusterSnapshot) -> list[T
 
 def _driver(request: PlacementRequest, snapshot: ClusterSnapshot) -> Task:
     spec = request.spec
-    allowed = not spec.nodes or request.prefer in spec.nodes
+    allowed = not spec.settings.placement.nodes or request.prefer in spec.settings.placement.nodes
     preferred = request.prefer if allowed and request.prefer in snapshot.node_named else ""
     wish = request.only or preferred
-    nodes = (wish,) if wish else spec.nodes
+    nodes = (wish,) if wish else spec.settings.placement.nodes
     if request.avoid:
         able = nodes or tuple(node.name for node in snapshot.nodes)
         # No node is allowed: the empty name matches none.

@@ -37,8 +37,8 @@ def explain_placement(
     location, kept = actual.locations.get(job), actual.kept.get(job)
     return {
         "job": job,
-        "strategy": assignment.strategy if assignment else spec.strategy or default,
-        "asked_for": spec.strategy or default,
+        "strategy": assignment.strategy if assignment else spec.settings.placement.strategy or default,
+        "asked_for": spec.settings.placement.strategy or default,
         "refused": assignment.refused if assignment else "",
         "matrix": {task.id: task.current for task in own if task.current is not None},
         "cost": cost(matrix, snapshot, weights).to_plain(),

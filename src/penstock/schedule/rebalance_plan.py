@@ -58,13 +58,17 @@ def _can_move(spec: JobSpec, actual: ClusterState) -> bool:
         for worker in actual.workers.get(spec.name, ())
     )
     placed_by_user = spec.driver in actual.nodes and spec.driver_by != "rebalance"
-    return running and spec.wanted == "running" and spec.keep != "node" and not placed_by_user
+    return (
+        running and spec.wanted == "running" and spec.settings.data_location != "node" and not placed_by_user
+    )
 
 
 def _bound(task: Task, spec: JobSpec, actual: ClusterState) -> Task:
     others = nodes_of_other_replicas(spec.name, actual.assignments)
     avoid = tuple(sorted(others | nodes_in_same_racks(others, actual.nodes.values()) - {task.current or ""}))
-    return replace(task, labels=spec.labels, nodes=spec.nodes, avoid=avoid)
+    return replace(
+        task, labels=spec.settings.placement.labels, nodes=spec.settings.placement.nodes, avoid=avoid
+    )
 
 
 def _reason(snapshot: ClusterSnapshot, before: Matrix, after: Matrix, origin: str, target: str) -> str:

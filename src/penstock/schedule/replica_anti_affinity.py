@@ -27,7 +27,9 @@ def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[Placemen
     """Return what is decided about together: no two replicas of a job, and all drivers before executors.
 
     >>> from penstock.cluster.documents import JobSpec
-    >>> both, alone = JobSpec("a", "", "", k=1), PlacementRequest(JobSpec("b", "", ""))
+    >>> from penstock.job_settings import JobSettings, Replicas
+    >>> both = JobSpec("a", "", "", settings=JobSettings(replicas=Replicas(k=1)))
+    >>> alone = PlacementRequest(JobSpec("b", "", ""))
     >>> requests = [PlacementRequest(both), PlacementRequest(both, replica=1), alone]
     >>> [[one.name for one in asked] for asked in placement_rounds(requests)]
     [['a', 'b'], ['a~1']]
@@ -88,8 +90,8 @@ def nodes_in_same_racks(names: frozenset[str], nodes: Iterable[Node | NodeInfo])
 
 def _has_room(request: PlacementRequest, apart: frozenset[str], snapshot: ClusterSnapshot) -> bool:
     """Whether a driver finds a node though it keeps off some. That a node has much to do is no obstacle."""
-    avoid = tuple(sorted(apart | request.avoid))
-    task = driver_task(request.spec, request.spec.nodes, avoid=avoid, replica=request.replica)
+    avoid, permitted = tuple(sorted(apart | request.avoid)), request.spec.settings.placement.nodes
+    task = driver_task(request.spec, permitted, avoid=avoid, replica=request.replica)
     used = usages(current_placement(snapshot), snapshot)
     calm = replace(snapshot, overloaded_above=inf)
     return any(obstacle(task, node, used[node.name], calm) is None for node in snapshot.nodes)
@@ -102,7 +104,7 @@ def _beyond_share(
 
     Together they are no more than its share of the nodes that the job may use.
     """
-    task = driver_task(request.spec, request.spec.nodes)
+    task = driver_task(request.spec, request.spec.settings.placement.nodes)
     allowed = allowed_nodes(task, snapshot.nodes)
     able = [node for node in snapshot.nodes if allowed is None or node.name in allowed]
     own = {one.current for one in snapshot.tasks if one.job == request.name}

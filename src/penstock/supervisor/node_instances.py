@@ -325,7 +325,7 @@ class FolderInstances:
 
     def _home(self, assignment: Assignment) -> Path:
         """Return the folder of a worker's logs and of its job: all nodes' or, for some jobs, this node's."""
-        if assignment.keep != "node":
+        if assignment.settings.data_location != "node":
             return self._node.storage
         place = self._node.folder / "kept" / assignment.job
         for folder in (place.parent, place):

@@ -27,7 +27,7 @@ class LocalEngine:
 
     def __init__(self, instance: WorkerConfig, ring: Keyring, scratch: Path) -> None:  # noqa: ARG002
         self.app_id = f"local-{instance.job}-{instance.revision}-{instance.attempt}"
-        self._cores = instance.assignment.cores
+        self._cores = instance.assignment.settings.resources.cores
         self._scratch = scratch
 
     def open(self, job: Job) -> None:  # noqa: ARG002

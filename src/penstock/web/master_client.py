@@ -105,7 +105,7 @@ class MasterClient:
         return self._object("POST", f"/jobs/{_part(name)}/params", json=wanted)
 
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change how a job is replicated: some of k, recovery, replication and standby."""
+        """Change how a job is replicated: some of :class:`penstock.job_settings.Replicas`."""
         return self._object("POST", f"/jobs/{_part(name)}/replicate", json=dict(changes))
 
     def migrate(self, name: str, node: str) -> dict[str, Any]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastapi import Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from penstock.cluster.client_requests import InvalidRequestError, Submission
-from penstock.cluster.documents import Resources
+from penstock.job_settings import JobSettings, Replicas, Resources
 from penstock.parameters import LARGEST, LONGEST_NAME, PATTERN
-from penstock.setting_values import name_fault
+from penstock.setting_values import NAME, name_fault
 
-NAME = r"^[A-Za-z0-9](\.?[A-Za-z0-9_-])*\.?$"
-"""The rule of :func:`penstock.setting_values.name_fault` in a form that other programs can read."""
 DIGEST = r"^[0-9a-f]{64}$"
-_STRATEGY = r"^([A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?)?$"
 _ENTRY = r"^[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*(/[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*)*(:[^/\\:\x00-\x1f]+)?$"
 _DEEPEST = 50
 
@@ -61,12 +59,6 @@ Value = Annotated[str, StringConstraints(max_length=LARGEST)]
 _ParamName = Annotated[str, StringConstraints(pattern=PATTERN, max_length=LONGEST_NAME)]
 Params = dict[_ParamName, Value]
 Env = dict[_ParamName, Value | None]
-Count = Annotated[int, Field(ge=1, le=10_000)]
-Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 50)]
-Lost = Annotated[int, Field(ge=0, le=100)]
-Recovery = Literal["snapshot", "next-window"]
-Output = Literal["active", "standby"]
-Standby = Literal["", "warm"]
 
 JobName = Annotated[Name, Path(description="The job's name.")]
 NodeName = Annotated[Name, Path(description="The node's name.")]
@@ -79,14 +71,36 @@ class _Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class ResourcesRequest(_Request):
-    """What a job asks for. Without executors it runs in one process, on one node."""
+def _part_of(kind: type) -> type[_Request]:
+    """Return the request that gives some settings of a class; those that are left out are not in it."""
+    hints = get_type_hints(kind, include_extras=True)
+    plain = get_type_hints(kind)
+    found: dict[str, Any] = {}
+    for each in fields(kind):
+        inner = plain[each.name]
+        hint = (
+            _part_of(inner) if is_dataclass(inner) and isinstance(inner, type) else _of_json(hints[each.name])
+        )
+        found[each.name] = (hint | None, None)
+    return create_model(
+        f"{kind.__name__}Request", __base__=_Request, __doc__=(kind.__doc__ or "").split("\n\n")[0], **found
+    )
 
-    cores: Count = 1
-    memory: Bytes = 2 << 30
-    executors: Annotated[int, Field(ge=0, le=10_000)] = 0
-    executor_cores: Count = 1
-    executor_memory: Bytes = 1 << 30
+
+def _of_json(hint: Any) -> Any:
+    """Return a type as JSON has it: a list in place of a tuple."""
+    inner, extras = (get_args(hint)[0], hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
+    if get_origin(inner) is tuple:
+        inner = list.__class_getitem__(get_args(inner)[0])
+    for extra in extras:
+        inner = Annotated[inner, extra]
+    return inner
+
+
+if TYPE_CHECKING:
+    SettingsRequest = _Request
+else:
+    SettingsRequest = _part_of(JobSettings)
 
 
 class SubmissionRequest(_Request):
@@ -103,31 +117,16 @@ class SubmissionRequest(_Request):
             "properties": {"name": {"type": "string", "pattern": NAME, "maxLength": 200}},
         },
     )
-    resources: ResourcesRequest = ResourcesRequest()
-    nodes: list[Name] = Field(default=[], max_length=1000, description="The only nodes it may use, if any.")
-    labels: dict[Text, Text] = Field(default={}, description="Labels that its nodes must have.")
-    spark_master: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
-    conf: dict[Text, Text] = Field(default={}, description="Spark settings.")
+    settings: SettingsRequest | None = Field(
+        default=None,
+        description="What is given of the job's settings; its code and the defaults say the rest.",
+    )
     params: Params = Field(default={}, description="What its code reads as ps.params.")
     env: Env = Field(
         default={}, description="Variables of its environment; null for the value that the node has."
     )
-    until: Literal["drained"] | None = None
     fresh: bool = Field(
         default=False, description="Start from scratch: delete the state and positions of this name."
-    )
-    keep: Literal["shared", "node"] = Field(default="shared", description="Where its data is.")
-    strategy: Annotated[str, StringConstraints(pattern=_STRATEGY, max_length=300)] = Field(
-        default="", description="The placement strategy: a name or MODULE:CLASS."
-    )
-    k: Lost | None = Field(
-        default=None,
-        description="How many nodes may be lost without a gap; null, also below: as its code says.",
-    )
-    recovery: Recovery | None = Field(default=None, description="How a new replica gets its state.")
-    replication: Output | None = Field(default=None, description="Which replica publishes output.")
-    standby: Standby | None = Field(
-        default=None, description="warm: with k=0, a second replica is ready and waits."
     )
 
     def submission(self) -> Submission:
@@ -139,21 +138,10 @@ class SubmissionRequest(_Request):
         return Submission(
             entry=self.entry,
             structure=self.structure,
-            resources=Resources(**self.resources.model_dump()),
-            nodes=tuple(self.nodes),
-            labels=self.labels,
-            spark_master=self.spark_master,
-            conf=self.conf,
+            settings=self.settings.model_dump(exclude_none=True) if self.settings else {},
             params=self.params,
             env=self.env,
-            until=self.until,
             fresh=self.fresh,
-            keep=self.keep,
-            strategy=self.strategy,
-            k=self.k,
-            recovery=self.recovery,
-            replication=self.replication,
-            standby=self.standby,
         )
 
 
@@ -178,16 +166,11 @@ class RebalanceRequest(_Request):
     dry_run: bool = False
 
 
-class ScaleRequest(_Request):
+class ScaleRequest(_part_of(Resources)):  # type: ignore[misc]
     """What shall change of a job's resources; what is left out stays."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    cores: Count | None = None
-    memory: Bytes | None = None
-    executors: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    executor_cores: Count | None = None
-    executor_memory: Bytes | None = None
     nodes: Annotated[list[Name], Field(max_length=1000)] | None = Field(
         default=None, description="The only nodes it may use; an empty list allows all."
     )
@@ -196,24 +179,21 @@ class ScaleRequest(_Request):
         """Return the resources that change. Raises InvalidRequestError when nothing at all does."""
         if all(value is None for value in self.model_dump().values()):
             raise InvalidRequestError("nothing to change was given: give executors, cores, memory or nodes")
-        return self.model_dump(exclude_none=True, exclude={"nodes"})
+        changes: dict[str, int] = self.model_dump(exclude_none=True, exclude={"nodes"})
+        return changes
 
 
-class ReplicateRequest(_Request):
+class ReplicateRequest(_part_of(Replicas)):  # type: ignore[misc]
     """What shall change of a job's replicas; what is left out stays."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    k: Lost | None = None
-    recovery: Recovery | None = None
-    replication: Output | None = None
-    standby: Standby | None = None
-
     def changes(self) -> dict[str, Any]:
         """Return what changes. Raises InvalidRequestError when nothing does."""
-        found = self.model_dump(exclude_none=True)
+        found: dict[str, Any] = self.model_dump(exclude_none=True)
         if not found:
-            raise InvalidRequestError("nothing to change was given: give k, recovery, replication or standby")
+            known = ", ".join(field.name for field in fields(Replicas))
+            raise InvalidRequestError(f"nothing to change was given: give some of {known}")
         return found
 
 

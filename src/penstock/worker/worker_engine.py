@@ -58,11 +58,11 @@ class SparkEngine:
         assignment = instance.assignment
         self._options = DriverOptions(
             host=instance.host,
-            cores=assignment.cores,
-            memory=assignment.memory,
+            cores=assignment.settings.resources.cores,
+            memory=assignment.settings.resources.memory,
             executor_cores=sum(slot.cores for slot in assignment.executors),
-            spark_master=assignment.spark_master,
-            conf=assignment.conf,
+            spark_master=assignment.settings.spark.master,
+            conf=assignment.settings.spark.conf,
         )
         self._scratch = scratch
         self._secret = ring.spark_secret(instance.job, instance.revision, instance.attempt)

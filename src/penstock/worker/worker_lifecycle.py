@@ -82,7 +82,7 @@ class Worker:
         )
         self._link = StoreLink(connect, instance.assignment, self._info)
         self._handle: Handle | None = None
-        kept = instance.assignment.keep == "node"
+        kept = instance.assignment.settings.data_location == "node"
         self._data = _worker_data(instance, self._link, ring) if kept else None
         replica_spec = instance.assignment.membership is not None
         self._replica = ReplicaWorker(instance, folder / "scratch") if replica_spec else None

@@ -8,13 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.alarms import JOB_FAILED, alarm_id
-from penstock.cluster.client_requests import NotLeaderError, RequestError, Submission
-from penstock.cluster.documents import JobSpec, Resources
+from penstock.cluster.client_requests import NotLeaderError, RequestError
+from penstock.cluster.documents import JobSpec
 from penstock.coord.coordination_store import DisconnectedError
+from penstock.job_settings import Resources
 from penstock.master.cluster_service import ClusterService
 from simulation.actors import CrashedError
 from simulation.worker import FAULTY, POISON
 from simulation.world import InvariantError
+from support.settings import make_submission
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
@@ -65,18 +67,18 @@ class Clients:
 
     def _submit(self, job: str) -> None:
         random = self._world.random
-        keep = random.choice(("shared", "shared", "node"))
-        k, standby = self._replicas() if keep == "shared" else (0, "")
-        submission = Submission(
+        location = random.choice(("shared", "shared", "node"))
+        k, warm = self._replicas() if location == "shared" else (0, False)
+        submission = make_submission(
             f"{job}.py",
             {"name": job, "vertices": [], "edges": []},
             resources=self._resources(),
             nodes=self._nodes(),
             until=random.choice((None, None, None, "drained")),
             fresh=random.random() < 0.3,
-            keep=keep,
+            data_location=location,
             k=k,
-            standby=standby,
+            warm_standby=warm,
         )
         bundle = self._bundle()
         self._ask(
@@ -87,7 +89,7 @@ class Clients:
         )
 
     def _update(self, job: str) -> None:
-        submission = Submission(f"{job}.py", {"name": job, "vertices": [], "edges": []})
+        submission = make_submission(f"{job}.py", {"name": job, "vertices": [], "edges": []})
         bundle = self._bundle()
         self._ask(
             f"update {job}",
@@ -113,16 +115,16 @@ class Clients:
             f"scale {job} to {changes} on {nodes}",
             job,
             lambda service: service.scale(job, changes, nodes),
-            lambda spec: spec.resources == wanted and nodes in (None, spec.nodes),
+            lambda spec: spec.settings.resources == wanted and nodes in (None, spec.settings.placement.nodes),
         )
 
     def _replicate(self, job: str) -> None:
-        k, standby = self._replicas()
+        k, warm = self._replicas()
         self._ask(
-            f"replicate {job}: k={k} {standby}",
+            f"replicate {job}: k={k} {warm}",
             job,
-            lambda service: service.replicate(job, {"k": k, "standby": standby}),
-            lambda spec: (spec.k, spec.standby) == (k, standby),
+            lambda service: service.replicate(job, {"k": k, "warm_standby": warm}),
+            lambda spec: (spec.settings.replicas.k, spec.settings.replicas.warm_standby) == (k, warm),
         )
 
     def _rebalance(self, _: str) -> None:
@@ -200,8 +202,8 @@ class Clients:
         random = self._world.random
         return Resources(cores=random.choice((1, 2)), executors=random.choice((0, 0, 1, 2)))
 
-    def _replicas(self) -> tuple[int, str]:
-        return self._world.random.choice(((0, ""), (1, ""), (1, ""), (2, ""), (0, "warm")))
+    def _replicas(self) -> tuple[int, bool]:
+        return self._world.random.choice(((0, False), (1, False), (1, False), (2, False), (0, True)))
 
     def _nodes(self) -> tuple[str, ...]:
         random = self._world.random

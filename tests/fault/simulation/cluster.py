@@ -257,7 +257,7 @@ class Cluster:
         if status.phase in ("ENDED", "FAILED"):
             if group or assigned:
                 raise UnsettledError(f"{name} is {status.phase} and has {told}, {assigned}")
-            if status.phase == "ENDED" and spec.wanted == "running" and spec.until is None:
+            if status.phase == "ENDED" and spec.wanted == "running" and spec.settings.until is None:
                 raise UnsettledError(f"{name} has ended, and nobody has asked for it: {status}")
             return
         if self._waits_rightly(spec, status, bool(assigned)):
@@ -265,7 +265,9 @@ class Cluster:
         if spec.wanted == "ended":
             raise UnsettledError(f"{name} shall end and has not: {status}, {told}")
         up = [one for one in sorted(self.machines) if self.machines[one].up]
-        able = [one for one in up if not spec.nodes or one in spec.nodes]
+        able = [
+            one for one in up if not spec.settings.placement.nodes or one in spec.settings.placement.nodes
+        ]
         if not able:
             return
         members = [replace(one.spec, name=one.name) for one in replica_specs(spec)]
@@ -297,7 +299,7 @@ class Cluster:
             if name == without:
                 continue
             for node, cores, memory in (
-                (assignment.node, assignment.cores, assignment.memory),
+                (assignment.node, assignment.settings.resources.cores, assignment.settings.resources.memory),
                 *((slot.node, slot.cores, slot.memory) for slot in assignment.executors),
             ):
                 free[node] = (free[node][0] - cores, free[node][1] - memory)
@@ -305,7 +307,7 @@ class Cluster:
 
     def _fits(self, spec: JobSpec, only: str = "") -> bool:
         """Whether some node, or a certain one, could take a driver and one executor of a job together."""
-        asked = spec.resources
+        asked = spec.settings.resources
         cores, memory = asked.cores, asked.memory
         if asked.executors:
             cores, memory = cores + asked.executor_cores, memory + asked.executor_memory
@@ -314,7 +316,7 @@ class Cluster:
             self.machines[name].up
             and name not in others
             and only in ("", name)
-            and (not spec.nodes or name in spec.nodes)
+            and (not spec.settings.placement.nodes or name in spec.settings.placement.nodes)
             and cores <= free[0]
             and memory <= free[1]
             for name, free in self._free(spec.name).items()
@@ -323,12 +325,20 @@ class Cluster:
     def _may_not_use_data(self, spec: JobSpec) -> bool:
         """Whether the node with a job's data is there, and is none of those that the job is for."""
         origin = self._node_with_data(spec)
-        return bool(origin and spec.nodes) and origin not in spec.nodes and self.machines[origin].up
+        return (
+            bool(origin and spec.settings.placement.nodes)
+            and origin not in spec.settings.placement.nodes
+            and self.machines[origin].up
+        )
 
     def _node_with_data(self, spec: JobSpec) -> str:
         """Return the node with a job's data; nothing if all nodes share it, or there is none yet."""
         node = self.world.ensemble.tree.get(f"{store_paths.KEPT}/{spec.name}")
-        return decode(BackupStatus, node.data).origin if node is not None and spec.keep == "node" else ""
+        return (
+            decode(BackupStatus, node.data).origin
+            if node is not None and spec.settings.data_location == "node"
+            else ""
+        )
 
     def _has_no_place(self, member: JobSpec, able: list[str]) -> bool:
         """Whether a replica is where it may not be, or nowhere, because there are too few nodes for all."""
@@ -346,8 +356,12 @@ class Cluster:
                 return  # It runs as before, or not at all, until there is room.
             if len(workers) - len(waiting) != 1:
                 raise UnsettledError(f"of {spec.name}, one should run: {waiting} of {workers} wait")
-        elif spec.k:
-            wanted = "k-safe" if len(workers) == spec.k + 1 else f"degraded (k={max(len(workers) - 1, 0)})"
+        elif spec.settings.replicas.k:
+            wanted = (
+                "k-safe"
+                if len(workers) == spec.settings.replicas.k + 1
+                else f"degraded (k={max(len(workers) - 1, 0)})"
+            )
         else:
             wanted = ""
         if status.safety != wanted:
@@ -370,11 +384,19 @@ class Cluster:
         worker = workers[0]
         if assignment is None or worker.assignment.revision != assignment.revision:
             raise UnsettledError(f"{name} has {told} for {assignment}")
-        if is_told and not is_replicated(spec) and spec.keep != "node" and self._fits(spec, spec.driver):
+        if (
+            is_told
+            and not is_replicated(spec)
+            and spec.settings.data_location != "node"
+            and self._fits(spec, spec.driver)
+        ):
             raise UnsettledError(f"{name} could be as it is wanted, and is said not to: {status}, {spec}")
         if is_told:
             return
-        if (worker.assignment.bundle, worker.assignment.cores) != (spec.bundle, spec.resources.cores):
+        if (worker.assignment.bundle, worker.assignment.settings.resources.cores) != (
+            spec.bundle,
+            spec.settings.resources.cores,
+        ):
             raise UnsettledError(f"{name} runs {worker.assignment}, and {spec} is wanted")
         wish = spec.driver in able and spec.driver not in nodes_of_other_replicas(name, self.witness.current)
         if worker.node not in able or (wish and worker.node != spec.driver):
@@ -399,9 +421,9 @@ class Cluster:
             for name, machine in self.machines.items()
             for process in machine.executors(spec.name)
         )
-        lacking = spec.resources.executors - len(wanted)
+        lacking = spec.settings.resources.executors - len(wanted)
         reason = self.witness.statuses[ReplicaId.parse(spec.name).job].reason
-        told = f"{lacking} of {spec.resources.executors} executors have no node" in reason
+        told = f"{lacking} of {spec.settings.resources.executors} executors have no node" in reason
         if self.scarce and (told or worker.phase == "ready"):
             lacking = 0  # Of one that stands by it is not said.
         if lacking or running != wanted:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from penstock.cluster.document_codec import decode
 from penstock.cluster.documents import Assignment, BackupStatus, Epoch, JobSpec, JobStatus
@@ -13,6 +13,7 @@ from penstock.replicas.decisions.replica_set import is_replicated, replica_count
 from penstock.replicas.replica_id import ReplicaId
 from penstock.testing.memory_tree import Tree
 from simulation.world import InvariantError, World
+from support.settings import replace
 
 GRACE = 4.0
 """How long a node may be missed before its work goes elsewhere."""
@@ -194,13 +195,15 @@ class Witness:
         if before is not None and assignment.revision < before.revision:
             raise InvariantError(f"{name}: revision {assignment.revision} follows {before.revision}")
         if before is not None and assignment.revision == before.revision:
+            asked = before.settings.resources.executors
+            resources = dataclasses.replace(assignment.settings.resources, executors=asked)
             same = replace(
                 assignment,
                 executors=before.executors,
-                until=before.until,
+                until=before.settings.until,
+                resources=resources,
                 epoch=before.epoch,
                 asked=before.asked,
-                executors_asked=before.executors_asked,
                 repeats=before.repeats,
                 changed=before.changed,
             )
@@ -233,9 +236,9 @@ class Witness:
 
 def _told(spec: JobSpec) -> str:
     drain = ", drained" if spec.drain else ""
+    replicas, cores = spec.settings.replicas, spec.settings.resources.cores
     return (
-        f"{spec.name} {spec.wanted}{drain}: k={spec.k} {spec.standby}, generation {spec.generation}, "
-        f"{spec.bundle}, on "
-        f"{spec.driver or 'any'} of {spec.nodes}, {spec.resources.cores} cores, after {spec.after}, "
+        f"{spec.name} {spec.wanted}{drain}: {replicas}, generation {spec.generation}, {spec.bundle}, on "
+        f"{spec.driver or 'any'} of {spec.settings.placement.nodes}, {cores} cores, after {spec.after}, "
         f"restarts {spec.restarts}{', fresh' if spec.fresh else ''}"
     )

@@ -81,7 +81,7 @@ class Worker(Actor):
             application = f"{assignment.job}-{assignment.revision}-{attempt}"
             storage.applications[application] = self
             self.info = replace(self.info, app_id=application, driver_url=f"spark://{node}")
-        kept = assignment.keep == "node"
+        kept = assignment.settings.data_location == "node"
         self.folder = storage.of(assignment.job, node if kept else "")
         self._storage = storage
         self.asked_to_stop = False

@@ -66,7 +66,7 @@ SETTINGS = [
         ("guarantee must be one of 'exactly-once', 'at-least-once', 'at-most-once', not 'twice'",),
         "bad-guarantee",
     ),
-    Row("k-below-0", line(options="k=-1"), ("k must be a whole number from 0 on, not -1",), "bad-k"),
+    Row("k-below-0", line(options="k=-1"), ("k must be a whole number from 0 to 100, not -1",), "bad-k"),
     Row(
         "replicas-at-least-once",
         line(options='k=1, guarantee="at-least-once"'),
@@ -75,20 +75,26 @@ SETTINGS = [
     ),
     Row(
         "standby-of-replicas",
-        line(options='k=1, standby="warm"'),
-        ("standby is for k=0: with k > 0 the other replicas run already",),
-        "bad-standby",
+        line(options='replicas={"k": 1, "warm_standby": True}'),
+        ("warm_standby is for k=0: with k > 0 the other replicas run already",),
+        "bad-warm-standby",
     ),
     Row(
         "backups-of-nobody",
-        line(options='replication="standby"'),
-        ("replication='standby' needs backups: set k to 1 or more",),
-        "bad-replication",
+        line(options='replicas={"publisher": "primary"}'),
+        ("publisher='primary' needs other replicas: set k to 1 or more",),
+        "bad-publisher",
+    ),
+    Row(
+        "no-replicas",
+        line(options='replicas={"standby": "warm"}'),
+        ("replicas takes Replicas, or a dict of 'k', 'publisher', 'recovery', 'warm_standby', not ",),
+        "bad-replicas",
     ),
     Row(
         "recovery",
-        line(options='k=1, recovery="never"'),
-        ("recovery must be one of 'snapshot', 'next-window', not 'never'",),
+        line(options='replicas={"k": 1, "recovery": "never"}'),
+        ("recovery must be one of 'copy', 'next-window', not 'never'",),
         "bad-recovery",
     ),
     Row(

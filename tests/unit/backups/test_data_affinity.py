@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from penstock.backups.data_affinity import DataAffinity, affinity_of
@@ -15,18 +14,19 @@ from penstock.cluster.documents import (
     JobSpec,
     JobStatus,
     NodeInfo,
-    Resources,
     RestoreSource,
     WorkerInfo,
 )
 from penstock.cluster.leader_actions import Assign, SetStatus, Unassign
 from penstock.cluster.reconcile import reconcile
+from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
+from support.settings import make_assignment, make_spec, replace
 
 NOW = 100.0
 GIB = 1 << 30
-SPEC = JobSpec("job", "b", "job.py", resources=Resources(1, GIB), keep="node")
-ASSIGNED = Assignment("job", 1, 3, 1, "b", "job.py", "n1", 1, GIB, keep="node")
+SPEC = make_spec("job", "b", "job.py", resources=Resources(1, GIB), data_location="node")
+ASSIGNED = make_assignment("job", 1, 3, 1, "b", "job.py", "n1", 1, GIB, data_location="node")
 KEPT = BackupStatus("job", "n1", 3, 1, "n3", "http://n3", number=9, batch=40)
 RESTORE = RestoreSource("n3", "http://n3", 3)
 
@@ -66,7 +66,7 @@ def test_it_goes_where_it_was_decided_beforehand_and_takes_the_copy_along() -> N
 
 def test_it_goes_elsewhere_when_that_node_cannot_take_it() -> None:
     location = BackupLocation("job", "n3", "http://n3", "n2")
-    full = Assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
+    full = make_assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
     actual = _actual("n2", "n3", locations={"job": location}, assignments={"job": ASSIGNED, "full": full})
     found = _assigned(actual)
     assert found is not None
@@ -128,7 +128,7 @@ def test_a_job_waits_for_room_where_its_newer_data_is() -> None:
     """A worker where the older data is would exit each time, and be started again."""
     moved_on = replace(KEPT, origin="n2", revision=4)
     back = replace(ASSIGNED, revision=5)
-    full = Assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
+    full = make_assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
     actual = _actual("n1", "n2", assignments={"job": back, "full": full}, kept={"job": moved_on})
     actions = reconcile({"job": SPEC}, actual, NOW, epoch=1, placer=JobPlacer())
     [gone] = [action for action in actions if isinstance(action, Unassign) and action.job == "job"]
@@ -147,7 +147,7 @@ def test_a_job_waits_for_room_where_its_newer_data_is() -> None:
 def test_a_job_whose_copy_is_lost_waits_for_room_where_its_data_is_back() -> None:
     """A worker that asks a node for the copy that is gone would never start."""
     restoring = replace(ASSIGNED, node="n2", revision=4, restore=RESTORE)
-    full = Assignment("full", 1, 1, 1, "b", "job.py", KEPT.origin, 4, GIB)
+    full = make_assignment("full", 1, 1, 1, "b", "job.py", KEPT.origin, 4, GIB)
     assert RESTORE.store not in ("n2", KEPT.origin)
     actual = _actual("n2", KEPT.origin, assignments={"job": restoring, "full": full})
     actions = reconcile({"job": SPEC}, actual, NOW, epoch=1, placer=JobPlacer())
@@ -175,7 +175,7 @@ def test_what_is_to_be_forgotten_holds_nobody() -> None:
 
 
 def test_jobs_whose_data_is_everywhere_go_anywhere() -> None:
-    assert affinity_of(replace(SPEC, keep="shared"), ASSIGNED, _actual("n1", "n2")) == DataAffinity()
+    assert affinity_of(replace(SPEC, data_location="shared"), ASSIGNED, _actual("n1", "n2")) == DataAffinity()
 
 
 def test_a_job_goes_back_to_its_data_when_the_copy_that_it_restores_is_gone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,10 @@ from penstock.daemon.worker_folder import WorkerConfig
 from penstock.node_client import NodeRequestError
 from penstock.schedule.backup_location.backup_problem import UNKNOWN_BANDWIDTH
 from penstock.schedule.backup_location.location_controller import MIN_LINK_SHARE
+from support.settings import make_assignment, replace
 from support.waiting import eventually
 
-ASSIGNMENT = Assignment("job", 1, 5, 1, "b", "job.py", "n1", 1, 1, keep="node")
+ASSIGNMENT = make_assignment("job", 1, 5, 1, "b", "job.py", "n1", 1, 1, data_location="node")
 KEPT = BackupStatus("job", "n1", 4, 1, "n2", "http://n2", 9, 40)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,9 +27,10 @@ from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import PenstockError
 from penstock.node_client import NodeRequestError
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_assignment, replace
 from support.waiting import eventually
 
-ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1, keep="node")
+ASSIGNMENT = make_assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1, data_location="node")
 
 
 class FakeStore:

@@ -112,7 +112,7 @@ def _replicated(k: int, up: dict[int, int], *, in_step: int, generation: int = 1
     ]
     job = _job("RUNNING", float(in_step))
     workers = [{"revision": revision} for revision in up.values()]
-    spec = {"standby": "", "generation": 2}
+    spec = {"settings": {"replicas": {"warm_standby": False}}, "generation": 2}
     return {**job, "k": k, "replicas": replicas, "workers": workers, "spec": spec}
 
 
@@ -136,6 +136,6 @@ def test_an_update_is_done_when_no_replica_runs_the_old_code() -> None:
 def test_a_warm_standby_is_waited_for_until_it_is_ready() -> None:
     starting, ready = _replicated(1, {0: 1, 1: 2}, in_step=1), _replicated(1, {0: 1, 1: 2}, in_step=1)
     for job, phase in ((starting, "starting"), (ready, "ready")):
-        job.update(k=0, spec={"standby": "warm"})
+        job.update(k=0, spec={"settings": {"replicas": {"warm_standby": True}}})
         job["replicas"][1]["phase"] = phase
     assert _awaited(starting, {**ready, "since": 3.0}, safe=True)["since"] == 3.0

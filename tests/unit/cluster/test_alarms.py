@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.alarms import lacking, shortage_alarms, shortage_since
@@ -14,17 +13,18 @@ from penstock.cluster.documents import (
     JobSpec,
     JobStatus,
     NodeInfo,
-    Resources,
     WorkerInfo,
 )
 from penstock.cluster.leader_actions import Action, Clear, Raise
 from penstock.cluster.reconcile import reconcile
+from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
+from support.settings import make_assignment, make_spec, replace
 
 NOW = 10_000.0
 RULES = Rules(room_grace=300.0)
 NODES = {"n1": NodeInfo("n1", "", 4, 8 << 30)}
-JOB = JobSpec("job", "a" * 64, "job.py")
+JOB = make_spec("job", "a" * 64, "job.py")
 
 
 def _actual(phase: str, **changes: Any) -> ClusterState:
@@ -34,7 +34,7 @@ def _actual(phase: str, **changes: Any) -> ClusterState:
 
 def _assigned(name: str = "job", node: str = "n1", slots: int = 0) -> Assignment:
     executors = tuple(ExecutorSlot(number, node, 1, 1) for number in range(slots))
-    return Assignment(name, 1, 1, 1, JOB.bundle, JOB.entry, node, 1, 1, executors)
+    return make_assignment(name, 1, 1, 1, JOB.bundle, JOB.entry, node, 1, 1, executors)
 
 
 def _alarms(spec: JobSpec, actual: ClusterState, seconds: float) -> list[Action]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -16,18 +15,18 @@ from penstock.cluster.documents import (
     Assignment,
     AssignmentCount,
     BackupStatus,
-    JobSpec,
     JobStatus,
     NodeInfo,
-    Resources,
 )
 from penstock.cluster.leader_actions import Assign
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult, Placer
 from penstock.cluster.reconcile import reconcile
+from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
+from support.settings import make_spec, replace
 
 NODES = {name: NodeInfo(name, "", 4, 8 * GIB) for name in ("n1", "n2")}
-SPEC = JobSpec("job", "b", "job.py", resources=Resources(1, GIB), driver="n2")
+SPEC = make_spec("job", "b", "job.py", resources=Resources(1, GIB), driver="n2")
 RULES = Rules(free_repeats=3, first_wait=1.0, longest_wait=8.0, calm_after=100.0)
 
 
@@ -167,7 +166,7 @@ def test_executors_that_are_placed_again_and_again_are_held_up_too() -> None:
 def test_assignments_that_are_taken_back_in_between_are_counted_on() -> None:
     """A contradiction that goes through no assignment at all must not get past the brake, either."""
     cluster = _cluster()
-    cluster.specs["job"] = replace(SPEC, keep="node", driver="")
+    cluster.specs["job"] = replace(SPEC, data_location="node", driver="")
     kept = BackupStatus("job", "n2", 1 << 20, 1, "", "")
     made: list[Assignment] = []
     for number in range(400):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import (
     Alarm,
-    Assignment,
     Failures,
     JobSpec,
     JobStatus,
@@ -20,13 +18,14 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.job_retention import Retention, retention_actions
 from penstock.cluster.leader_actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
+from support.settings import make_assignment, make_spec, replace
 
 DAY = 86400.0
 NOW = 100 * DAY
 
 
 def _spec(name: str, **changes: Any) -> JobSpec:
-    return replace(JobSpec(name, "a" * 64, "job.py"), **changes)
+    return replace(make_spec(name, "a" * 64, "job.py"), **changes)
 
 
 def _decide(
@@ -58,8 +57,8 @@ def test_nothing_is_forgotten_of_what_is_assigned_runs_cannot_be_read_or_is_with
     jobs = dict.fromkeys(("assigned", "runs", "unreadable", "kept", "gone"), ("ENDED", 30.0))
     found = _decide(
         jobs,
-        desired={"kept": _spec("kept", keep="node")},
-        assignments={"assigned~1": Assignment("assigned~1", 1, 1, 1, "", "", "n1", 1, 1)},
+        desired={"kept": _spec("kept", data_location="node")},
+        assignments={"assigned~1": make_assignment("assigned~1", 1, 1, 1, "", "", "n1", 1, 1)},
         workers={"runs": (WorkerInfo("runs", 3, 1, "n1", 1, "stopping", NOW),)},
         unreadable={"unreadable": "schema 2"},
     )
@@ -101,5 +100,5 @@ def test_a_node_that_is_gone_for_good_is_expected_no_more_after_a_while() -> Non
     assert _decide({}, alarms=lost, known=known) == [DropNode("n1", reason), Clear("node-lost.n1", reason)]
     assert _decide({}, Retention(seconds=8 * DAY), alarms=lost, known=known) == []
     assert _decide({}, alarms=lost, known=known, nodes={"n1": NodeInfo("n1", "", 1, 1)}) == []
-    needs = {"job": Assignment("job", 1, 1, 1, "", "", "n1", 1, 1)}
+    needs = {"job": make_assignment("job", 1, 1, 1, "", "", "n1", 1, 1)}
     assert _decide({"job": ("RUNNING", 1.0)}, alarms=lost, known=known, assignments=needs) == []

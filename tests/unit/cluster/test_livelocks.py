@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +14,11 @@ from penstock.cluster.documents import (
     ExecutorSlot,
     JobSpec,
     NodeInfo,
-    Resources,
     RestoreSource,
     WorkerInfo,
 )
+from penstock.job_settings import Resources
+from support.settings import make_spec, replace
 
 LIVES = 120
 EVENTS = 12
@@ -48,7 +48,7 @@ def _run_all(cluster: SteadyCluster) -> None:
 
 def _spec(name: str, cores: int = 1, memory: int = 1, **changes: Any) -> JobSpec:
     resources = changes.pop("resources", Resources(cores, memory * GIB, executor_memory=GIB))
-    return JobSpec(name, "b", "job.py", resources=resources, **changes)
+    return make_spec(name, "b", "job.py", resources=resources, **changes)
 
 
 def _change(cluster: SteadyCluster, job: str, **changes: Any) -> None:
@@ -147,7 +147,7 @@ def test_jobs_on_full_nodes_change_places_when_both_were_moved() -> None:
 
 def test_a_late_report_of_where_data_is_sends_a_job_there_once() -> None:
     """It was restored elsewhere from an older copy: what went on meanwhile is newer."""
-    cluster = _cluster({"n1": (2, 4), "n2": (2, 4), "n3": (2, 4)}, _spec("job", keep="node"))
+    cluster = _cluster({"n1": (2, 4), "n2": (2, 4), "n3": (2, 4)}, _spec("job", data_location="node"))
     restored = replace(_assigned(cluster, "job"), node="n2", revision=5, restore=RestoreSource("n3", "", 2))
     cluster.actual = replace(cluster.actual, assignments={"job": restored}, workers={})
     cluster.actual = replace(cluster.actual, kept={"job": BackupStatus("job", "n1", 4, 1, "n3")})
@@ -157,14 +157,14 @@ def test_a_late_report_of_where_data_is_sends_a_job_there_once() -> None:
 
 
 def test_a_job_that_keeps_its_data_does_not_follow_a_move() -> None:
-    cluster = _cluster({"n1": (2, 4), "n2": (2, 4)}, _spec("job", keep="node"))
+    cluster = _cluster({"n1": (2, 4), "n2": (2, 4)}, _spec("job", data_location="node"))
     before = _assigned(cluster, "job")
     _change(cluster, "job", driver="n2" if before.node == "n1" else "n1")
     assert _assigned(cluster, "job") == before
 
 
 def test_a_job_with_data_is_not_restarted_for_nodes_that_it_may_not_leave_for() -> None:
-    cluster = _cluster({"n1": (2, 4), "n2": (2, 4)}, _spec("job", keep="node"))
+    cluster = _cluster({"n1": (2, 4), "n2": (2, 4)}, _spec("job", data_location="node"))
     before = _assigned(cluster, "job")
     _change(cluster, "job", nodes=("n2",) if before.node == "n1" else ("n1",))
     assert _assigned(cluster, "job") == before
@@ -182,7 +182,7 @@ def test_a_drain_ends_though_another_change_cannot_be_placed(change: dict[str, A
     _change(cluster, "job", **change)
     assert _assigned(cluster, "job").revision == 1
     _change(cluster, "job", wanted="ended", drain=True)
-    assert (_assigned(cluster, "job").revision, _assigned(cluster, "job").until) == (1, "drained")
+    assert (_assigned(cluster, "job").revision, _assigned(cluster, "job").settings.until) == (1, "drained")
     assert cluster.actual.statuses["job"].phase == "ENDING"
 
 
@@ -207,7 +207,7 @@ def test_room_that_one_replica_yields_to_another_is_not_given_away_twice() -> No
     """A lost replica could be moved in the decision, and stayed in its assignment."""
     asked = Resources(2, GIB, executors=2, executor_memory=GIB)
     cluster = _cluster({"n1": (2, 4), "n2": (2, 4), "n3": (2, 4), "n4": (4, 4)})
-    cluster.specs["pair"] = _spec("pair", resources=asked, standby="warm", agreed=True)
+    cluster.specs["pair"] = _spec("pair", resources=asked, warm_standby=True, agreed=True)
     cluster.settle()
     _run_all(cluster)
     _lose(cluster, *(one.node for name, one in cluster.actual.assignments.items() if name.startswith("pair")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -19,7 +18,6 @@ from penstock.cluster.documents import (
     NodeInfo,
     NodeReport,
     Progress,
-    Resources,
     Result,
     WorkerFailure,
     WorkerFigures,
@@ -27,7 +25,9 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.reconcile import reconcile
+from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
+from support.settings import make_assignment, make_spec, replace
 
 T = TypeVar("T")
 
@@ -43,12 +43,12 @@ NODES = {name: _node(name) for name in ("n1", "n2", "n3")}
 
 
 def _spec(**changes: Any) -> JobSpec:
-    return replace(JobSpec("job", "a" * 64, "job.py", resources=Resources(cores=2, memory=GIB)), **changes)
+    return replace(make_spec("job", "a" * 64, "job.py", resources=Resources(cores=2, memory=GIB)), **changes)
 
 
 def _assignment(spec: JobSpec | None = None, **changes: Any) -> Assignment:
     spec = spec or _spec()
-    made = Assignment(
+    made = make_assignment(
         "job",
         1,
         1,
@@ -56,8 +56,8 @@ def _assignment(spec: JobSpec | None = None, **changes: Any) -> Assignment:
         spec.bundle,
         spec.entry,
         "n1",
-        spec.resources.cores,
-        spec.resources.memory,
+        spec.settings.resources.cores,
+        spec.settings.resources.memory,
     )
     return replace(made, **changes)
 
@@ -98,7 +98,7 @@ def test_a_job_that_cannot_be_tried_elsewhere_is_adjusted_where_it_is() -> None:
     failures = {"job": Failures("job", 1, 3, "it died", "n1", NOW)}
     alone = _actual(nodes={"n1": NODES["n1"]}, failures=failures)
     assigned = _only(Assign, _decide(_spec(wanted="ended", drain=True), alone)).assignment
-    assert (assigned.revision, assigned.until) == (1, "drained")
+    assert (assigned.revision, assigned.settings.until) == (1, "drained")
 
 
 def test_a_new_job_goes_to_the_node_with_the_most_room() -> None:
@@ -191,11 +191,11 @@ def test_a_kill_is_taken_at_once_in_whatever_state_the_worker_is(phase: str, fai
 
 def test_a_drained_job_runs_on_until_it_has_no_more_even_elsewhere() -> None:
     spec = _spec(wanted="ended", drain=True)
-    assert _only(Assign, _decide(spec, _actual())).assignment.until == "drained"
+    assert _only(Assign, _decide(spec, _actual())).assignment.settings.until == "drained"
     two = {name: NODES[name] for name in ("n2", "n3")}
     lost = _actual(nodes=two, workers={}, absent_since={"n1": NOW - 9})
     moved = _only(Assign, _decide(spec, lost)).assignment
-    assert (moved.node, moved.until) == ("n2", "drained")
+    assert (moved.node, moved.settings.until) == ("n2", "drained")
 
 
 def test_new_code_is_a_new_revision_on_the_same_node() -> None:

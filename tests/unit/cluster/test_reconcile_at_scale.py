@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from penstock.cluster.cluster_state import ClusterState, Rules
 from penstock.cluster.decision_context import DecisionContext
 from penstock.cluster.documents import (
@@ -25,6 +23,7 @@ from penstock.cluster.worker_supervision import ObservedProcess, supervise
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from support.counting_work import work_of
+from support.settings import make_assignment, make_spec, replace
 
 FEW, MANY = 20, 80
 MOST = 1.2 * MANY / FEW
@@ -40,10 +39,10 @@ def _quiet_group_work(jobs: int) -> int:
     workers: dict[str, tuple[WorkerInfo, ...]] = {}
     for number in range(jobs):
         job = f"job{number}"
-        specs[job] = JobSpec(job, "b", "job.py", k=1, agreed=True)
+        specs[job] = make_spec(job, "b", "job.py", k=1, agreed=True)
         for replica in range(2):
             name, node = str(ReplicaId(job, replica)), f"n{(number + replica) % jobs}"
-            assignments[name] = Assignment(
+            assignments[name] = make_assignment(
                 name,
                 1,
                 1,
@@ -90,7 +89,7 @@ def test_supervising_a_node_with_many_past_jobs() -> None:
 def _ended_job_work(jobs: int) -> int:
     statuses = {f"ended{number}": JobStatus("ENDED", "", 0.0) for number in range(jobs)}
     statuses |= {f"failed{number}": JobStatus("FAILED", "", 0.0) for number in range(jobs)}
-    specs = {name: JobSpec(name, "b", "job.py") for name in statuses}
+    specs = {name: make_spec(name, "b", "job.py") for name in statuses}
     left = {
         name: Failures(name, 1, 8, "it died", "n1", 1.0)
         for name, status in statuses.items()
@@ -98,9 +97,9 @@ def _ended_job_work(jobs: int) -> int:
     }
     results = {name: Result(name, 1, "refused", "", 1.0) for name in left}
     for number in range(jobs):
-        specs[f"job{number}"] = JobSpec(f"job{number}", "b", "job.py")
+        specs[f"job{number}"] = make_spec(f"job{number}", "b", "job.py")
     running = {
-        f"job{number}": Assignment(f"job{number}", 1, 1, 1, "b", "job.py", "n1", 1, 2 << 30)
+        f"job{number}": make_assignment(f"job{number}", 1, 1, 1, "b", "job.py", "n1", 1, 2 << 30)
         for number in range(jobs)
     }
     workers = {name: (WorkerInfo(name, 1, 1, "n1", 1, "running", 0.0),) for name in running}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain, product
 
 from penstock.cluster.documents import Assignment, ReplicaAssignment, WorkerInfo
@@ -16,13 +15,14 @@ from penstock.cluster.worker_policy import (
     decide,
     ends_when_drained,
 )
+from support.settings import make_assignment, replace
 
 PHASES = ("starting", "ready", "running", "stopping", "stopped")
 ME = WorkerSituation(revision=5, attempt=2, generation=3, running=True, since=100.0)
 
 
 def _assignment(revision: int = 5, generation: int = 3, until: str | None = None) -> Assignment:
-    return Assignment("job", 1, revision, generation, "b", "job.py", "n1", 1, 1, until=until)
+    return make_assignment("job", 1, revision, generation, "b", "job.py", "n1", 1, 1, until=until)
 
 
 def _worker(revision: int, attempt: int, phase: str) -> WorkerInfo:

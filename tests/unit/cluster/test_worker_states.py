@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -45,6 +45,7 @@ from penstock.cluster.worker_supervision import (
     state_of,
     supervise,
 )
+from support.settings import make_assignment, replace
 
 NOW = 1000.0
 LONG_AGO = NOW - 200
@@ -185,7 +186,7 @@ def _dead(**changes: Any) -> ObservedProcess:
     return _process(alive=False, **changes)
 
 
-HERE = Assignment("job", 1, 3, 1, "a" * 64, "job.py", "n1", 1, 1 << 30, reason="it was {submitted}")
+HERE = make_assignment("job", 1, 3, 1, "a" * 64, "job.py", "n1", 1, 1 << 30, reason="it was {submitted}")
 
 
 def _driver_cases() -> Iterator[Case]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, ReplicaAssignment, WorkerInfo
@@ -17,12 +16,13 @@ from penstock.cluster.worker_supervision import (
     state_of,
     supervise,
 )
+from support.settings import make_assignment, replace
 
 NOW = 1000.0
 
 
 def _assignment(**changes: Any) -> Assignment:
-    made = Assignment("job", 1, 3, 1, "a" * 64, "job.py", "n1", 1, 1 << 30, reason="it was submitted")
+    made = make_assignment("job", 1, 3, 1, "a" * 64, "job.py", "n1", 1, 1 << 30, reason="it was submitted")
     return replace(made, **changes)
 
 

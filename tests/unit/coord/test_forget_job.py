@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.client_requests import NotFoundError, RefusedError, Submission
+from penstock.cluster.client_requests import NotFoundError, RefusedError
 from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
     Alarm,
@@ -25,6 +25,7 @@ from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master, MasterSettings
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_submission
 
 
 class _Cluster:
@@ -47,7 +48,7 @@ class _Cluster:
             self.master.step(self.now)
 
     def submit(self, name: str, **more: Any) -> None:
-        self.service.submit(Submission("job.py", {"name": name, "vertices": []}, **more), "a" * 64)
+        self.service.submit(make_submission("job.py", {"name": name, "vertices": []}, **more), "a" * 64)
 
     def end_all(self, outcome: str = "drained") -> None:
         """Do as workers do that end: each has had its place in the store."""
@@ -146,7 +147,7 @@ def test_a_job_of_the_same_name_goes_on_with_later_revisions() -> None:
 
 def test_a_job_whose_data_is_with_its_node_is_forgotten_with_its_data_only() -> None:
     cluster = _Cluster(Retention(seconds=1.0))
-    cluster.submit("job", keep="node")
+    cluster.submit("job", data_location="node")
     cluster.step()
     cluster.end_all()
     cluster.step(5)

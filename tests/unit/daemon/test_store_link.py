@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, Progress, Result, WorkerInfo
+from penstock.cluster.documents import BackupLocation, BackupStatus, Progress, Result, WorkerInfo
 from penstock.coord import store_paths
 from penstock.coord.conditional_writes import read_backup_status, write_backup_status
 from penstock.daemon.store_link import StoreLink
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_assignment, replace
 from support.waiting import eventually
 
-ASSIGNMENT = Assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1)
+ASSIGNMENT = make_assignment("job", 1, 2, 1, "b", "job.py", "n1", 1, 1)
 INFO = WorkerInfo("job", 2, 1, "n1", 7, "starting", 0.0)
 OTHER = WorkerInfo("job", 1, 1, "n2", 8, "running", 0.0)
 PATH = store_paths.worker("job", 2, 1)
@@ -145,7 +145,7 @@ def test_who_leaves_is_gone_at_once(world: _World) -> None:
 
 
 def test_a_job_whose_data_is_with_its_node_hears_of_its_location_and_of_its_copy(world: _World) -> None:
-    assignment = replace(ASSIGNMENT, keep="node")
+    assignment = replace(ASSIGNMENT, data_location="node")
     world.link = StoreLink(world.connect, assignment, INFO)
     known = BackupStatus("job", "n1", 1, 1, "n2", "http://n2", 5, 40)
     world.store.create(f"{store_paths.KEPT}/job", encode(known))
@@ -167,7 +167,7 @@ def test_a_job_whose_data_is_with_its_node_hears_of_its_location_and_of_its_copy
 
 
 def test_a_store_that_is_away_hears_later_where_the_data_is(world: _World) -> None:
-    world.link = StoreLink(world.connect, replace(ASSIGNMENT, keep="node"), INFO)
+    world.link = StoreLink(world.connect, replace(ASSIGNMENT, data_location="node"), INFO)
     world.store.create(PLACE, encode(ASSIGNMENT))
     world.link.start()
     assert world.link.wait_worker_info(5.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, WorkerInfo
+from penstock.cluster.documents import ExecutorSlot, WorkerInfo
 from penstock.daemon.worker_folder import (
     WorkerConfig,
     WorkerExit,
@@ -18,9 +18,10 @@ from penstock.daemon.worker_folder import (
     write_heartbeat,
 )
 from penstock.errors import SettingError
+from support.settings import make_assignment
 from support.worker_files import read_heartbeat, write_worker_config
 
-ASSIGNMENT = Assignment("job", 1, 2, 3, "b", "job.py", "n1", 1, 1, (ExecutorSlot(1, "n2", 1, 5),))
+ASSIGNMENT = make_assignment("job", 1, 2, 3, "b", "job.py", "n1", 1, 1, (ExecutorSlot(1, "n2", 1, 5),))
 INSTANCE = WorkerConfig(
     "job", "n1", "127.0.0.1", 2, 4, "h:1", "/r", "/keys", "/storage", "/bundle", ASSIGNMENT
 )

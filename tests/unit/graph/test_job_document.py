@@ -41,15 +41,12 @@ def test_the_whole_document() -> None:
     }
     assert job.to_dict() == {
         "format": "penstock.job",
-        "version": 1,
+        "version": 2,
         "name": "words",
         "mode": "throughput",
         "guarantee": "exactly-once",
         "durability": "none",
-        "k": 0,
-        "recovery": "snapshot",
-        "replication": "active",
-        "standby": "",
+        "replicas": {"k": 0, "publisher": "first", "recovery": "copy", "warm_standby": False},
         "qos": {"priority": 7, "max_latency": None, "max_loss": 0.0},
         "max_iterations": 2,
         "parallelism": None,

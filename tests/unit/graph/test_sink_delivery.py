@@ -32,7 +32,7 @@ def test_each_sink_is_one_of_these() -> None:
     expected = {"log": "first-writer-wins", "web": "by-the-winner", "screen": "every-replica"}
     assert job_of().delivery() == expected
     assert job_of(k=2).delivery() == expected
-    held = job_of(k=1, replication="standby").delivery()
+    held = job_of(replicas={"k": 1, "publisher": "primary"}).delivery()
     assert held == {**expected, "screen": "by-the-primary"}
 
 
@@ -70,10 +70,10 @@ def test_validation_warns_of_copies_and_says_what_to_do() -> None:
     )
     assert warning.filename == __file__
     with pytest.warns(ps.DeliveryWarning, match="has not delivered when it dies are lost"):
-        job_of(k=1, replication="standby").validate()
+        job_of(replicas={"k": 1, "publisher": "primary"}).validate()
 
 
-@pytest.mark.parametrize("settings", [{}, {"standby": "warm"}])
+@pytest.mark.parametrize("settings", [{}, {"replicas": {"warm_standby": True}}])
 def test_without_replicas_there_is_nothing_to_warn_of(settings: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

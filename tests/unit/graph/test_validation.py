@@ -124,13 +124,15 @@ def test_duplicate_names_are_reported_once_a_name() -> None:
         ({"k": True}, "bad-k"),
         ({"k": "1"}, "bad-k"),
         ({"k": 1, "guarantee": "at-most-once"}, "bad-k"),
-        ({"k": 1, "standby": "warm"}, "bad-standby"),
-        ({"standby": "cold"}, "bad-standby"),
-        ({"recovery": "never"}, "bad-recovery"),
+        ({"replicas": {"k": 1, "warm_standby": True}}, "bad-warm-standby"),
+        ({"replicas": {"warm_standby": "cold"}}, "bad-warm-standby"),
+        ({"replicas": {"standby": "warm"}}, "bad-replicas"),
+        ({"k": 101}, "bad-k"),
+        ({"replicas": {"recovery": "never"}}, "bad-recovery"),
         ({"interval": "soon"}, "bad-interval"),
         ({"interval": "0s"}, "bad-interval"),
         ({"interval": 5}, "bad-interval"),
-        ({"replication": "standby"}, "bad-replication"),
+        ({"replicas": {"publisher": "primary"}}, "bad-publisher"),
         ({"on_error": "ignore"}, "bad-on-error"),
         ({"on_error": {}}, "bad-on-error"),
         ({"on_error": Retry(times=-1)}, "bad-on-error"),
@@ -544,7 +546,14 @@ def test_the_reference_lists_every_code() -> None:
     rules = [*(root / "src/penstock/graph/rules").glob("*.py"), root / "src/penstock/graph/operators.py"]
     source = "\n".join(path.read_text(encoding="utf-8") for path in rules)
     used = set(re.findall(r'(?:Problem|Fault)\(\s*"([a-z-]+)"', source)) | {"bad-source", "bad-sink"}
-    used |= {"bad-mode", "bad-guarantee", "bad-durability", "bad-recovery", "bad-replication", "bad-standby"}
+    used |= {
+        "bad-mode",
+        "bad-guarantee",
+        "bad-durability",
+        "bad-recovery",
+        "bad-publisher",
+        "bad-warm-standby",
+    }
     used |= {"bad-on-error", "bad-sql", "bad-parallelism", "bad-buckets"}
     assert sorted(documented) == sorted(used)
 
@@ -555,7 +564,7 @@ class OneTime(NoSource):
     replicable = False
 
 
-@pytest.mark.parametrize("settings", [{"k": 1}, {"standby": "warm"}])
+@pytest.mark.parametrize("settings", [{"k": 1}, {"replicas": {"warm_standby": True}}])
 def test_replicas_need_sources_that_all_of_them_can_read(settings: dict[str, Any]) -> None:
     job = Job("wordcount", **settings)
     job.source("good", NoSource()) >> (out := job.sink("out", NoSink()))
@@ -578,7 +587,7 @@ def test_without_replicas_any_source_will_do() -> None:
 def test_what_is_dealt_out_a_batch_late_cannot_be_recovered_at_the_next_window(
     parallelism: int | None, found: list[str]
 ) -> None:
-    job = Job("late", k=1, recovery="next-window")
+    job = Job("late", replicas={"k": 1, "recovery": "next-window"})
     total = job.task("total", Count(), window=TimeWindow(10))
     spread = job.task("spread", same, parallelism=parallelism)
     job.source("in", NoSource()) >> total >> spread >> job.sink("out", NoSink())

@@ -30,7 +30,7 @@ def test_replicas_are_figures_of_one_job() -> None:
 
 def test_a_warm_standby_that_is_ready_is_as_wanted() -> None:
     cluster = Cluster()
-    cluster.job(standby="warm", agreed=True)
+    cluster.job(warm_standby=True, agreed=True)
     cluster.member(0, joined=joined(4, 4))
     cluster.member(1, phase="starting")
     assert _samples(cluster)['penstock_job_replicas_in_step{job="job"}'] == 1

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.client_requests import InvalidRequestError, NotFoundError, RefusedError, Submission
+from penstock.cluster.client_requests import InvalidRequestError, NotFoundError, RefusedError
 from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Alarm, JobSpec, JobStatus, MasterInfo, WorkerInfo
 from penstock.coord import store_paths
@@ -18,6 +17,7 @@ from penstock.coord.coordination_store import Create, Operation, Put
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_spec, make_submission, replace
 
 
 class _ContestedStore(MemoryStore):
@@ -43,7 +43,9 @@ class _Leader:
         ended = JobStatus("ENDED", "it was killed", 0.0, 4)
         self.master.write(
             [
-                Create(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", wanted="ended"))),
+                Create(
+                    f"{store_paths.JOBS}/job", encode(make_spec("job", "a" * 64, "job.py", wanted="ended"))
+                ),
                 Create(f"{store_paths.STATUS}/job", encode(ended)),
             ]
         )
@@ -66,11 +68,11 @@ def test_what_is_asked_for_later_does_not_take_it_back(again: str) -> None:
     if again == "resubmit":
         service.resubmit("job", fresh=True)
     else:
-        service.submit(Submission("job.py", {"name": "job", "vertices": []}, fresh=True), "b" * 64)
+        service.submit(make_submission("job.py", {"name": "job", "vertices": []}, fresh=True), "b" * 64)
     assert (leader.spec.fresh, leader.spec.forget, leader.spec.after) == (True, 4, 4)
     service.scale("job", {"cores": 2}, None)
     assert (leader.spec.fresh, leader.spec.forget) == (True, 4)
-    service.update("job", Submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
+    service.update("job", make_submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
     assert (leader.spec.fresh, leader.spec.forget) == (True, 4)
     service.kill("job", drain=False)
     leader.look()
@@ -79,7 +81,7 @@ def test_what_is_asked_for_later_does_not_take_it_back(again: str) -> None:
 
 
 def _update(leader: _Leader, bundle: str) -> JobSpec:
-    leader.service.update("job", Submission("job.py", {"name": "job", "vertices": []}), bundle)
+    leader.service.update("job", make_submission("job.py", {"name": "job", "vertices": []}), bundle)
     return leader.spec
 
 
@@ -132,7 +134,7 @@ def test_what_is_granted_because_a_job_runs_is_refused_when_it_has_just_failed()
     failed = JobStatus("FAILED", "its worker has died 5 times", 1.0, 5)
     leader.master.write([Put(f"{store_paths.STATUS}/job", encode(failed))])
     with pytest.raises(RefusedError, match="at the same time"):
-        leader.service.update("job", Submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
+        leader.service.update("job", make_submission("job.py", {"name": "job", "vertices": []}), "c" * 64)
     assert leader.spec.bundle == "a" * 64
 
 
@@ -208,7 +210,7 @@ def test_what_is_being_drained_can_be_ended_at_once_but_not_twice() -> None:
 def _running_with(**given: object) -> _Leader:
     leader = _Leader()
     structure = {"name": "job", "vertices": []}
-    leader.service.submit(Submission("job.py", structure, **given), "b" * 64)  # type: ignore[arg-type]
+    leader.service.submit(make_submission("job.py", structure, **given), "b" * 64)
     leader.look()
     return leader
 
@@ -216,7 +218,7 @@ def _running_with(**given: object) -> _Leader:
 def test_parameters_stay_unless_they_are_given_again() -> None:
     leader = _running_with(params={"since": "2025", "region": "eu"}, env={"USER": None, "MODE": "a"})
     service = leader.service
-    update = Submission(
+    update = make_submission(
         "job.py", {"name": "job", "vertices": []}, params={"since": "2026"}, env={"MODE": "b"}
     )
     service.update("job", update, "c" * 64)
@@ -248,7 +250,7 @@ def test_other_parameters_of_the_same_code_are_a_new_generation_with_a_way_back(
     )
     with pytest.raises(InvalidRequestError, match="already has these parameters"):
         leader.service.set_params("job", {"since": "2026"}, {})
-    same = Submission("job.py", {"name": "job", "vertices": []}, params={"since": "2027"})
+    same = make_submission("job.py", {"name": "job", "vertices": []}, params={"since": "2027"})
     assert leader.service.update("job", same, "b" * 64)["generation"] == generation + 2
 
 
@@ -277,7 +279,7 @@ def test_an_entry_that_is_no_file_of_the_bundle_is_refused(monkeypatch: pytest.M
     leader.look()
     before = leader.spec
     monkeypatch.setattr(AnyBundle, "check_entry", refuse)
-    elsewhere = Submission("/tmp/job.py", {"name": "job", "vertices": []})
+    elsewhere = make_submission("/tmp/job.py", {"name": "job", "vertices": []})
     with pytest.raises(InvalidRequestError, match="not among the files"):
         leader.service.update("job", elsewhere, "c" * 64)
     with pytest.raises(InvalidRequestError, match="not among the files"):
@@ -288,10 +290,11 @@ def test_an_entry_that_is_no_file_of_the_bundle_is_refused(monkeypatch: pytest.M
 def test_executors_are_not_for_a_job_on_a_spark_master_of_the_users_own() -> None:
     leader = _Leader()
     leader.service.submit(
-        Submission("job.py", {"name": "job", "vertices": []}, spark_master="spark://there:7077"), "b" * 64
+        make_submission("job.py", {"name": "job", "vertices": []}, spark_master="spark://there:7077"),
+        "b" * 64,
     )
     leader.look()
-    with pytest.raises(InvalidRequestError, match=r"runs on the Spark master spark://there:7077"):
+    with pytest.raises(InvalidRequestError, match=r"its own Spark master cannot have executors"):
         leader.service.scale("job", {"executors": 2}, None)
     leader.service.scale("job", {"cores": 2}, None)
 

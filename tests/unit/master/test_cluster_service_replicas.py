@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from replicated_cluster import Cluster, code, joined, submission
 from penstock.cluster.client_requests import InvalidRequestError, NotFoundError, RefusedError
 from penstock.cluster.documents import Alarm, JobStatus, ReplicaReport
 from penstock.coord import store_paths
+from support.settings import replace
 
 NEW = "b" * 64
 SOCKET = {"name": "in", "kind": "source", "replicable": False}
@@ -19,28 +19,34 @@ TIMED = {"name": "count", "stateful": True, "sync": None, "window": {"type": "Ti
 ALIGNED = {"name": "join", "stateful": False, "sync": "same-key", "window": None}
 
 
-def _replication(cluster: Cluster) -> tuple[int, str, str, str, bool]:
+def _replication(cluster: Cluster) -> tuple[int, str, str, bool, bool]:
     spec = cluster.spec()
-    return spec.k, spec.recovery, spec.replication, spec.standby, spec.agreed
+    return (
+        spec.settings.replicas.k,
+        spec.settings.replicas.recovery,
+        spec.settings.replicas.publisher,
+        spec.settings.replicas.warm_standby,
+        spec.agreed,
+    )
 
 
 @pytest.mark.parametrize(
     ("structure", "over", "expected"),
     [
-        (code(), {}, (0, "snapshot", "active", "", False)),
-        (code(k=1), {}, (1, "snapshot", "active", "", True)),
-        (code(k=1), {"k": 2}, (2, "snapshot", "active", "", True)),
-        (code(k=1), {"k": 0}, (0, "snapshot", "active", "", False)),
-        (code(), {"k": 1, "recovery": "next-window"}, (1, "next-window", "active", "", True)),
-        (code(), {"k": 1, "replication": "standby"}, (1, "snapshot", "standby", "", True)),
-        (code(), {"standby": "warm"}, (0, "snapshot", "active", "warm", True)),
-        (code(standby="warm"), {"standby": ""}, (0, "snapshot", "active", "", False)),
-        (code(vertices=[SOCKET]), {"recovery": "next-window"}, (0, "next-window", "active", "", False)),
-        (code(vertices=[PLAIN, ALIGNED, TIMED]), {"k": 1}, (1, "snapshot", "active", "", True)),
+        (code(), {}, (0, "copy", "first", False, False)),
+        (code(k=1), {}, (1, "copy", "first", False, True)),
+        (code(k=1), {"k": 2}, (2, "copy", "first", False, True)),
+        (code(k=1), {"k": 0}, (0, "copy", "first", False, False)),
+        (code(), {"k": 1, "recovery": "next-window"}, (1, "next-window", "first", False, True)),
+        (code(), {"k": 1, "publisher": "primary"}, (1, "copy", "primary", False, True)),
+        (code(), {"warm_standby": True}, (0, "copy", "first", True, True)),
+        (code(warm_standby=True), {"warm_standby": False}, (0, "copy", "first", False, False)),
+        (code(vertices=[SOCKET]), {"recovery": "next-window"}, (0, "next-window", "first", False, False)),
+        (code(vertices=[PLAIN, ALIGNED, TIMED]), {"k": 1}, (1, "copy", "first", False, True)),
         (
             code(vertices=[TIMED, 7]),
             {"k": 1, "recovery": "next-window"},
-            (1, "next-window", "active", "", True),
+            (1, "next-window", "first", False, True),
         ),
     ],
 )
@@ -55,21 +61,21 @@ def test_what_the_user_says_goes_over_what_the_code_says(
 @pytest.mark.parametrize(
     ("structure", "over", "reason"),
     [
-        (code(), {"k": 1, "keep": "node"}, "keeps its data with its node"),
-        (code(), {"standby": "warm", "keep": "node"}, "keeps its data with its node"),
-        (code(), {"k": -1}, "from 0 on, not -1"),
-        (code(k=True), {}, "from 0 on, not True"),
-        (code(k=None), {}, "from 0 on, not None"),
-        (code(recovery=[]), {}, "recovery is 'snapshot' or 'next-window', not"),
+        (code(), {"k": 1, "data_location": "node"}, "keeps its data with its node"),
+        (code(), {"warm_standby": True, "data_location": "node"}, "keeps its data with its node"),
+        (code(), {"k": -1}, "replicas.k: .* greater than or equal to 0, not -1"),
+        (code(k=True), {}, "k: .* integer, not True"),
+        (code(k=None), {}, "k: .* integer, not None"),
+        (code(recovery=[]), {}, "recovery: Input should be 'copy' or 'next-window'"),
         (code(), {"recovery": "soon"}, "not 'soon'"),
         (
             code(guarantee="at-least-once"),
             {"k": 1},
             "replicas are exactly-once, and job 'job' is at-least-once",
         ),
-        (code(guarantee="at-most-once"), {"standby": "warm"}, "replicas are exactly-once"),
-        (code(), {"k": 1, "standby": "warm"}, "standby is for k=0"),
-        (code(), {"replication": "standby"}, "needs backups"),
+        (code(guarantee="at-most-once"), {"warm_standby": True}, "replicas are exactly-once"),
+        (code(), {"k": 1, "warm_standby": True}, "warm_standby is for k=0"),
+        (code(), {"publisher": "primary"}, "needs other replicas"),
         (code(vertices=[SOCKET]), {"k": 1}, "vertex 'in': several replicas cannot read this source"),
         (code(vertices=[PLAIN]), {"k": 1, "recovery": "next-window"}, "vertex 'sum': .* windows of time"),
         (code(vertices=[ALIGNED]), {"k": 1, "recovery": "next-window"}, "vertex 'join': .* windows of time"),
@@ -90,7 +96,7 @@ def test_a_cluster_that_is_too_small_is_told_of() -> None:
     with pytest.raises(RefusedError, match="needs nodes in 3 racks"):
         Cluster(nodes=4, racks=2).service.submit(submission(k=2), NEW)
     with pytest.raises(RefusedError, match="needs 2 nodes"):
-        Cluster(nodes=1).service.submit(submission(standby="warm"), NEW)
+        Cluster(nodes=1).service.submit(submission(warm_standby=True), NEW)
     with pytest.raises(RefusedError, match="needs 2 nodes"):
         Cluster().service.submit(submission(k=1, nodes=("n1",)), NEW)
     Cluster(nodes=0).service.submit(submission(), NEW)
@@ -99,14 +105,14 @@ def test_a_cluster_that_is_too_small_is_told_of() -> None:
 def test_replicas_on_a_spark_of_ones_own_are_granted() -> None:
     cluster = Cluster()
     cluster.service.submit(submission(k=1, spark_master="spark://there:7077"), NEW)
-    assert cluster.spec().k == 1
+    assert cluster.spec().settings.replicas.k == 1
 
 
 def test_what_was_agreed_on_goes_on_to_count_until_it_is_forgotten() -> None:
     cluster = Cluster()
     cluster.job(phase="ENDED", revision=4, agreed=True, k=1)
     cluster.service.submit(submission(), NEW)
-    assert (cluster.spec().k, cluster.spec().agreed) == (0, True)
+    assert (cluster.spec().settings.replicas.k, cluster.spec().agreed) == (0, True)
     cluster.put(f"{store_paths.STATUS}/job", JobStatus("ENDED", "", 0.0, 4))
     with pytest.raises(InvalidRequestError, match="it has had some: start from scratch"):
         cluster.service.submit(submission(code(guarantee="at-least-once")), NEW)
@@ -150,15 +156,15 @@ def test_k_changes_while_the_job_runs() -> None:
     cluster.job()
     done = cluster.service.replicate("job", {"k": 2})
     assert done == {"name": "job", "generation": 1, "reason": "its replication was changed: k=2"}
-    assert _replication(cluster) == (2, "snapshot", "active", "", True)
-    cluster.service.replicate("job", {"replication": "standby", "recovery": "next-window"})
-    assert _replication(cluster) == (2, "next-window", "standby", "", True)
-    cluster.service.replicate("job", {"k": 0, "replication": "active"})
-    assert _replication(cluster) == (0, "next-window", "active", "", True)
-    cluster.service.replicate("job", {"standby": "warm"})
-    assert _replication(cluster) == (0, "next-window", "active", "warm", True)
+    assert _replication(cluster) == (2, "copy", "first", False, True)
+    cluster.service.replicate("job", {"publisher": "primary", "recovery": "next-window"})
+    assert _replication(cluster) == (2, "next-window", "primary", False, True)
+    cluster.service.replicate("job", {"k": 0, "publisher": "first"})
+    assert _replication(cluster) == (0, "next-window", "first", False, True)
+    cluster.service.replicate("job", {"warm_standby": True})
+    assert _replication(cluster) == (0, "next-window", "first", True, True)
     with pytest.raises(InvalidRequestError, match="nothing to change"):
-        cluster.service.replicate("job", {"standby": "warm"})
+        cluster.service.replicate("job", {"warm_standby": True})
 
 
 def test_more_replicas_than_nodes_are_refused_and_fewer_always_granted() -> None:
@@ -169,7 +175,9 @@ def test_more_replicas_than_nodes_are_refused_and_fewer_always_granted() -> None
     cluster.store.delete(f"{store_paths.NODES}/n1")
     cluster.look()
     cluster.service.replicate("job", {"k": 1})
-    assert cluster.spec().k == 1, "there is one node only, but no more is asked for than before"
+    assert cluster.spec().settings.replicas.k == 1, (
+        "there is one node only, but no more is asked for than before"
+    )
     with pytest.raises(RefusedError, match="k=2 needs 3 nodes"):
         cluster.service.replicate("job", {"k": 2})
 
@@ -177,11 +185,11 @@ def test_more_replicas_than_nodes_are_refused_and_fewer_always_granted() -> None
 @pytest.mark.parametrize(
     ("job", "changes", "reason"),
     [
-        ({"keep": "node"}, {"k": 1}, "keeps its data with its node"),
+        ({"data_location": "node"}, {"k": 1}, "keeps its data with its node"),
         ({"structure": code(guarantee="at-most-once")}, {"k": 1}, "is at-most-once"),
-        ({"k": 1, "agreed": True}, {"standby": "warm"}, "standby is for k=0"),
-        ({"k": 1, "agreed": True, "replication": "standby"}, {"k": 0}, "needs backups"),
-        ({}, {"colour": "red"}, "there is no colour"),
+        ({"k": 1, "agreed": True}, {"warm_standby": True}, "warm_standby is for k=0"),
+        ({"k": 1, "agreed": True, "publisher": "primary"}, {"k": 0}, "needs other replicas"),
+        ({}, {"colour": "red"}, "replicas.colour: there is no such setting"),
         ({"structure": code(vertices=[SOCKET])}, {"k": 1}, "several replicas cannot read"),
         ({"k": 1, "structure": code(vertices=[PLAIN])}, {"recovery": "next-window"}, "windows of time"),
     ],
@@ -222,7 +230,7 @@ def test_an_update_brings_what_the_new_code_says_otherwise(
     cluster.job(k=now, agreed=True, structure=code(k=1))
     cluster.service.update("job", submission(new, **over), NEW)
     spec = cluster.spec()
-    assert (spec.k, spec.agreed, spec.bundle, spec.generation) == (k, True, NEW, 2)
+    assert (spec.settings.replicas.k, spec.agreed, spec.bundle, spec.generation) == (k, True, NEW, 2)
 
 
 def test_an_update_with_the_same_code_changes_the_replicas_alone() -> None:
@@ -230,7 +238,7 @@ def test_an_update_with_the_same_code_changes_the_replicas_alone() -> None:
     before = cluster.job()
     assert "spec" in cluster.service.update("job", submission(), before.bundle)
     cluster.service.update("job", submission(k=1), before.bundle)
-    assert (cluster.spec().k, cluster.spec().generation) == (1, 1)
+    assert (cluster.spec().settings.replicas.k, cluster.spec().generation) == (1, 1)
     with pytest.raises(RefusedError, match="needs 6 nodes"):
         cluster.service.update("job", submission(k=5), NEW)
 
@@ -256,7 +264,7 @@ def test_a_job_is_not_scaled_to_fewer_nodes_than_its_replicas_need() -> None:
     with pytest.raises(RefusedError, match="needs 2 nodes"):
         cluster.service.scale("job", {"cores": 5}, None)
     cluster.service.scale("job", {"executors": 1}, ("n1", "n2"))
-    assert cluster.spec().nodes == ("n1", "n2")
+    assert cluster.spec().settings.placement.nodes == ("n1", "n2")
 
 
 def test_clearing_a_failed_job_starts_all_its_replicas() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from replicated_cluster import Cluster
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
-    Assignment,
     Code,
     Epoch,
     JobSpec,
@@ -29,6 +26,7 @@ from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.counting_work import work_of
+from support.settings import make_assignment, make_spec, replace
 
 MOST = 1.2 * 4
 
@@ -82,7 +80,9 @@ class _Lab:
         for name in ("n1", "n2"):
             self.other.create(f"{store_paths.NODES}/{name}", encode(NodeInfo(name, "", 4, 8 << 30)))
         self.other.create(f"{store_paths.REPORTS}/n1", encode(_report(1)))
-        self.other.create(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", driver="n1")))
+        self.other.create(
+            f"{store_paths.JOBS}/job", encode(make_spec("job", "a" * 64, "job.py", driver="n1"))
+        )
         self.settle(1.0)
         self.worker = WorkerInfo("job", 1, 1, "n1", 7, "running", 1.0, progress=Progress(batches=1, at=1.0))
         self.other.create(store_paths.worker("job", 1, 1), encode(self.worker), ephemeral=True)
@@ -157,10 +157,10 @@ def test_each_node_has_a_list_of_its_jobs(lab: _Lab) -> None:
     node = lab.other.get(store_paths.EPOCH)
     assert node is not None
     assert decode(Epoch, node.data).lists_jobs
-    lab.other.set(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", driver="n2")))
+    lab.other.set(f"{store_paths.JOBS}/job", encode(make_spec("job", "a" * 64, "job.py", driver="n2")))
     lab.settle(20.0)
     assert lab.listed() == {"n2": ("job",)}
-    lab.other.set(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", wanted="ended")))
+    lab.other.set(f"{store_paths.JOBS}/job", encode(make_spec("job", "a" * 64, "job.py", wanted="ended")))
     lab.settle(30.0)
     assert lab.listed() == {}
 
@@ -178,8 +178,8 @@ def test_a_list_names_executors_as_well() -> None:
     from penstock.cluster.documents import ExecutorSlot
 
     slots = (ExecutorSlot(1, "n2", 1, 1), ExecutorSlot(2, "n1", 1, 1))
-    assigned = Assignment("job", 1, 1, 1, "", "", "n1", 1, 1, executors=slots)
-    found = jobs_by_node({"job": assigned, "a": Assignment("a", 1, 1, 1, "", "", "n2", 1, 1)})
+    assigned = make_assignment("job", 1, 1, 1, "", "", "n1", 1, 1, executors=slots)
+    found = jobs_by_node({"job": assigned, "a": make_assignment("a", 1, 1, 1, "", "", "n2", 1, 1)})
     assert {node: listed.jobs for node, listed in found.items()} == {"n1": ("job",), "n2": ("a", "job")}
 
 

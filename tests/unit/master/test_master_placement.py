@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.client_requests import InvalidRequestError, RefusedError, Submission
+from penstock.cluster.client_requests import InvalidRequestError, RefusedError
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, JobSpec, MasterInfo, NodeInfo
@@ -19,6 +19,7 @@ from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
 from penstock.schedule.job_placer import JobPlacer
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_submission
 
 GIB = 1 << 30
 
@@ -44,7 +45,7 @@ class Leader:
             self.master.step(now)
 
     def submit(self, name: str, **more: Any) -> None:
-        self.service.submit(Submission("job.py", {"name": name, "vertices": []}, **more), "b" * 64)
+        self.service.submit(make_submission("job.py", {"name": name, "vertices": []}, **more), "b" * 64)
 
     def assignment(self, name: str) -> Assignment | None:
         node = self.others.get(f"{store_paths.ASSIGNMENTS}/{name}")
@@ -89,11 +90,11 @@ def test_a_node_that_went_while_it_was_chosen_gets_nothing() -> None:
 
 def test_a_copy_is_told_of_once_and_again_when_its_node_goes() -> None:
     leader = Leader("n1", "n2", "n3")
-    leader.submit("job", keep="node")
+    leader.submit("job", data_location="node")
     leader.look(2.0)
     assigned = leader.assignment("job")
     assert assigned is not None
-    assert assigned.keep == "node"
+    assert assigned.settings.data_location == "node"
     first = leader.location("job")
     assert first is not None
     assert first[0].store != assigned.node
@@ -109,7 +110,7 @@ def test_a_copy_is_told_of_once_and_again_when_its_node_goes() -> None:
 
 def test_a_job_whose_node_is_lost_runs_where_that_was_decided_and_from_its_copy() -> None:
     leader = Leader("n1", "n2", "n3")
-    leader.submit("job", keep="node")
+    leader.submit("job", data_location="node")
     leader.look(2.0)
     before, location = leader.assignment("job"), leader.location("job")
     assert before is not None
@@ -131,32 +132,34 @@ def test_a_job_whose_node_is_lost_runs_where_that_was_decided_and_from_its_copy(
 def test_what_cannot_be_with_a_node_is_refused() -> None:
     leader = Leader("n1", "n2")
     with pytest.raises(InvalidRequestError, match="'shared' or 'node'"):
-        leader.submit("job", keep="everywhere")
+        leader.submit("job", data_location="everywhere")
     with pytest.raises(InvalidRequestError, match="there is no strategy 'fastest'"):
         leader.submit("job", strategy="fastest")
-    leader.submit("job", keep="node")
+    leader.submit("job", data_location="node")
     leader.look(2.0)
     with pytest.raises(RefusedError, match="it moves only when that node is lost"):
         leader.service.migrate("job", "n2")
-    with pytest.raises(InvalidRequestError, match="it can have no executors"):
+    with pytest.raises(InvalidRequestError, match="keeps its data with its node cannot have executors"):
         leader.service.scale("job", {"executors": 1}, None)
 
 
 def test_data_does_not_change_its_place_by_a_word() -> None:
     leader = Leader("n1", "n2")
-    leader.submit("job", keep="node")
+    leader.submit("job", data_location="node")
     leader.look(2.0)
     leader.service.kill("job", drain=False)
     leader.look(3.0)
-    with pytest.raises(RefusedError, match="with its node: submit it with --keep node, or from scratch"):
+    with pytest.raises(
+        RefusedError, match="with its node: submit it with --data-location node, or from scratch"
+    ):
         leader.submit("job")
-    fresh = Submission("job.py", {"name": "job", "vertices": []}, fresh=True)
+    fresh = make_submission("job.py", {"name": "job", "vertices": []}, fresh=True)
     leader.service.submit(fresh, "b" * 64)
 
 
 def test_a_job_keeps_the_node_with_its_data_among_those_it_may_use() -> None:
     leader = Leader("n1", "n2")
-    leader.submit("job", keep="node")
+    leader.submit("job", data_location="node")
     leader.look(2.0)
     assigned = leader.assignment("job")
     assert assigned is not None
@@ -168,7 +171,7 @@ def test_a_job_keeps_the_node_with_its_data_among_those_it_may_use() -> None:
 
 def test_a_job_is_not_submitted_again_without_the_node_that_has_its_data() -> None:
     leader = Leader("n1", "n2")
-    leader.submit("job", keep="node")
+    leader.submit("job", data_location="node")
     leader.look(2.0)
     assigned = leader.assignment("job")
     assert assigned is not None
@@ -178,8 +181,8 @@ def test_a_job_is_not_submitted_again_without_the_node_that_has_its_data() -> No
     leader.look(3.0)
     [other] = {"n1", "n2"} - {assigned.node}
     with pytest.raises(RefusedError, match=f"keeps its data on {assigned.node}: include that node"):
-        leader.submit("job", keep="node", nodes=(other,))
-    leader.submit("job", keep="node", nodes=(other,), fresh=True)
+        leader.submit("job", data_location="node", nodes=(other,))
+    leader.submit("job", data_location="node", nodes=(other,), fresh=True)
 
 
 def test_a_job_that_is_over_has_no_tasks_to_explain() -> None:
@@ -194,7 +197,7 @@ def test_a_job_that_is_over_has_no_tasks_to_explain() -> None:
 
 def test_a_spec_says_how_its_data_is_kept() -> None:
     leader = Leader("n1")
-    leader.submit("job", keep="node", strategy="packed")
+    leader.submit("job", data_location="node", strategy="packed")
     leader.look(2.0)
     spec: JobSpec = leader.master.documents.jobs()["job"]
-    assert (spec.keep, spec.strategy) == ("node", "packed")
+    assert (spec.settings.data_location, spec.settings.placement.strategy) == ("node", "packed")

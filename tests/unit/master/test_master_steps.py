@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, JobSpec, JobStatus, MasterInfo, NodeInfo, Result
+from penstock.cluster.documents import Assignment, JobStatus, MasterInfo, NodeInfo, Result
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Create, Operation, Put, Watcher
 from penstock.master.master import Master, MasterSettings
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_spec, replace
 from support.waiting import eventually
 
-DRAINED = JobSpec("job", "a" * 64, "job.py", wanted="ended", drain=True)
-AGAIN = JobSpec("job", "b" * 64, "job.py", generation=2, after=1)
+DRAINED = make_spec("job", "a" * 64, "job.py", wanted="ended", drain=True)
+AGAIN = make_spec("job", "b" * 64, "job.py", generation=2, after=1)
 
 
 def _phase(store: MemoryStore) -> str:
@@ -95,7 +95,7 @@ def test_a_leader_that_was_paused_while_it_read_gives_a_node_its_whole_time() ->
     master.step(0.0)
     node = NodeInfo("n1", "", 4, 8 << 30)
     other.create(f"{store_paths.NODES}/n1", encode(node))
-    master.write([Create(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py")))])
+    master.write([Create(f"{store_paths.JOBS}/job", encode(make_spec("job", "a" * 64, "job.py")))])
     assert step().node == "n1"
     other.create(f"{store_paths.NODES}/n2", encode(replace(node, name="n2")))
     other.delete(f"{store_paths.NODES}/n1")
@@ -127,7 +127,7 @@ def test_a_clock_that_is_set_neither_loses_a_node_nor_keeps_one_that_is_gone(jum
     step()
     node = NodeInfo("n1", "", 4, 8 << 30)
     other.create(f"{store_paths.NODES}/n1", encode(node))
-    master.write([Create(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py")))])
+    master.write([Create(f"{store_paths.JOBS}/job", encode(make_spec("job", "a" * 64, "job.py")))])
     assert step() == "n1"
     other.create(f"{store_paths.NODES}/n2", encode(replace(node, name="n2")))
     other.delete(f"{store_paths.NODES}/n1")
@@ -149,7 +149,7 @@ def test_what_was_written_can_be_read_at_once_by_whoever_asks_next() -> None:
         eventually("the master leads", lambda: master.epoch is not None)
         for number in range(20):
             job = f"job{number}"
-            master.write([Create(f"/jobs/{job}", encode(JobSpec(job, "b" * 64, "job.py")))])
+            master.write([Create(f"/jobs/{job}", encode(make_spec(job, "b" * 64, "job.py")))])
             assert job in master.documents.jobs()
     finally:
         stop.set()
@@ -171,7 +171,7 @@ def test_replicas_are_assigned_with_the_status_of_their_job_in_one_transaction_o
                     other.set(f"{store_paths.JOBS}/job", encode(replace(wanted, wanted="ended")))
             super().transact(operations)
 
-    wanted = JobSpec("job", "a" * 64, "job.py", k=1, agreed=True)
+    wanted = make_spec("job", "a" * 64, "job.py", k=1, agreed=True)
     master = Master(Watched(ensemble), MasterInfo("m1", "", 1, 0.0, ""))
     other = MemoryStore(ensemble)
     master.step(0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
-from penstock.cluster.client_requests import RefusedError, Submission
+from penstock.cluster.client_requests import RefusedError
 from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
     Alarm,
@@ -17,7 +17,6 @@ from penstock.cluster.documents import (
     Code,
     Epoch,
     Failures,
-    JobSpec,
     JobStatus,
     MasterInfo,
     NodeInfo,
@@ -36,10 +35,11 @@ from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.node_mirror import NodeMirror
 from penstock.supervisor.supervisor import Supervisor
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_assignment, make_spec, make_submission
 
-JOB = JobSpec("job", "a" * 64, "job.py")
-LATER = b'{"schema":2,"what":"nobody here knows"}'
-SUBMISSION = Submission("job.py", {"name": "job", "vertices": []})
+JOB = make_spec("job", "a" * 64, "job.py")
+LATER = b'{"schema":3,"what":"nobody here knows"}'
+SUBMISSION = make_submission("job.py", {"name": "job", "vertices": []})
 
 
 class _Cluster:
@@ -117,7 +117,7 @@ def test_a_job_of_which_a_document_has_a_later_schema_is_left_alone(path: str) -
     after = cluster.written()
     alarm = decode(Alarm, after.pop(f"{store_paths.ALARMS}/unreadable.job"))
     assert after == before
-    assert (alarm.subject, path in alarm.reason, "schema 2" in alarm.reason) == ("job", True, True)
+    assert (alarm.subject, path in alarm.reason, "schema 3" in alarm.reason) == ("job", True, True)
     changes: list[Callable[[], object]] = [
         lambda: cluster.service.submit(SUBMISSION, "b" * 64),
         lambda: cluster.service.update("job", SUBMISSION, "b" * 64),
@@ -126,7 +126,7 @@ def test_a_job_of_which_a_document_has_a_later_schema_is_left_alone(path: str) -
         lambda: cluster.service.migrate("job", "n2"),
     ]
     for change in changes:
-        with pytest.raises(RefusedError, match=r"no change of job.*schema 2.*upgrade"):
+        with pytest.raises(RefusedError, match=r"no change of job.*schema 3.*upgrade"):
             change()
     assert [job["name"] for job in cluster.service.jobs()] == ["job"]
     if known is None:
@@ -158,15 +158,15 @@ def test_without_the_note_of_revisions_no_job_is_forgotten_and_no_new_one_is_tak
     cluster.step()
     after = cluster.written()
     alarm = decode(Alarm, after.pop(f"{store_paths.ALARMS}/unreadable.masters.revisions"))
-    assert (alarm.subject, "schema 2" in alarm.reason) == (store_paths.REVISIONS, True)
+    assert (alarm.subject, "schema 3" in alarm.reason) == (store_paths.REVISIONS, True)
     assert after == before, "a job that has ended a month ago"
-    new = Submission("job.py", {"name": "new", "vertices": []})
+    new = make_submission("job.py", {"name": "new", "vertices": []})
     changes: list[Callable[[], object]] = [
         lambda: cluster.service.submit(new, "b" * 64),
         lambda: cluster.service.forget("job", data=False),
     ]
     for change in changes:
-        with pytest.raises(RefusedError, match=r"not known: /masters/revisions: .*schema 2.*upgrade"):
+        with pytest.raises(RefusedError, match=r"not known: /masters/revisions: .*schema 3.*upgrade"):
             change()
     found = cluster.store.get(store_paths.REVISIONS)
     assert found is not None
@@ -183,8 +183,8 @@ def test_a_job_whose_tombstone_cannot_be_read_is_not_submitted() -> None:
     cluster.store.create(f"{store_paths.TOMBSTONES}/new", LATER)
     cluster.step()
     assert cluster.alarms() == ["unreadable.new"]
-    new = Submission("job.py", {"name": "new", "vertices": []})
-    with pytest.raises(RefusedError, match=r"no change of job.*schema 2.*upgrade"):
+    new = make_submission("job.py", {"name": "new", "vertices": []})
+    with pytest.raises(RefusedError, match=r"no change of job.*schema 3.*upgrade"):
         cluster.service.submit(new, "b" * 64)
 
 
@@ -214,8 +214,8 @@ def test_an_alarm_of_another_version_does_not_keep_a_leader_from_deciding() -> N
 def _with_more(data: bytes) -> bytes:
     content = json.loads(data)
     content["more"] = {"of": "this"}
-    if "resources" in content:
-        content["resources"]["gpus"] = 2
+    if "settings" in content:
+        content["settings"]["resources"]["gpus"] = 2
     return json.dumps(content).encode()
 
 
@@ -231,14 +231,18 @@ def test_fields_of_a_later_version_survive_changes_by_this_one() -> None:
     cluster = _Cluster()
     path = f"{store_paths.JOBS}/job"
     before = Code("0" * 64, "job.py", {}, 0)
-    cluster.put(path, _with_more(encode(JobSpec("job", "a" * 64, "job.py", before=before))))
+    cluster.put(path, _with_more(encode(make_spec("job", "a" * 64, "job.py", before=before))))
     cluster.step()
     found = _content(cluster, path)
     assert found["before"] is None, "the leader has written that the new code runs"
-    assert (found["more"], found["resources"]["gpus"]) == ({"of": "this"}, 2)
+    assert (found["more"], found["settings"]["resources"]["gpus"]) == ({"of": "this"}, 2)
     cluster.service.scale("job", {"memory": 3 << 30}, None)
     found = _content(cluster, path)
-    assert (found["more"], found["resources"]["gpus"], found["resources"]["memory"]) == (
+    assert (
+        found["more"],
+        found["settings"]["resources"]["gpus"],
+        found["settings"]["resources"]["memory"],
+    ) == (
         {"of": "this"},
         2,
         3 << 30,
@@ -264,8 +268,8 @@ def test_fields_of_an_assignment_survive_as_long_as_its_revision_does() -> None:
     cluster.service.kill("job", drain=True)
     cluster.step()
     found = _content(cluster, path)
-    assert (found["until"], found["more"]) == ("drained", {"of": "this"})
-    cluster.put(f"{store_paths.JOBS}/job", encode(JobSpec("job", "a" * 64, "job.py", restarts=1)))
+    assert (found["settings"]["until"], found["more"]) == ("drained", {"of": "this"})
+    cluster.put(f"{store_paths.JOBS}/job", encode(make_spec("job", "a" * 64, "job.py", restarts=1)))
     cluster.step()
     found = _content(cluster, path)
     assert (found["revision"], "more" in found) == (2, False)
@@ -309,7 +313,7 @@ def test_a_supervisor_does_not_end_a_job_whose_assignment_it_cannot_read_and_say
     assert running.asked == []
     report = store.get(f"{store_paths.REPORTS}/n1")
     assert report is not None
-    assert "schema 2" in decode(NodeReport, report.data).unreadable["job"]
+    assert "schema 3" in decode(NodeReport, report.data).unreadable["job"]
     store.delete(f"{store_paths.ASSIGNMENTS}/job")
     supervisor.step(300.0)
     assert running.asked == ["job"]
@@ -319,7 +323,7 @@ def test_a_supervisor_that_cannot_read_its_list_looks_at_all_assignments() -> No
     store = MemoryStore(MemoryEnsemble())
     store.create(store_paths.EPOCH, encode(Epoch(1, "m1", "", 1.0, lists_jobs=True)))
     store.create(f"{store_paths.NODE_JOBS}/n1", LATER)
-    assignment = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1 << 30)
+    assignment = make_assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1 << 30)
     store.create(f"{store_paths.ASSIGNMENTS}/job", encode(assignment))
     mirror = NodeMirror(store, "n1", lambda: None)
     mirror.refresh(())
@@ -328,7 +332,7 @@ def test_a_supervisor_that_cannot_read_its_list_looks_at_all_assignments() -> No
 
 def test_the_leader_tells_people_what_a_supervisor_cannot_read() -> None:
     cluster = _Cluster()
-    report = NodeReport(1.0, 0.0, 0, 0, 0.0, 0.0, unreadable={"job": "/assignments/job: schema 2"})
+    report = NodeReport(1.0, 0.0, 0, 0, 0.0, 0.0, unreadable={"job": "/assignments/job: schema 3"})
     cluster.put(f"{store_paths.REPORTS}/n2", encode(report))
     cluster.step()
     assert "supervisor of n2" in cluster.read(Alarm, f"{store_paths.ALARMS}/unreadable.job").reason
@@ -348,7 +352,7 @@ def test_a_result_that_cannot_be_read_is_not_overwritten() -> None:
 
 _WORKER = encode(WorkerInfo("job", 1, 2, "n2", 1, "running", 1.0))
 _FOREIGN = {
-    "/assignments/job~01": encode(Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n2", 1, 1)),
+    "/assignments/job~01": encode(make_assignment("job", 1, 1, 1, "a" * 64, "job.py", "n2")),
     "/workers/job~x/1-2": _WORKER,
     "/workers/job/1-2": _WORKER.replace(b'"job":"job"', b'"job":"job~0"'),
     "/results/job~0": encode(Result("job", 1, "drained", "", 1.0)),

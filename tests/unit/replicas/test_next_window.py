@@ -23,7 +23,7 @@ def _drawn(job: ps.Job, tmp_path: Path) -> Blueprint:
 
 
 def _windowed(window: ps.TimeWindow, second: ps.TimeWindow | None = None) -> ps.Job:
-    job = ps.Job("windows", recovery="next-window")
+    job = ps.Job("windows", replicas=ps.Replicas(recovery="next-window"))
     counts = job.task("count", ps.Count(), window=window)
     job.source("in", ps.MemorySource()) >> counts
     if second is not None:
@@ -90,7 +90,7 @@ def test_windows_of_windows_wait_for_wrong_results_too(tmp_path: Path) -> None:
 
 
 def test_a_job_without_state_is_whole_at_once(tmp_path: Path) -> None:
-    job = ps.Job("stateless", recovery="next-window")
+    job = ps.Job("stateless", replicas=ps.Replicas(recovery="next-window"))
     job.source("in", ps.MemorySource()) >> job.task("f", str) >> job.sink("out", ps.MemorySink())
 
     assert next_window_faults(job) == []
@@ -113,7 +113,7 @@ _MINUTE = ps.TimeWindow(60)
 
 
 def _faulty(which: str) -> ps.Job:
-    job = ps.Job("faulty", recovery="next-window", max_iterations=2)
+    job = ps.Job("faulty", replicas=ps.Replicas(recovery="next-window"), max_iterations=2)
     source, out = job.source("in", ps.MemorySource()), job.sink("out", ps.MemorySink())
     if which == "loop":
         task = job.task("vertex", lambda r: r)
@@ -162,7 +162,7 @@ def test_what_no_window_of_time_ends_is_refused(which: str, tmp_path: Path) -> N
         job.validate()
     [problem] = raised.value.problems
     assert (problem.code, problem.vertex) == ("bad-recovery", "vertex")
-    job.recovery = "snapshot"
+    job.replicas = ps.Replicas()
     job.validate()
     # Whoever asks for it all the same gets a replica that never takes part.
     assert not is_complete(
@@ -171,7 +171,7 @@ def test_what_no_window_of_time_ends_is_refused(which: str, tmp_path: Path) -> N
 
 
 def test_a_source_with_a_window_is_allowed() -> None:
-    job = ps.Job("gathered", recovery="next-window")
+    job = ps.Job("gathered", replicas=ps.Replicas(recovery="next-window"))
     source = job.source("in", ps.MemorySource(), window=_MINUTE)
     source >> job.task("f", lambda window: len(window.values)) >> job.sink("out", ps.MemorySink())
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
-from penstock.cluster.documents import Assignment, ReplicaAssignment
+from penstock.cluster.documents import ReplicaAssignment
 from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.engine.storage.job_folder import Claim, current_claim, take_over
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
@@ -26,6 +25,7 @@ from penstock.replicas.worker.replica_join import (
     replica_folders_of,
     write_divergence,
 )
+from support.settings import make_assignment, replace
 
 LINEAGE = 3
 
@@ -327,7 +327,7 @@ def test_a_replica_without_state_goes_on_after_the_last_commit(
 
 
 def test_where_a_group_agrees() -> None:
-    plain = Assignment("job", 1, 7, 1, "b", "job.py", "n1", 1, 1)
+    plain = make_assignment("job", 1, 7, 1, "b", "job.py", "n1", 1, 1)
     storage = Path("/shared")
     assert replica_folders_of(storage, plain).agreement == storage / "agreements/job/0"
     fresh = replace(plain, fresh=True, forget=5)

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.documents import JobSpec, NodeInfo, Resources
+from penstock.cluster.documents import JobSpec, NodeInfo
+from penstock.job_settings import Resources
 from penstock.replicas.decisions.replica_set import expand, shortage
+from support.settings import make_spec
 
 
 def _spec(**given: Any) -> JobSpec:
-    return JobSpec("count", "bundle", "count.py", **given)
+    return make_spec("count", "bundle", "count.py", **given)
 
 
 def _nodes(*racks: str, **given: Any) -> dict[str, NodeInfo]:
@@ -28,8 +30,8 @@ def _nodes(*racks: str, **given: Any) -> dict[str, NodeInfo]:
         ({"k": 1}, ["count", "count~1"]),
         ({"k": 2, "agreed": True}, ["count", "count~1", "count~2"]),
         ({"agreed": True}, ["count"]),
-        ({"standby": "warm"}, ["count", "count~1"]),
-        ({"k": 2, "standby": "warm"}, ["count", "count~1", "count~2"]),
+        ({"warm_standby": True}, ["count", "count~1"]),
+        ({"k": 2, "warm_standby": True}, ["count", "count~1", "count~2"]),
     ],
 )
 def test_members(given: dict[str, Any], members: list[str]) -> None:
@@ -53,7 +55,7 @@ def test_members_are_wanted_like_their_job_but_for_where_the_first_was_moved() -
         ({"k": 1}, _nodes("", ""), ""),
         ({"k": 1}, _nodes(""), "k=1 needs 2 nodes, and there is 1 with 1 core and 2048 MiB"),
         ({"k": 2}, _nodes(), "there are 0 with 1 core and 2048 MiB that it may use: add 3 nodes"),
-        ({"standby": "warm"}, _nodes(""), 'standby="warm" needs 2 nodes'),
+        ({"warm_standby": True}, _nodes(""), "a warm standby needs 2 nodes"),
         ({"k": 1, "nodes": ("n1",)}, _nodes("", ""), "that it may use (n1): add 1 node"),
         ({"k": 1, "labels": {"place": "n2"}}, _nodes("", ""), "that it may use (n2): add 1 node"),
         ({"k": 1, "resources": Resources(cores=5)}, _nodes("", ""), "there are 0 with 5 cores"),

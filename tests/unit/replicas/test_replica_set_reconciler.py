@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -21,14 +20,15 @@ from penstock.cluster.documents import (
     Progress,
     ReplicaAssignment,
     ReplicaReport,
-    Resources,
     Result,
     WorkerInfo,
 )
 from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
 from penstock.cluster.reconcile import reconcile
+from penstock.job_settings import Resources
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
+from support.settings import make_assignment, make_spec, replace
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ NODES = _nodes("n1", "n2", "n3")
 
 
 def _spec(**changes: Any) -> JobSpec:
-    made = JobSpec("job", "a" * 64, "job.py", k=1, agreed=True, resources=Resources(cores=2, memory=GIB))
+    made = make_spec("job", "a" * 64, "job.py", k=1, agreed=True, resources=Resources(cores=2, memory=GIB))
     return replace(made, **changes)
 
 
@@ -56,7 +56,7 @@ def _assignment(
     name: str, node: str, revision: int, spec: JobSpec | None = None, runs: bool = True, **changes: Any
 ) -> Assignment:
     spec = spec or _spec()
-    made = Assignment(
+    made = make_assignment(
         name,
         1,
         revision,
@@ -64,8 +64,8 @@ def _assignment(
         spec.bundle,
         spec.entry,
         node,
-        spec.resources.cores,
-        spec.resources.memory,
+        spec.settings.resources.cores,
+        spec.settings.resources.memory,
         membership=ReplicaAssignment(ReplicaId.parse(name).index, runs=runs),
     )
     return replace(made, **changes)
@@ -158,13 +158,14 @@ def test_a_new_job_gets_all_its_replicas_at_once_with_revisions_of_their_own() -
     ("spec", "lineage"), [(_spec(), 0), (_spec(fresh=True, forget=4), 4), (_spec(forget=4), 0)]
 )
 def test_membership_is_what_is_wanted(spec: JobSpec, lineage: int) -> None:
-    spec = replace(spec, recovery="next-window", replication="standby")
+    spec = replace(spec, recovery="next-window", publisher="primary")
     made = _all(Assign, _decide(spec, ClusterState(nodes=NODES)))[1].assignment
-    assert made.membership == ReplicaAssignment(1, lineage, "next-window", "standby", runs=True)
+    assert made.membership == ReplicaAssignment(1, lineage, runs=True)
+    assert made.settings.replicas == spec.settings.replicas
 
 
 def test_a_job_without_replicas_has_no_members() -> None:
-    plain = JobSpec("job", "a" * 64, "job.py")
+    plain = make_spec("job", "a" * 64, "job.py")
     assigned = _only(Assign, _decide(plain, ClusterState(nodes=NODES))).assignment
     assert (assigned.job, assigned.membership) == ("job", None)
 
@@ -197,7 +198,7 @@ def test_a_job_that_gets_replicas_has_a_new_worker_first_and_one_with_replicas_h
     assert _only(Assign, more).assignment.revision == 3
 
 
-@pytest.mark.parametrize("change", [{"recovery": "next-window"}, {"replication": "standby"}])
+@pytest.mark.parametrize("change", [{"recovery": "next-window"}, {"publisher": "primary"}])
 def test_how_replicas_work_together_changes_with_new_workers(change: dict[str, str]) -> None:
     assigned = _all(Assign, _decide(_spec(**change), _actual()))
     assert [(one.job, one.assignment.revision) for one in assigned] == [("job", 3), ("job~1", 4)]
@@ -313,7 +314,7 @@ def test_replicas_in_one_rack_are_told_of() -> None:
     nodes = _nodes("n1", "n2", "n3", racks="aab")
     other = _assignment("other", "n3", 1, cores=4, membership=None)
     actual = ClusterState(nodes=nodes, assignments={"other": other})
-    desired = {"job": _spec(), "other": JobSpec("other", "a" * 64, "job.py", resources=Resources(4, GIB))}
+    desired = {"job": _spec(), "other": make_spec("other", "a" * 64, "job.py", resources=Resources(4, GIB))}
     actions = reconcile(desired, actual, NOW, epoch=1, placer=JobPlacer())
     [status] = [one.status for one in _all(SetStatus, actions) if one.job == "job"]
     assert status.reason.endswith("; replica 1 shares rack a with replica 0")
@@ -537,7 +538,7 @@ def test_replicas_that_differ_are_told_of_once_with_the_newest_evidence() -> Non
     assert _only(Raise, _decide(_spec(), newer)).alarm.evidence["batch"] == 8
 
 
-WARM = {"k": 0, "standby": "warm"}
+WARM = {"k": 0, "warm_standby": True}
 
 
 def _warm(runner: str = "job", phase: str = "ready", **changes: Any) -> ClusterState:
@@ -635,7 +636,7 @@ def test_of_two_that_run_one_is_told_to_wait_by_a_new_revision() -> None:
 
 
 def test_a_warm_standby_becomes_a_replica_that_runs_without_a_new_worker() -> None:
-    assert _runs(_decide(_spec(k=1, standby="warm"), _warm())) == {"job~1": (2, True)}
+    assert _runs(_decide(_spec(k=1, warm_standby=True), _warm())) == {"job~1": (2, True)}
     assert _runs(_decide(_spec(**WARM), _actual())) == {"job~1": (3, False)}
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
-from penstock.cluster.documents import Assignment, ReplicaAssignment
+from penstock.cluster.documents import ReplicaAssignment
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.engine.storage.job_folder import Claim, take_over
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
@@ -28,16 +27,17 @@ from penstock.replicas.worker.replica_worker import (
     refuse_if_agreed,
     replica_blueprint,
 )
+from support.settings import make_assignment, replace
 
-ASSIGNMENT = Assignment("job~1", 1, 2, 7, "b", "job.py", "n1", 1, 1, membership=ReplicaAssignment(1))
+ASSIGNMENT = make_assignment("job~1", 1, 2, 7, "b", "job.py", "n1", 1, 1, membership=ReplicaAssignment(1))
 
 
 def _look() -> None:
     """Stand for a worker that beats and is not asked to stop."""
 
 
-def _replica(storage: Path, own: ReplicaAssignment | None = None) -> ReplicaWorker:
-    assignment = replace(ASSIGNMENT, membership=own or ReplicaAssignment(1))
+def _replica(storage: Path, own: ReplicaAssignment | None = None, **settings: str) -> ReplicaWorker:
+    assignment = replace(ASSIGNMENT, membership=own or ReplicaAssignment(1), **settings)
     instance = WorkerConfig("job~1", "n1", "h", 2, 1, "c", "/", "k", str(storage), "b", assignment)
     return ReplicaWorker(instance, storage / "scratch")
 
@@ -73,7 +73,7 @@ def _agreement(storage: Path) -> AgreementFolder:
 
 
 def test_what_the_engine_is_told(tmp_path: Path) -> None:
-    replica_spec = _replica(tmp_path, ReplicaAssignment(1, lineage=4, replication="standby")).replica_spec
+    replica_spec = _replica(tmp_path, ReplicaAssignment(1, lineage=4), publisher="primary").replica_spec
     assert (replica_spec.name, replica_spec.number, replica_spec.generation, replica_spec.holds) == (
         "job~1",
         1,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, NodeReport, Resources
+from penstock.cluster.documents import ExecutorSlot, NodeInfo, NodeReport
+from penstock.job_settings import Resources
 from penstock.schedule.cluster_snapshot import node_of, tasks_of
 from penstock.schedule.placement_model import OVERLOADED, ClusterSnapshot
+from support.settings import make_assignment, make_spec, replace
 
 NODES = {
     "n1": NodeInfo("n1", "h1", 4, 8 << 30, rack="r1", labels={"disk": "fast"}),
     "n2": NodeInfo("n2", "h2", 8, 8 << 30),
 }
-SPEC = JobSpec(
+SPEC = make_spec(
     "count", "b", "job.py", resources=Resources(2, 1 << 30, 2, 3, 2 << 30), labels={"disk": "fast"}
 )
-ASSIGNED = Assignment(
+ASSIGNED = make_assignment(
     "count", 1, 1, 1, "b", "job.py", "n1", 2, 1 << 30, executors=(ExecutorSlot(7, "n2", 3, 2 << 30),)
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -15,22 +14,23 @@ from penstock.cluster.documents import (
     JobSpec,
     NodeInfo,
     NodeReport,
-    Resources,
     WorkerFigures,
 )
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
 from penstock.graph.qos import QoS
+from penstock.job_settings import Resources
 from penstock.schedule.custom_strategy import StrategyPendingError
 from penstock.schedule.job_placer import DEFAULT_PRIORITY, JobPlacer
 from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Task
 from penstock.schedule.placement_strategies import Balanced, Packed, Strategy
+from support.settings import make_assignment, make_spec, replace
 
 GIB = 1 << 30
 
 
 def _spec(name: str = "job", cores: int = 1, **changes: Any) -> JobSpec:
     asked = changes.pop("resources", Resources(cores=cores, memory=GIB))
-    return JobSpec(name, "b" * 64, "job.py", resources=asked, **changes)
+    return make_spec(name, "b" * 64, "job.py", resources=asked, **changes)
 
 
 def _nodes(**cores: int) -> dict[str, NodeInfo]:
@@ -38,7 +38,7 @@ def _nodes(**cores: int) -> dict[str, NodeInfo]:
 
 
 def _assignment(name: str, node: str, cores: int = 1, **changes: Any) -> Assignment:
-    return replace(Assignment(name, 1, 1, 1, "b" * 64, "job.py", node, cores, GIB), **changes)
+    return replace(make_assignment(name, 1, 1, 1, "b" * 64, "job.py", node, cores, GIB), **changes)
 
 
 def _place(
@@ -162,7 +162,9 @@ def _by_job(spec: JobSpec) -> tuple[str, Strategy]:
         "mine:First": _First(),
         "packed": Packed(),
     }
-    return spec.strategy or "balanced", known.get(spec.strategy, Balanced())
+    return spec.settings.placement.strategy or "balanced", known.get(
+        spec.settings.placement.strategy, Balanced()
+    )
 
 
 def test_each_job_is_placed_by_its_own_strategy() -> None:
@@ -213,13 +215,13 @@ def test_no_node_is_given_more_than_it_has_and_nobody_is_turned_away_without_a_r
     found = _place(actual, *requests)
     used = dict.fromkeys(names, 0)
     for assignment in standing.values():
-        used[assignment.node] += assignment.cores
+        used[assignment.node] += assignment.settings.resources.cores
     before = dict(used)
     for request in requests:
         placed = found[request.spec.name]
         assert (placed.node is None) == bool(placed.told)
         if placed.node is not None:
-            used[placed.node] += request.spec.resources.cores
+            used[placed.node] += request.spec.settings.resources.cores
             for node in placed.executors.values():
                 used[node] += 1
     for name in names:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import (
-    Assignment,
     BackupLocation,
     BackupStatus,
     JobSpec,
@@ -17,15 +15,16 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.leader_actions import RemoveBackupLocation, SetBackupLocation
 from penstock.schedule.backup_location.location_controller import LocationSettings, locate, location_inputs
+from support.settings import make_assignment, make_spec, replace
 
 GIB = 1 << 30
 
 
 def _cluster(jobs: dict[str, str], nodes: int = 3, **more: Any) -> tuple[dict[str, JobSpec], ClusterState]:
     """Jobs that keep their data with the nodes they are on, each with one core of four."""
-    specs = {name: JobSpec(name, "b", "job.py", keep="node") for name in jobs}
+    specs = {name: make_spec(name, "b", "job.py", data_location="node") for name in jobs}
     assignments = {
-        name: Assignment(name, 1, 1, 1, "b", "job.py", node, 1, GIB, keep="node")
+        name: make_assignment(name, 1, 1, 1, "b", "job.py", node, 1, GIB, data_location="node")
         for name, node in jobs.items()
     }
     infos = {
@@ -104,7 +103,7 @@ def test_the_location_of_a_job_that_is_over_goes_when_its_worker_has() -> None:
 
 def test_what_other_jobs_leave_decides_who_runs_it_next() -> None:
     desired, actual = _cluster({"a": "n1"})
-    full = Assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
+    full = make_assignment("full", 1, 1, 1, "b", "job.py", "n2", 4, GIB)
     [told] = locate(desired, replace(actual, assignments={**actual.assignments, "full": full}), 5.0)
     assert isinstance(told, SetBackupLocation)
     assert told.location.redeploy == "n3"
@@ -138,7 +137,7 @@ def test_only_what_matters_is_an_occasion() -> None:
     moved = replace(actual, assignments={"a": replace(actual.assignments["a"], node="n2")})
     assert location_inputs(desired, moved) != before
     assert location_inputs(desired, replace(actual, nodes=dict(list(actual.nodes.items())[:2]))) != before
-    shared = {"a": replace(desired["a"], keep="shared")}
+    shared = {"a": replace(desired["a"], data_location="shared")}
     assert location_inputs(shared, actual) == (), "jobs whose data is everywhere need no copies"
 
 

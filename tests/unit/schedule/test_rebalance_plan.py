@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, Progress, Resources, WorkerInfo
+from penstock.cluster.documents import JobSpec, NodeInfo, Progress, WorkerInfo
+from penstock.job_settings import Resources
 from penstock.schedule.rebalance_plan import DriverMove, rebalance
+from support.settings import make_assignment, make_spec, replace
 
 GIB = 1 << 30
 
@@ -21,10 +21,10 @@ def _cluster(
     specs, assignments, workers = {}, {}, {}
     for name, (node, cores) in places.items():
         allowed = (only,) if only else ()
-        specs[name] = JobSpec(
+        specs[name] = make_spec(
             name, "b", "job.py", resources=Resources(cores=cores, memory=GIB), nodes=allowed
         )
-        assignments[name] = Assignment(name, 1, 1, 1, "b", "job.py", node, cores, GIB)
+        assignments[name] = make_assignment(name, 1, 1, 1, "b", "job.py", node, cores, GIB)
         workers[name] = (WorkerInfo(name, 1, 1, node, 1, phase, 0.0, progress=Progress()),)
     infos = {name: NodeInfo(name, "127.0.0.1", cores, 64 * GIB) for name, cores in nodes.items()}
     return specs, ClusterState(nodes=infos, assignments=assignments, workers=workers)
@@ -60,7 +60,9 @@ def test_what_the_user_put_somewhere_stays_and_what_was_rebalanced_does_not() ->
 
 def test_a_job_whose_data_is_with_its_node_stays() -> None:
     desired, actual = _cluster({"n1": 4, "n2": 4}, {"a": ("n1", 2), "b": ("n1", 2)})
-    assert rebalance({name: replace(spec, keep="node") for name, spec in desired.items()}, actual) == []
+    assert (
+        rebalance({name: replace(spec, data_location="node") for name, spec in desired.items()}, actual) == []
+    )
 
 
 @given(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,20 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, Resources, WorkerInfo
+from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, WorkerInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.job_settings import Resources
 from penstock.replicas.decisions.replica_set import replica_specs
 from penstock.schedule.job_placer import JobPlacer
 from penstock.schedule.placement_explanation import explain_placement
 from penstock.schedule.placement_strategies import builtin_strategy
 from penstock.schedule.rebalance_plan import rebalance
+from support.settings import make_assignment, make_spec, replace
 
 GIB = 1 << 30
 
 
 def _spec(k: int = 1, cores: int = 1, executors: int = 0, **changes: Any) -> JobSpec:
     asked = Resources(cores, GIB, executors, executor_cores=1, executor_memory=GIB)
-    return JobSpec("job", "b", "job.py", k=k, resources=asked, **changes)
+    return make_spec("job", "b", "job.py", k=k, resources=asked, **changes)
 
 
 def _nodes(racks: str, cores: int = 8) -> dict[str, NodeInfo]:
@@ -36,11 +37,11 @@ def _nodes(racks: str, cores: int = 8) -> dict[str, NodeInfo]:
 
 def _assignment(name: str, node: str, *executors: str) -> Assignment:
     slots = tuple(ExecutorSlot(number, on, 1, GIB) for number, on in enumerate(executors, 1))
-    return Assignment(name, 1, 1, 1, "b", "job.py", node, 1, GIB, executors=slots)
+    return make_assignment(name, 1, 1, 1, "b", "job.py", node, 1, GIB, executors=slots)
 
 
 def _all(spec: JobSpec) -> list[PlacementRequest]:
-    missing = tuple(range(1, spec.resources.executors + 1))
+    missing = tuple(range(1, spec.settings.resources.executors + 1))
     replicas = replica_specs(spec)
     return [PlacementRequest(one.spec, missing=missing, replica=one.id.index) for one in replicas]
 

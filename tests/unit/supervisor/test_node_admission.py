@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 
 import pytest
 from noting_machine import NotingMachine
@@ -12,7 +11,7 @@ from without_code import AnyBundle, NoLogs
 
 from penstock.cli.daemon_process import daemon_errors
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, MasterInfo, NodeInfo
+from penstock.cluster.documents import MasterInfo, NodeInfo
 from penstock.coord import store_paths
 from penstock.local.cluster_keeper import EXIT_REFUSED
 from penstock.master.cluster_service import ClusterService
@@ -21,10 +20,11 @@ from penstock.processes import process_launcher
 from penstock.supervisor.node_admission import is_dead, registration_of
 from penstock.supervisor.supervisor import NameTakenError, Supervisor
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_assignment, replace
 
 NODE = NodeInfo("n1", "10.0.0.1", 4, 8 << 30, url="http://10.0.0.1:7720", pid=7)
 OTHER = replace(NODE, host="10.0.0.2", url="http://10.0.0.2:7720", pid=8)
-ASSIGNED = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
+ASSIGNED = make_assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
 
 
 class _Node:

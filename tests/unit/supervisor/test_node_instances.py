@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from penstock.process_logs.user_output import OutputLimits, OutputPlace, read_ou
 from penstock.processes.process_control import ProcessError
 from penstock.supervisor.node_instances import FolderInstances, NodeSettings
 from penstock.testing.fake_processes import FakeProcesses
+from support.settings import make_assignment, replace
 
 RING = Keyring(bytes(32))
 BUNDLE = "b" * 64
@@ -68,7 +68,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def _assignment(**changes: Any) -> Assignment:
-    return replace(Assignment("job", 1, 3, 2, BUNDLE, "job.py", "n1", 1, 1 << 30), **changes)
+    return replace(make_assignment("job", 1, 3, 2, BUNDLE, "job.py", "n1", 1, 1 << 30), **changes)
 
 
 def test_a_worker_is_told_everything_by_its_folder_and_no_secret_by_its_command(lab: Lab) -> None:
@@ -331,7 +331,7 @@ def test_code_that_is_not_to_be_trusted_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_data_is_with_its_node_has_a_home_there_that_nobody_else_can_read(lab: Lab) -> None:
-    assignment = _assignment(keep="node")
+    assignment = _assignment(data_location="node")
     lab.instances.start(Start(assignment, "driver", 1, "why"), 100.0)
     told = json.loads((lab.place() / "instance.json").read_text())
     place = lab.folder / "kept" / "job"

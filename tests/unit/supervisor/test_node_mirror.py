@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from penstock.cluster.document_codec import decode, encode
@@ -23,6 +21,7 @@ from penstock.coord.coordination_store import DisconnectedError, StoredNode, Wat
 from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.supervisor import Supervisor
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_assignment, replace
 
 LEADER = Epoch(1, "m1", "", 0.0, lists_jobs=True)
 
@@ -117,7 +116,7 @@ class _World:
 
 
 def _assignment(job: str, node: str) -> Assignment:
-    return Assignment(job, 1, 1, 1, "b", "job.py", node, 1, 1 << 30)
+    return make_assignment(job, 1, 1, 1, "b", "job.py", node, 1, 1 << 30)
 
 
 def _cost(others: int) -> tuple[int, int]:

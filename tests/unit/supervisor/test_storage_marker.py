@@ -8,12 +8,13 @@ import pytest
 from noting_machine import NotingMachine
 
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, ClusterInfo, MasterInfo, NodeInfo
+from penstock.cluster.documents import ClusterInfo, MasterInfo, NodeInfo
 from penstock.coord import store_paths
 from penstock.master.master import Master
 from penstock.supervisor.node_admission import MARKER, ForeignStorageError, claim_storage
 from penstock.supervisor.supervisor import Supervisor
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_assignment
 
 
 def test_a_storage_belongs_to_the_first_cluster_that_claims_it(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_the_first_leader_gives_the_cluster_an_id_for_good() -> None:
 def test_a_supervisor_with_the_storage_of_another_cluster_is_refused(tmp_path: Path) -> None:
     claim_storage(tmp_path, "other")
     store = MemoryStore(MemoryEnsemble())
-    assigned = Assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
+    assigned = make_assignment("job", 1, 1, 1, "a" * 64, "job.py", "n1", 1, 1)
     store.create(f"{store_paths.ASSIGNMENTS}/job", encode(assigned))
     machine = NotingMachine()
     supervisor = Supervisor(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from penstock.supervisor.node_instances import FolderInstances, NodeSettings
 from penstock.supervisor.supervisor import Supervisor
 from penstock.testing.fake_processes import FakeProcesses
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
+from support.settings import make_assignment, replace
 
 RING = Keyring(bytes(32))
 
@@ -72,7 +72,7 @@ class Lab:
         return self.folder / sha256
 
     def assign(self, job: str, **changes: Any) -> None:
-        made = Assignment(job, 1, 1, 1, f"bundle-of-{job}", "job.py", "n1", 1, 1 << 30)
+        made = make_assignment(job, 1, 1, 1, f"bundle-of-{job}", "job.py", "n1", 1, 1 << 30)
         self.store.create(f"{store_paths.ASSIGNMENTS}/{job}", encode(replace(made, **changes)))
 
     def pass_time(self, seconds: float, every: float = 0.5) -> None:

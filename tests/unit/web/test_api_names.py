@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from penstock.cluster.client_requests import InvalidRequestError
-from penstock.setting_values import name_fault
-from penstock.web.request_schemas import NAME, Name, ScaleRequest, SubmissionRequest
+from penstock.setting_values import NAME, name_fault
+from penstock.web.request_schemas import Name, ScaleRequest, SubmissionRequest
 
 _CHECKED: TypeAdapter[str] = TypeAdapter(Name)
 

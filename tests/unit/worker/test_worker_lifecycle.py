@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,12 @@ from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from penstock.worker import worker_lifecycle
 from penstock.worker.worker_engine import SparkEngine
 from penstock.worker.worker_lifecycle import Worker
+from support.settings import make_assignment, replace
 from support.waiting import eventually
 
-ASSIGNMENT = Assignment("job~1", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30, membership=ReplicaAssignment(1))
+ASSIGNMENT = make_assignment(
+    "job~1", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30, membership=ReplicaAssignment(1)
+)
 PLACE = f"{store_paths.ASSIGNMENTS}/job~1"
 
 

@@ -11,13 +11,13 @@ import pytest
 from penstock.bundles.bundle_manifest import MANIFEST
 from penstock.bundles.bundle_packer import pack
 from penstock.bundles.unpacked_bundle import unpack
-from penstock.cluster.documents import Assignment
 from penstock.cluster.worker_policy import WorkerDecision
 from penstock.daemon.worker_folder import EXIT_FAILED, EXIT_REFUSED, WorkerConfig, read_exit
 from penstock.errors import PenstockError, SettingError
 from penstock.graph.job import Job
 from penstock.worker.worker_lifecycle import Worker
 from penstock.worker.worker_main import _load, _work
+from support.settings import make_assignment
 
 _JOB = """
 import penstock as ps
@@ -37,7 +37,7 @@ def _instance(tmp_path: Path, entry: str, text: str = _JOB) -> WorkerConfig:
     (code / "words_of_bundle.py").write_text(text)
     (tmp_path / "outside_job.py").write_text(_JOB + f"open({str(tmp_path / 'ran')!r}, 'w').close()")
     unpack(pack(code, entry="words_of_bundle.py"), tmp_path / "bundle")
-    assignment = Assignment("words", 1, 1, 1, "a" * 64, entry, "n1", 1, 1 << 30)
+    assignment = make_assignment("words", 1, 1, 1, "a" * 64, entry, "n1", 1, 1 << 30)
     return WorkerConfig("words", "n1", "h", 1, 1, "h:1", "/r", "k", "s", str(tmp_path / "bundle"), assignment)
 
 

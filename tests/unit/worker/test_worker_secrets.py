@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.documents import Assignment
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.keyring import Keyring
 from penstock.process_logs import redaction
 from penstock.worker.worker_main import one_line, register_secrets
+from support.settings import make_assignment
 
 
 def test_secrets_among_parameters_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_secrets", set())
     monkeypatch.setenv("DB_PASSWORD", "of-this-node")
-    assignment = Assignment(
+    assignment = make_assignment(
         *("job", 1, 2, 1, "b", "job.py", "n1", 1, 1 << 30),
         params={"api_key": "abcdefgh", "pin_token": "1234", "since": "2026-01-01"},
         env={"DB_PASSWORD": None, "REGION": "somewhere", "AUTH_SECRET": "given-to-it"},

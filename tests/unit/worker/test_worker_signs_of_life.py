@@ -11,7 +11,6 @@ import pytest
 
 import penstock as ps
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import Assignment
 from penstock.coord import store_paths
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.engine.batch_report import Report
@@ -21,9 +20,10 @@ from penstock.keyring import open_keyring
 from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from penstock.worker.worker_lifecycle import Worker
+from support.settings import make_assignment
 from support.waiting import eventually
 
-ASSIGNMENT = Assignment("job", 1, 1, 1, "b", "job.py", "n1", 1, 1 << 30)
+ASSIGNMENT = make_assignment("job", 1, 1, 1, "b", "job.py", "n1", 1, 1 << 30)
 
 
 class _Dying:

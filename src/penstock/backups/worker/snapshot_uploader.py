@@ -68,7 +68,7 @@ def initial_backup_status(
     A known backup is kept if this node's data is its source or was restored from it. A job that starts from
     scratch has no backup.
 
-    >>> here = Assignment("count", 1, 4, 1, "", "", "n1", 1, 1, keep="node")
+    >>> here = Assignment("count", 1, 4, 1, "", "", "n1")
     >>> there = BackupStatus("count", "n1", 3, 1, store="n2", number=7, batch=41)
     >>> initial_backup_status(here, "n1", 1, there).number
     7

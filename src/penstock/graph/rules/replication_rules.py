@@ -13,9 +13,9 @@ from penstock.errors import Problem
 from penstock.graph.connector_api import Sink, Source
 from penstock.graph.edge import Distribution, distribution_of
 from penstock.graph.graph_algorithms import job_arcs, reachable
+from penstock.graph.sink_delivery import replicas_of
 from penstock.graph.tasks import CombiningTask, NativeTask, StatefulTask
 from penstock.graph.windows import EVENT_TIME, CountWindow, TimeWindow
-from penstock.replicas.replication_settings import replication_of
 
 if TYPE_CHECKING:
     from penstock.graph.job import Job
@@ -27,11 +27,11 @@ _DEFAULT_REASON = "another process that asks for the same positions gets other r
 
 def replicas(job: Job) -> Iterator[Problem]:
     """Sources of a job with replicas must return the same records to every process."""
-    said = replication_of(job)
-    if not said.has_replicas:
+    said = replicas_of(job)
+    if not said.is_replicated:
         return
     yield from _unreadable(job)
-    if said.k and not said.held:
+    if said.k and not said.publishes_by_primary:
         yield from _without_ids(job)
 
 
@@ -82,7 +82,7 @@ def _reached_in_memory(job: Job, start: Vertex) -> list[Vertex]:
 
 def recovery(job: Job) -> Iterator[Problem]:
     """With recovery='next-window', all state of a job must be in windows of event time."""
-    if replication_of(job).next_window:
+    if replicas_of(job).skips_state:
         for vertex, reason in _faults(job):
             yield Problem("bad-recovery", f"{vertex.kind} {vertex.label!r}: {reason}", vertex.label)
 
@@ -109,7 +109,7 @@ def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
         if reason is None and late and getattr(vertex.window, "time", None) != EVENT_TIME:
             reason = "it gets results one batch later, and has no window of event time to assign them to"
         if reason is not None:
-            yield vertex, f"recovery='next-window' is not possible: {reason}. Use recovery='snapshot'"
+            yield vertex, f"recovery='next-window' is not possible: {reason}. Use recovery='copy'"
 
 
 def lasting_state(operator: Any, window: Any, *, sync: bool) -> str | None:

@@ -7,14 +7,16 @@ settings.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem, SettingError, choices, shown
 from penstock.graph.edge import buckets_of
 from penstock.graph.error_policy import on_error_fault
 from penstock.graph.qos import qos_faults
+from penstock.graph.sink_delivery import replicas_of
 from penstock.graph.tasks import COLUMNAR_TASKS
-from penstock.replicas.replication_settings import REPLICATION_CHOICES, is_valid_k, replication_of
+from penstock.job_settings import Replicas, value_fault
 from penstock.setting_values import read_duration
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ _CHOICES = {
     "mode": (("throughput",), ("latency",)),
     "guarantee": (("exactly-once", "at-least-once", "at-most-once"), ()),
     "durability": (("none", "batch"), ()),
-    **{setting: (known, ()) for setting, known in REPLICATION_CHOICES.items()},
 }
 """The supported values of each setting of a job, and known values that are not supported yet."""
 
@@ -38,24 +39,30 @@ def settings(job: Job) -> Iterator[Problem]:
     fault = on_error_fault(job.on_error)
     if fault:
         yield Problem("bad-on-error", fault)
-    if not is_valid_k(job.k):
-        yield Problem("bad-k", f"k must be a whole number from 0 on, not {shown(job.k)}")
-    else:
-        yield from _replicas(job)
+    yield from _replicas(job)
     yield from _interval(job.interval)
     yield from _spark(job.spark)
 
 
 def _replicas(job: Job) -> Iterator[Problem]:
     """Replicas are always exactly-once: they agree on one result of each batch."""
-    said = replication_of(job)
+    given: Any = job.replicas
+    if not isinstance(given, Replicas):
+        known = choices(tuple(each.name for each in fields(Replicas)))
+        yield Problem("bad-replicas", f"replicas takes Replicas, or a dict of {known}, not {shown(given)}")
+        return
+    for name, value in vars(given).items():
+        fault = value_fault(Replicas, name, value)
+        if fault:
+            yield Problem(f"bad-{name.replace('_', '-')}", fault)
+    said = replicas_of(job)
     weaker = isinstance(job.guarantee, str) and job.guarantee in ("at-least-once", "at-most-once")
-    if said.has_replicas and weaker:
+    if said.is_replicated and weaker:
         yield Problem("bad-k", f"replicas are exactly-once: remove guarantee={shown(job.guarantee)}")
-    contradiction = said.contradiction()
+    contradiction = said.fault()
     if contradiction is not None:
         setting, reason = contradiction
-        yield Problem(f"bad-{setting}", reason)
+        yield Problem(f"bad-{setting.replace('_', '-')}", reason)
 
 
 def _interval(given: Any) -> Iterator[Problem]:

@@ -8,30 +8,30 @@ from dataclasses import dataclass, replace
 from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
 from penstock.replicas.replica_id import ReplicaId
 
-WARM = "warm"
-
 
 def is_replicated(spec: JobSpec) -> bool:
     """Return whether the job runs as a replica set, even if that has one replica.
 
-    >>> [is_replicated(JobSpec("count", "", "", **given)) for given in ({}, {"k": 1}, {"agreed": True})]
-    [False, True, True]
+    >>> [is_replicated(JobSpec("count", "", "", agreed=agreed)) for agreed in (False, True)]
+    [False, True]
     """
-    return spec.k > 0 or spec.agreed or has_warm_standby(spec)
+    return spec.agreed or spec.settings.replicas.is_replicated
 
 
 def has_warm_standby(spec: JobSpec) -> bool:
     """Whether one member runs and another one waits."""
-    return spec.k == 0 and spec.standby == WARM
+    return spec.settings.replicas.k == 0 and spec.settings.replicas.warm_standby
 
 
 def replica_count(spec: JobSpec) -> int:
     """Return how many members a job is to have.
 
-    >>> [replica_count(JobSpec("count", "", "", **given)) for given in ({}, {"k": 2}, {"standby": "warm"})]
+    >>> from penstock.job_settings import JobSettings, Replicas
+    >>> given = Replicas(), Replicas(k=2), Replicas(warm_standby=True)
+    >>> [replica_count(JobSpec("count", "", "", settings=JobSettings(replicas=one))) for one in given]
     [1, 3, 2]
     """
-    return 2 if has_warm_standby(spec) else spec.k + 1
+    return 2 if has_warm_standby(spec) else spec.settings.replicas.k + 1
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ def replica_specs(spec: JobSpec) -> list[ReplicaSpec]:
 def expand(desired: Mapping[str, JobSpec]) -> dict[str, ReplicaSpec]:
     """Return what is wanted, with the members of jobs in place of the jobs.
 
-    >>> list(expand({"a": JobSpec("a", "", "", k=2), "b": JobSpec("b", "", "")}))
+    >>> from penstock.job_settings import JobSettings, Replicas
+    >>> settings = JobSettings(replicas=Replicas(k=2))
+    >>> list(expand({"a": JobSpec("a", "", "", settings=settings), "b": JobSpec("b", "", "")}))
     ['a', 'a~1', 'a~2', 'b']
     """
     return {member.name: member for name in sorted(desired) for member in replica_specs(desired[name])}
@@ -70,18 +72,22 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
     """Return what a cluster lacks for the replicas that a job asks for; empty when it has all.
 
     >>> nodes = {name: NodeInfo(name, "", 4, 4 << 30) for name in ("n1", "n2")}
-    >>> shortage(JobSpec("count", "", "", k=1), nodes)
+    >>> from penstock.job_settings import JobSettings, Replicas
+    >>> specs = {k: JobSpec("count", "", "", settings=JobSettings(replicas=Replicas(k=k))) for k in (1, 2)}
+    >>> shortage(specs[1], nodes)
     ''
-    >>> print(shortage(JobSpec("count", "", "", k=2), nodes))
+    >>> print(shortage(specs[2], nodes))
     k=2 needs 3 nodes, and there are 2 with 1 core and 2048 MiB that it may use (n1, n2): add 1 node
     """
     count = replica_count(spec)
     if count < 2:
         return ""
-    what = 'standby="warm"' if has_warm_standby(spec) else f"k={spec.k}"
+    what = "a warm standby" if has_warm_standby(spec) else f"k={spec.settings.replicas.k}"
     able = [nodes[name] for name in sorted(nodes) if _can_use(spec, nodes[name])]
     if len(able) < count:
-        asked = f"{_number(spec.resources.cores, 'core')} and {spec.resources.memory >> 20} MiB"
+        asked = (
+            f"{_number(spec.settings.resources.cores, 'core')} and {spec.settings.resources.memory >> 20} MiB"
+        )
         there = f"{_are(len(able))} with {asked} that it may use{_named([node.name for node in able])}"
         return f"{what} needs {count} nodes, and there {there}: add {_number(count - len(able), 'node')}"
     racks = sorted({node.rack for node in able})
@@ -110,13 +116,15 @@ def nodes_of_other_replicas(member: str, assignments: Mapping[str, Assignment]) 
 
 def allows_node(spec: JobSpec, node: NodeInfo) -> bool:
     """Whether a job may run on a node at all, whatever runs there."""
-    labels = all(node.labels.get(label) == value for label, value in spec.labels.items())
-    return labels and (not spec.nodes or node.name in spec.nodes)
+    labels = all(node.labels.get(label) == value for label, value in spec.settings.placement.labels.items())
+    allowed = spec.settings.placement.nodes
+    return labels and (not allowed or node.name in allowed)
 
 
 def _can_use(spec: JobSpec, node: NodeInfo) -> bool:
     """Whether a driver of the job could be there if nothing else were."""
-    large = node.cores >= spec.resources.cores and node.memory >= spec.resources.memory
+    asked = spec.settings.resources
+    large = node.cores >= asked.cores and node.memory >= asked.memory
     return large and allows_node(spec, node)
 
 

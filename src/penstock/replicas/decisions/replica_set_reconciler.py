@@ -145,8 +145,7 @@ class ReplicaSetReconciler:
         spec, assignment = replica.spec, replica.assignment
         waits = runner is not None and replica.id != runner
         lineage = spec.forget if spec.fresh else 0
-        number = replica.id.index
-        new = ReplicaAssignment(number, lineage, spec.recovery, spec.replication, runs=not waits)
+        new = ReplicaAssignment(replica.id.index, lineage, runs=not waits)
         role, told_to_run = new, assignment is not None
         if assignment is not None and assignment.membership is not None:
             # Whoever was told to run is replaced by a new worker that waits, and not told to wait itself.
@@ -160,8 +159,8 @@ class ReplicaSetReconciler:
             replica.id,
             spec,
             assignment,
-            self._known_counts.get(str(number)),
-            "a replica is wanted" if number else again,
+            self._known_counts.get(str(replica.id.index)),
+            "a replica is wanted" if replica.id.index else again,
             # What became of a replica of this name that was wanted no more is history for a new one.
             history=max(spec.after, assignment.after) if assignment is not None else None,
             restart=restart,
@@ -232,7 +231,7 @@ class ReplicaSetReconciler:
         if replica.assignment is not None and not self._context.is_lost(replica.assignment):
             return False
         others = nodes_of_other_replicas(replica.name, self._assigned)
-        asked, rooms = replica.spec.resources, self._free_rooms(replica.name)
+        asked, rooms = replica.spec.settings.resources, self._free_rooms(replica.name)
         able = [name for name, node in self._state.nodes.items() if allows_node(replica.spec, node)]
         free = [rooms[name] for name in able if name not in others]
         shares = len(able) // len(self._replicas) > 1
@@ -253,8 +252,9 @@ class ReplicaSetReconciler:
         for name, one in self._state.assignments.items():
             if name == replica:
                 continue
+            size = one.settings.resources
             places = [(slot.node, slot.cores, slot.memory) for slot in one.executors]
-            for node, cores, memory in [(one.node, one.cores, one.memory), *places]:
+            for node, cores, memory in [(one.node, size.cores, size.memory), *places]:
                 if node in free:
                     free[node] = (free[node][0] - cores, free[node][1] - memory)
         return free

@@ -220,10 +220,11 @@ def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> ReplicaSafety:
         if ready:
             return ReplicaSafety(SafetyLevel.STANDBY_READY, ready[0])
         return ReplicaSafety(SafetyLevel.NO_STANDBY)
-    if spec.k == 0:
+    k = spec.settings.replicas.k
+    if k == 0:
         return ReplicaSafety(SafetyLevel.UNKNOWN)
     in_step = sum(one.in_step for one in replicas)
-    if in_step > spec.k:
+    if in_step > k:
         return ReplicaSafety(SafetyLevel.K_SAFE)
     behind = [
         one.leading.joined.caught_up
@@ -263,7 +264,7 @@ def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, Node
 
     >>> nodes = {name: NodeInfo(name, "", 1, 1, rack=name[0]) for name in ("a1", "a2", "b1")}
     >>> on = {"count": "a1", "count~1": "a2"}
-    >>> assigned = {name: Assignment(name, 1, 1, 1, "", "", node, 1, 1) for name, node in on.items()}
+    >>> assigned = {name: Assignment(name, 1, 1, 1, "", "", node) for name, node in on.items()}
     >>> shared_racks(assigned, nodes)
     ['replica 1 shares rack a with replica 0']
     """

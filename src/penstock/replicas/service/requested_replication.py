@@ -3,95 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from penstock.cluster.client_requests import InvalidRequestError, Submission
 from penstock.cluster.documents import JobSpec
-from penstock.replicas.replication_settings import (
-    REPLICATION_CHOICES,
-    ReplicationSettings,
-    is_valid_choice,
-    is_valid_k,
-)
+from penstock.cluster.flat_settings import flat_replicas
+from penstock.errors import SettingError
+from penstock.job_settings import JobSettings, Replicas, settings_fault
+from penstock.settings_validation import changed, validated
 
 
-def replication_in_structure(structure: Mapping[str, Any]) -> ReplicationSettings:
-    """Return what a job's code says; structures of older versions say less. Raises InvalidRequestError.
+def replicas_of_code(structure: Mapping[str, Any]) -> Replicas:
+    """Return what a job's code says; structures of older versions say it otherwise, or less.
 
-    >>> replication_in_structure({"name": "words", "k": 1})
-    ReplicationSettings(k=1, recovery='snapshot', replication='active', standby='')
+    Raises InvalidRequestError.
+
+    >>> replicas_of_code({"name": "words", "replicas": {"k": 1}}).k
+    1
+    >>> replicas_of_code({"name": "words", "version": 1, "k": 2, "replication": "standby"}).publisher
+    'primary'
     """
-    named = {
-        field.name: structure[field.name] for field in fields(ReplicationSettings) if field.name in structure
-    }
-    return apply_changes(ReplicationSettings(), named)
+    given = structure["replicas"] if "replicas" in structure else flat_replicas(structure)
+    try:
+        return validated(Replicas, given)
+    except SettingError as error:
+        raise InvalidRequestError(f"the replicas of the job's code: {error}") from error
 
 
-def replication_in_spec(spec: JobSpec) -> ReplicationSettings:
-    """Return how a job is replicated now."""
-    return ReplicationSettings(spec.k, spec.recovery, spec.replication, spec.standby)
+def requested_settings(submission: Submission) -> JobSettings:
+    """Return the settings of a new job: what the user says goes over what the code says.
+
+    Raises InvalidRequestError.
+    """
+    return change_settings(JobSettings(replicas=replicas_of_code(submission.structure)), submission.settings)
 
 
-def apply_changes(before: ReplicationSettings, changes: Mapping[str, Any]) -> ReplicationSettings:
-    """Return a replication with some of it changed. Raises InvalidRequestError for what is no such value."""
-    for name, value in changes.items():
-        if name == "k":
-            if not is_valid_k(value):
-                raise InvalidRequestError(f"k is a whole number from 0 on, not {value!r}")
-        elif name not in REPLICATION_CHOICES:
-            raise InvalidRequestError(
-                f"there is no {name} of replicas: it is k, recovery, replication or standby"
-            )
-        elif not is_valid_choice(name, value):
-            known = " or ".join(repr(choice) for choice in REPLICATION_CHOICES[name])
-            raise InvalidRequestError(f"{name} is {known}, not {value!r}")
-    return replace(before, **changes)
+def change_settings(settings: JobSettings, changes: Mapping[str, Any]) -> JobSettings:
+    """Return settings with some of them changed. Raises InvalidRequestError for what is no such value."""
+    try:
+        return changed(settings, changes)
+    except SettingError as error:
+        raise InvalidRequestError(str(error)) from error
 
 
-def requested_changes(submission: Submission) -> dict[str, Any]:
-    """Return what the user says beside the code, by name."""
-    given = {field.name: getattr(submission, field.name) for field in fields(ReplicationSettings)}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def replication_after_update(spec: JobSpec, submission: Submission) -> ReplicationSettings:
+def replicas_after_update(spec: JobSpec, submission: Submission) -> Replicas:
     """Return how a job is replicated after an update. Raises InvalidRequestError.
 
     All stays as it is, also what the user has once said over the code; but what the new code says otherwise
     than the code before is meant, and so is what the user says now.
     """
-    old, new = (
-        asdict(replication_in_structure(spec.structure)),
-        asdict(replication_in_structure(submission.structure)),
-    )
+    old, new = asdict(replicas_of_code(spec.structure)), asdict(replicas_of_code(submission.structure))
     edited = {name: value for name, value in new.items() if value != old[name]}
-    return apply_changes(replication_in_spec(spec), {**edited, **requested_changes(submission)})
+    given = submission.settings.get("replicas", {})
+    edited_settings = change_settings(spec.settings, {"replicas": edited})
+    return change_settings(edited_settings, {"replicas": given}).replicas
 
 
-def with_replication(spec: JobSpec, wanted: ReplicationSettings) -> JobSpec:
-    """Return a job as it is wanted with these replicas. Raises InvalidRequestError when that cannot be.
+def with_settings(spec: JobSpec, settings: JobSettings) -> JobSpec:
+    """Return a job as it is wanted with these settings. Raises InvalidRequestError when that cannot be.
 
     A job whose batches were once agreed on goes on so: ``agreed`` is never taken back here.
     """
-    made = replace(spec, **asdict(wanted), agreed=spec.agreed or wanted.has_replicas)
+    wanted = settings.replicas
+    made = replace(spec, settings=settings, agreed=spec.agreed or wanted.is_replicated)
     guarantee = spec.structure.get("guarantee", "exactly-once")
     if made.agreed and guarantee != "exactly-once":
-        had = "" if wanted.has_replicas else " and it has had some: start from scratch (--fresh)"
+        had = "" if wanted.is_replicated else " and it has had some: start from scratch (--fresh)"
         raise InvalidRequestError(f"replicas are exactly-once, and job {spec.name!r} is {guarantee}{had}")
-    if wanted.has_replicas and spec.keep == "node":
-        raise InvalidRequestError(
-            f"replicas need data that all nodes share, and job {spec.name!r} keeps its data with its node"
-        )
-    contradiction = wanted.contradiction()
-    if contradiction is not None:
-        _, reason = contradiction
-        raise InvalidRequestError(reason)
-    if wanted.has_replicas:
+    fault = settings_fault(settings)
+    if fault is not None:
+        raise InvalidRequestError(f"job {spec.name!r}: {fault}")
+    if wanted.is_replicated:
         for vertex in _vertices(spec.structure):
-            fault = _fault(vertex, wanted)
-            if fault:
-                raise InvalidRequestError(f"job {spec.name!r}, vertex {vertex.get('name')!r}: {fault}")
+            reason = _fault(vertex, wanted)
+            if reason:
+                raise InvalidRequestError(f"job {spec.name!r}, vertex {vertex.get('name')!r}: {reason}")
     return made
 
 
@@ -101,14 +88,14 @@ def _vertices(structure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
-def _fault(vertex: Mapping[str, Any], wanted: ReplicationSettings) -> str:
+def _fault(vertex: Mapping[str, Any], wanted: Replicas) -> str:
     """Return why a vertex cannot be in a job with these replicas.
 
     Who submits code has it validated with all rules; this is for jobs that get replicas without new code.
     """
     if vertex.get("replicable") is False:
         return "several replicas cannot read this source"
-    if not wanted.next_window:
+    if not wanted.skips_state:
         return ""
     window = vertex.get("window")
     timed = isinstance(window, Mapping) and window.get("type") == "TimeWindow"

@@ -75,6 +75,7 @@ class ReplicaWorker:
         assert membership is not None, "only for one of several replicas"
         self._instance = instance
         self._membership = membership
+        self._settings = instance.assignment.settings.replicas
         self._scratch = scratch
         self._group = replica_folders_of(Path(instance.storage), instance.assignment)
         self._agreement = AgreementFolder(self._group.agreement)
@@ -99,7 +100,7 @@ class ReplicaWorker:
             self._membership.number,
             str(self._group.agreement),
             self._instance.assignment.generation,
-            holds=self._membership.replication == "standby",
+            holds=self._settings.publishes_by_primary,
             scratch=str(self._scratch / "held"),
             may_differ_until=self._tolerates,
         )
@@ -216,7 +217,7 @@ class ReplicaWorker:
         return Path(self._drawn.folders.root)
 
     def _way_in(self) -> ReplicaJoin:
-        blank = self._membership.recovery == "next-window"
+        blank = self._settings.skips_state
         return ReplicaJoin(self._group, self._drawn, self._copier, blank=blank)
 
 

@@ -50,9 +50,9 @@ class LocationSettings:
 def location_inputs(desired: Mapping[str, JobSpec], actual: ClusterState) -> tuple[object, ...]:
     """Return the inputs whose change triggers a new decision at once: nodes and assignments."""
     jobs = sorted(
-        (name, assignment.node, assignment.cores)
+        (name, assignment.node, assignment.settings.resources.cores)
         for name, assignment in actual.assignments.items()
-        if name in desired and desired[name].keep == "node"
+        if name in desired and desired[name].settings.data_location == "node"
     )
     if not jobs and not actual.locations:
         return ()  # Then nodes may come and go.
@@ -96,7 +96,7 @@ def cluster_problem(
     """Return the servers, and the jobs with data on them."""
     in_use = dict.fromkeys(actual.nodes, 0.0)
     for assignment in actual.assignments.values():
-        places = [(assignment.node, assignment.cores)]
+        places = [(assignment.node, assignment.settings.resources.cores)]
         places += [(slot.node, slot.cores) for slot in assignment.executors]
         for node, cores in places:
             if node in in_use:
@@ -106,12 +106,14 @@ def cluster_problem(
         _task(
             name,
             assignment.node,
-            float(assignment.cores),
+            float(assignment.settings.resources.cores),
             actual.kept.get(name),
-            allowed_nodes(driver_task(desired[name], desired[name].nodes), nodes),
+            allowed_nodes(driver_task(desired[name], desired[name].settings.placement.nodes), nodes),
         )
         for name, assignment in sorted(actual.assignments.items())
-        if name in desired and desired[name].keep == "node" and assignment.node in actual.nodes
+        if name in desired
+        and desired[name].settings.data_location == "node"
+        and assignment.node in actual.nodes
     ]
     copies = _copies(actual)
     servers = [
