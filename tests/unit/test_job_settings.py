@@ -45,7 +45,7 @@ def test_the_declaration_is_cheap_to_import() -> None:
         ({"replicas": {"k": "2"}}, "replicas.k: Input should be a valid integer, not '2'"),
         ({"replicas": {"publisher": "x"}}, "replicas.publisher: Input should be 'first' or 'primary'"),
         ({"replicas": {"standby": "warm"}}, "replicas.standby: there is no such setting"),
-        ({"placement": {"nodes": ["a..b"]}}, "placement.nodes.0: 'a..b' must not hold '..'"),
+        ({"placement": {"nodes": ["a..b"]}}, "placement.nodes.0: 'a..b' must not contain '..'"),
         ({"placement": {"strategy": "9"}}, "placement.strategy: String should match pattern"),
         ({"resources": {"memory": 1}}, "resources.memory: Input should be greater than or equal to"),
         ({"k": 1}, "k: there is no such setting"),
