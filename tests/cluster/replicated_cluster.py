@@ -46,7 +46,7 @@ class Cluster:
 
     def __init__(self, nodes: int = 3, racks: int = 1) -> None:
         self.store = MemoryStore(MemoryEnsemble())
-        self.master = Master(self.store, MasterInfo("m1", "", 1, 0.0, ""))
+        self.master = Master(self.store, MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: 0.0)
         self.logs = Lines()
         self.service = ClusterService(self.master, AnyBundle(), self.logs, lambda: 1.0)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The service of a master for clients. It reads its mirror of the store and writes changes as the leader."""
+"""The commands of a master for clients, decided on its mirror of the store and written as the leader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import asdict, fields, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from penstock import __version__
 from penstock.cluster.alarms import JOB_FAILED, NODE_LOST, alarm_id
 from penstock.cluster.client_requests import (
     InvalidRequestError,
@@ -24,9 +23,7 @@ from penstock.cluster.documents import (
     BackupStatus,
     Code,
     JobSpec,
-    JobStatus,
     NodeInfo,
-    NodeReport,
     Tombstone,
 )
 from penstock.cluster.job_retention import is_idle, last_known_revision
@@ -37,18 +34,12 @@ from penstock.coord.coordination_store import Check, ConflictError, Delete, Oper
 from penstock.coord.mirrored_documents import forget_operations, revision_operations, upsert
 from penstock.graph.job_compatibility import incompatibilities
 from penstock.job_settings import JobSettings, Replicas
-from penstock.master.cluster_metrics import render
+from penstock.master.cluster_queries import ClusterQueries, LogReader, checked_name
 from penstock.master.master import Master
 from penstock.parameters import env_fault, params_fault
-from penstock.replicas.decisions.replica_set import is_replicated, replica_count, shortage
-from penstock.replicas.replica_id import ReplicaId
+from penstock.replicas.decisions.replica_set import replica_count, shortage
 from penstock.replicas.service.replica_status import (
-    job_failure_count,
     last_revision,
-    leading_worker,
-    replicas_of,
-    result_of,
-    workers_of,
 )
 from penstock.replicas.service.requested_replication import (
     change_settings,
@@ -56,10 +47,8 @@ from penstock.replicas.service.requested_replication import (
     requested_settings,
     with_settings,
 )
-from penstock.schedule.placement_explanation import explain_placement
 from penstock.schedule.placement_strategies import UnknownStrategyError, check_strategy_name
 from penstock.schedule.rebalance_plan import rebalance
-from penstock.setting_values import name_fault
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,14 +79,6 @@ class Bundles(Protocol):
         ...
 
 
-class LogReader(Protocol):
-    """Reads what the processes of all nodes have logged."""
-
-    def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
-        """Return lines in order of time and where to go on. Raises InvalidRequestError for a wrong cursor."""
-        ...
-
-
 class _OvertakenError(RefusedError):
     """What a command was decided on has changed before it was written."""
 
@@ -122,119 +103,15 @@ def _retry_on_conflict(
     return decide
 
 
-class ClusterService:
+class ClusterService(ClusterQueries):
     """Implements :class:`penstock.master.master_service.MasterService` over a master."""
 
     def __init__(
         self, master: Master, bundles: Bundles, logs: LogReader, clock: Callable[[], float] = time.time
     ) -> None:
-        self._master = master
-        self._documents = master.documents
+        super().__init__(master, logs)
         self._bundles = bundles
-        self._logs = logs
         self._clock = clock
-
-    def is_leader(self) -> bool:
-        return self._master.epoch is not None
-
-    def leader_url(self) -> str:
-        if self._master.epoch is not None:
-            return self._master.info.url
-        epoch = self._documents.epoch()
-        masters = self._documents.masters()
-        return epoch.url if epoch is not None and epoch.leader in masters else ""
-
-    def ready(self) -> tuple[bool, str]:
-        if not self._master.connected:
-            return False, "the coordination store cannot be reached"
-        if not self.leader_url():
-            return False, "no master leads at the moment"
-        return True, "leads" if self.is_leader() else f"follows {self.leader_url()}"
-
-    def cluster(self) -> dict[str, Any]:
-        epoch = self._documents.epoch()
-        return {
-            "epoch": epoch.number if epoch else 0,
-            "leader": epoch.leader if epoch else "",
-            "since": epoch.since if epoch else 0.0,
-            "masters": [asdict(master) for _, master in sorted(self._documents.masters().items())],
-            "nodes": len(self._documents.all(NodeInfo, store_paths.NODES)),
-            "jobs": len(self._documents.jobs()),
-            "version": __version__,
-        }
-
-    def nodes(self) -> list[dict[str, Any]]:
-        found = self._documents.all(NodeInfo, store_paths.NODES)
-        return [self._node(found[name]) for name in sorted(found)]
-
-    def node(self, name: str) -> dict[str, Any]:
-        found = self._documents.one(NodeInfo, f"{store_paths.NODES}/{_named(name)}")
-        if found is None:
-            raise NotFoundError(f"there is no node {name!r}")
-        return self._node(found)
-
-    def _node(self, info: NodeInfo) -> dict[str, Any]:
-        report = self._documents.one(NodeReport, f"{store_paths.REPORTS}/{info.name}")
-        jobs = sorted({replica.job for replica in self._replicas_on(info.name)})
-        return {**asdict(info), "report": asdict(report) if report else None, "jobs": jobs}
-
-    def _replicas_on(self, node: str) -> list[ReplicaId]:
-        """Return the replicas that have something on a node."""
-        return [
-            ReplicaId.parse(name)
-            for name, assignment in self._documents.assignments().items()
-            if node in (assignment.node, *(slot.node for slot in assignment.executors))
-        ]
-
-    def jobs(self) -> list[dict[str, Any]]:
-        found = {name: self._summary(spec) for name, spec in self._documents.jobs().items()}
-        for name, reason in self._documents.unreadable(store_paths.JOBS).items():
-            unknown = self._summary(JobSpec(name, "", "", generation=0))
-            found[name] = {**unknown, "reason": f"what is wanted of it cannot be read: {reason}"}
-        return [found[name] for name in sorted(found)]
-
-    def _summary(self, spec: JobSpec) -> dict[str, Any]:
-        status = self._status(spec.name)
-        assignment = self._documents.assignments().get(spec.name)
-        worker = leading_worker(self._documents, spec.name)
-        result = result_of(self._documents, spec, status)
-        progress = result.progress if result and status.phase == ENDED else None
-        if worker is not None:
-            progress = self._documents.progress_of(worker)
-        over = status.phase in OVER  # A worker of it may not have left yet, and does nothing for it.
-        return {
-            "name": spec.name,
-            "phase": status.phase,
-            "reason": status.reason,
-            "since": status.since,
-            "generation": spec.generation,
-            "node": "" if over else worker.node if worker else assignment.node if assignment else "",
-            "executors": len(assignment.executors) if assignment else 0,
-            "progress": {**vars(progress)} if progress else None,
-            "failures": job_failure_count(self._documents, spec),
-            "k": spec.settings.replicas.k,
-            "safety": status.safety,
-        }
-
-    def job(self, name: str) -> dict[str, Any]:
-        spec = self._spec(name)
-        assignment = self._documents.assignments().get(name)
-        result = result_of(self._documents, spec, self._status(name))
-        failures = self._documents.failures().get(name)
-        return {
-            **self._summary(spec),
-            "spec": asdict(spec),
-            "status": asdict(self._status(name)),
-            "assignment": asdict(assignment) if assignment else None,
-            "workers": [asdict(worker) for worker in workers_of(self._documents, name)],
-            "result": asdict(result) if result else None,
-            "failures": asdict(failures) if failures else None,
-            "replicas": replicas_of(self._documents, spec),
-        }
-
-    def alarms(self) -> list[dict[str, Any]]:
-        found = self._documents.all(Alarm, store_paths.ALARMS).values()
-        return [asdict(alarm) for alarm in sorted(found, key=lambda alarm: (-alarm.since, alarm.id))]
 
     def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
         self._require_leader()
@@ -243,7 +120,7 @@ class ClusterService:
     @_retry_on_conflict
     def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
         self._require_leader()
-        name = _named(str(submission.structure.get("name", "")))
+        name = checked_name(str(submission.structure.get("name", "")))
         settings = self._check(submission, bundle)
         known = self._documents.jobs().get(name)
         self._check_readable(name)
@@ -461,15 +338,10 @@ class ClusterService:
                 self._change(moved, f"rebalanced: {move.reason}")
         return {"moves": [asdict(move) for move in moves], "applied": not dry_run}
 
-    def placement(self, name: str) -> dict[str, Any]:
-        spec = self._spec(name)
-        default = self._master.strategies.default
-        return explain_placement(self._documents.jobs(), self._documents.actual(), spec.name, default=default)
-
     @_retry_on_conflict
     def clear(self, alarm: str) -> None:
         self._require_leader()
-        found = self._documents.one(Alarm, f"{store_paths.ALARMS}/{_named(alarm)}")
+        found = self._documents.one(Alarm, f"{store_paths.ALARMS}/{checked_name(alarm)}")
         if found is None and alarm in self._documents.unreadable(store_paths.ALARMS):
             self._write([Delete(f"{store_paths.ALARMS}/{alarm}")])  # Whatever it says, a person has seen it.
             return
@@ -488,34 +360,9 @@ class ClusterService:
             operations.append(Delete(expected))  # It would be missed again at once.
         self._write(operations)
 
-    def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:
-        spec = self._spec(name)
-        page = self._logs.read(name, self._documents.all(NodeInfo, store_paths.NODES), cursor, limit)
-        if is_replicated(spec):
-            page = {**page, "lines": [_of_replica(line) for line in page["lines"]]}
-        return page
-
-    def metrics(self) -> str:
-        return render(self._documents, leads=self.is_leader(), connected=self._master.connected)
-
     def _require_leader(self) -> None:
         if not self.is_leader():
             raise NotLeaderError(self.leader_url())
-
-    def _spec(self, name: str) -> JobSpec:
-        spec = self._documents.jobs().get(_named(name))
-        if spec is None:
-            if name in self._documents.unreadable(store_paths.JOBS):
-                self._check_readable(name)
-            raise NotFoundError(f"there is no job {name!r}")
-        return spec
-
-    def _check_readable(self, name: str) -> None:
-        """Refuse to change a job of which something cannot be read."""
-        self._documents.actual()
-        reason = self._documents.unreadable_jobs().get(name)
-        if reason is not None:
-            raise RefusedError(f"no change of job {name!r} is possible: {reason}; {ADVICE}")
 
     def _largest_forgotten_revision(self) -> int:
         """Return the largest revision of all jobs that were forgotten; refused if that is not known."""
@@ -527,10 +374,6 @@ class ClusterService:
                 f"jobs is not known: {reason}; {ADVICE}"
             )
         return largest
-
-    def _status(self, name: str) -> JobStatus:
-        known = self._documents.one(JobStatus, f"{store_paths.STATUS}/{name}")
-        return known or JobStatus(PENDING, "it was submitted", 0.0)
 
     def _active(self, name: str) -> JobSpec:
         spec = self._spec(name)
@@ -657,21 +500,3 @@ def _fallback(spec: JobSpec, before: JobSpec) -> Code | None:
         dict(spec.env),
     )
     return None if same else code
-
-
-def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line of the log with the job's name, and the number of the replica that it is about.
-
-    >>> _of_replica({"event": "started", "job": "words~1"})
-    {'event': 'started', 'job': 'words', 'replica': 1}
-    """
-    replica = ReplicaId.parse(line["job"])
-    return {**line, "job": replica.job, "replica": replica.index}
-
-
-def _named(name: str) -> str:
-    """Return a name that can be one; whatever could be a path is not."""
-    fault = name_fault(name)
-    if fault:
-        raise NotFoundError(f"not a valid name: {fault}")
-    return name

@@ -21,7 +21,7 @@ _LONGEST_CURSOR = 64 << 10
 
 
 class ClusterLogs:
-    """Implements :class:`penstock.master.cluster_service.LogReader`.
+    """Implements :class:`penstock.master.cluster_queries.LogReader`.
 
     A page holds an equal share of each place, sorted by time. A node that does not answer is left out and
     tried again with the next page: its cursor stays where it was.

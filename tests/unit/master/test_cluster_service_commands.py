@@ -37,7 +37,7 @@ class _Leader:
 
     def __init__(self) -> None:
         self.store = _ContestedStore()
-        self.master = Master(self.store, MasterInfo("m1", "", 1, 0.0, ""))
+        self.master = Master(self.store, MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: 0.0)
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), lambda: 1.0)
         self.look()
         ended = JobStatus("ENDED", "it was killed", 0.0, 4)

@@ -68,7 +68,7 @@ class _Lab:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ensemble = MemoryEnsemble()
         self.other = MemoryStore(self.ensemble)
-        self.master = Master(MemoryStore(self.ensemble), MasterInfo("m1", "", 1, 0.0, ""))
+        self.master = Master(MemoryStore(self.ensemble), MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: 0.0)
         self.decided = 0
 
         def counted(*args: object, **kwargs: object) -> object:

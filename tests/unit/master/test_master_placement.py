@@ -30,7 +30,7 @@ class Leader:
     def __init__(self, *nodes: str) -> None:
         ensemble = MemoryEnsemble()
         self.others = MemoryStore(ensemble)
-        self.master = Master(MemoryStore(ensemble), MasterInfo("m1", "", 1, 0.0, ""))
+        self.master = Master(MemoryStore(ensemble), MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: 0.0)
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), lambda: 1.0)
         self.look(0.0)
         for name in nodes:

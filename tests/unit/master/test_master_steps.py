@@ -30,7 +30,9 @@ def _phase(store: MemoryStore) -> str:
 def test_who_has_read_but_half_of_a_submission_does_not_end_the_job(last_first: bool) -> None:
     ensemble = MemoryEnsemble()
     held: list[Watcher] = []
-    master = Master(MemoryStore(ensemble, deliver=held.append), MasterInfo("m1", "", 1, 0.0, ""))
+    master = Master(
+        MemoryStore(ensemble, deliver=held.append), MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: 0.0
+    )
     other = MemoryStore(ensemble)
 
     def deliver() -> None:
@@ -172,7 +174,7 @@ def test_replicas_are_assigned_with_the_status_of_their_job_in_one_transaction_o
             super().transact(operations)
 
     wanted = make_spec("job", "a" * 64, "job.py", k=1, agreed=True)
-    master = Master(Watched(ensemble), MasterInfo("m1", "", 1, 0.0, ""))
+    master = Master(Watched(ensemble), MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: 0.0)
     other = MemoryStore(ensemble)
     master.step(0.0)
     for name in ("n1", "n2"):

@@ -48,7 +48,7 @@ class _Cluster:
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
         self.store = MemoryStore(self.ensemble)
-        self.master = Master(MemoryStore(self.ensemble), MasterInfo("m1", "", 1, 0.0, ""))
+        self.master = Master(MemoryStore(self.ensemble), MasterInfo("m1", "", 1, 0.0, ""), clock=lambda: 0.0)
         self.service = ClusterService(self.master, AnyBundle(), NoLogs(), lambda: 1.0)
         self.now = 100.0
         self.step()
