@@ -20,7 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 import penstock as ps
-from penstock.cluster.documents import ReplicaAssignment
+from penstock.cluster.documents import Assignment, ReplicaAssignment
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.engine.driver.job_start import start_job
 from penstock.engine.storage.job_folder import Claim, take_over
@@ -32,7 +32,6 @@ from penstock.replicas.agreement.agreement_protocol import enter, first_batch_to
 from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.worker import replica_join, replica_worker
 from penstock.testing.local_engine import LocalRuntime
-from support.settings import make_assignment
 
 JOB = "agreed"
 FORGET_EVERY = 8
@@ -124,7 +123,7 @@ def job(home: Path, batches: int) -> ps.Job:
 def run(home: Path, number: int, attempt: int, batches: int) -> None:
     """Go on until all batches are out, beginning again whenever the others are too far."""
     name = str(ReplicaId(JOB, number))
-    assignment = make_assignment(name, 1, 1, 1, "", "", "n", 1, 1, membership=ReplicaAssignment(number))
+    assignment = Assignment(name, 1, 1, 1, "", "", "n", membership=ReplicaAssignment(number))
     instance = WorkerConfig(name, "n", "", 1, attempt, "", "", "", str(home), "", assignment)
     replica = replica_worker.ReplicaWorker(instance, home / f"scratch-{number}")
     made = job(home, batches)

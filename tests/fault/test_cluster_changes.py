@@ -170,7 +170,7 @@ def test_a_job_gets_more_cores(cluster: Cluster, feeder: Feeder) -> None:
     before = _revision(cluster)
     cluster.cli("scale", NAME, "--cores", "2")
     eventually("a worker with two cores", lambda: _generation(cluster, before))
-    assert cluster.job(NAME)["assignment"]["cores"] == 2
+    assert cluster.job(NAME)["assignment"]["settings"]["resources"]["cores"] == 2
 
 
 def test_a_hung_worker_is_replaced(cluster: Cluster, feeder: Feeder) -> None:

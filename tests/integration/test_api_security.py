@@ -183,7 +183,7 @@ def test_a_body_of_another_kind_is_refused(target: Target) -> None:
 
 def test_secrets_of_a_job_are_not_shown(target: Target, master: FakeMaster) -> None:
     conf = {"spark.hadoop.fs.s3a.secret.key": "hush", "spark.ui.enabled": "false"}
-    reply = submitted(target, conf=conf)
+    reply = submitted(target, settings={"spark": {"conf": conf}})
     assert reply.status == 201
     shown = ask(target, "GET", "/api/v1/jobs/counting").body
     assert b"hush" not in shown + reply.body

@@ -16,11 +16,35 @@ from penstock.graph.tasks import Sql
 JAVA_LOST = "Spark's Java process no longer responds"
 
 
+_CALL_FAILED = "An error occurred while calling"
+
+
 def is_java_lost(error: BaseException | None) -> bool:
     """Return whether an error means that the Java process has ended, so that retries are useless."""
     from py4j.protocol import Py4JNetworkError
 
     return isinstance(error, Py4JNetworkError | ConnectionRefusedError | ConnectionResetError)
+
+
+def has_java_ended(error: BaseException | None) -> bool:
+    """Return whether an error came from the end of the Java process.
+
+    If the connection of a call breaks, py4j logs the reason and raises an error with the name of the call
+    only. Java is asked then: a broken connection alone does not mean that it has ended.
+    """
+    from pyspark import SparkContext
+
+    if is_java_lost(error):
+        return True
+    gateway = SparkContext._gateway
+    return _is_unanswered(error) and (gateway is None or not is_java_answering(gateway))
+
+
+def _is_unanswered(error: BaseException | None) -> bool:
+    from py4j.protocol import Py4JError
+
+    told = str(error)
+    return type(error) is Py4JError and told.startswith(_CALL_FAILED) and "Trace:" not in told
 
 
 def is_java_answering(gateway: Any) -> bool:

@@ -15,7 +15,7 @@ from penstock.engine.driver.query_runtime import Query
 from penstock.errors import JobFailedError, SettingError
 from penstock.graph.job import Job
 from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
-from penstock.spark.spark_failures import JAVA_LOST, is_java_lost
+from penstock.spark.spark_failures import JAVA_LOST, has_java_ended
 from penstock.spark.spark_query import SparkQuery
 from penstock.spark.spark_session import open_session
 from penstock.spark.spark_settings import check_session, settings_for
@@ -114,7 +114,7 @@ def start(
         )
     except Exception as error:
         # An operating system error has been raised as JobFailedError already.
-        if is_java_lost(error) or is_java_lost(error.__cause__):
+        if has_java_ended(error) or has_java_ended(error.__cause__):
             raise JobFailedError(f"job {job.name!r} cannot start: {JAVA_LOST}") from error
         raise
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import ERROR, Py4JError, Py4JNetworkError, get_return_value
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
 from penstock.errors import TaskError
-from penstock.spark.spark_failures import text_of, transient_reason
+from penstock.spark.spark_failures import has_java_ended, text_of, transient_reason
 
 _CONNECT_BACK = """An error occurred while calling o183.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, \
@@ -104,3 +106,50 @@ def test_an_error_that_cannot_be_read_is_not() -> None:
 
     assert transient_reason(UnreadableError()) is None
     assert text_of(UnreadableError()) == ""
+
+
+class _System:
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def nanoTime(self) -> int:  # noqa: N802 - the name in Java
+        if self._error is not None:
+            raise self._error
+        return 1
+
+
+class _Gateway:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.jvm = self
+        self.System = _System(error)
+
+
+_DEAD = _Gateway(Py4JNetworkError("Answer from Java side is empty"))
+
+
+def _unanswered() -> Py4JError:
+    """What py4j makes of a call whose connection breaks."""
+    with pytest.raises(Py4JError) as raised:
+        get_return_value(ERROR, None, "o123", "collectToPython")
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("error", "gateway", "ended"),
+    [
+        pytest.param(_unanswered(), _DEAD, True, id="unanswered"),
+        pytest.param(_unanswered(), None, True, id="unanswered-and-forgotten"),
+        pytest.param(_unanswered(), _Gateway(), False, id="unanswered-by-living-java"),
+        pytest.param(Py4JNetworkError("empty"), _Gateway(), True, id="lost"),
+        pytest.param(
+            Py4JError("An error occurred while calling o1.x. Trace:\nboom"), _DEAD, False, id="raised"
+        ),
+        pytest.param(RuntimeError("An error occurred while calling o1.x"), _DEAD, False, id="another-error"),
+        pytest.param(None, _DEAD, False, id="none"),
+    ],
+)
+def test_a_call_without_an_answer_means_that_java_has_ended_if_it_answers_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, gateway: object, ended: bool
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", gateway)
+    assert has_java_ended(error) is ended
