@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from penstock.processes.process_priority import ProcessPriority, can_restore_priority
+from support.waiting import eventually
 
 CHILD = """
 import threading, time
@@ -37,6 +38,19 @@ def test_what_is_started_meanwhile_gives_way_and_is_as_usual_afterwards() -> Non
     finally:
         giving.restore()
         child.communicate(b"\n")
+
+
+@pytest.mark.skipif(
+    not can_restore_priority(os.getpriority(os.PRIO_PROCESS, 0)), reason="not allowed to here"
+)
+def test_who_takes_long_has_the_usual_priority_before_it_is_ready() -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    giving = ProcessPriority()
+    giving.lower(0.0)
+    try:
+        eventually("the usual priority", lambda: os.getpriority(os.PRIO_PROCESS, 0) == usual)
+    finally:
+        giving.restore()
 
 
 def _priorities(pid: int) -> list[int]:

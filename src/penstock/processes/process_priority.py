@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 from contextlib import suppress
 
+LONGEST = 30.0
+"""Seconds after which a worker gets its usual priority, ready or not.
+
+On a node that is always busy it would otherwise start for minutes, and be killed because it hangs.
+"""
 _STEP = 15
 """So much nicer: about a thirtieth of the processor that others on the same core get."""
 _NICEST = 19
@@ -25,20 +31,25 @@ class ProcessPriority:
 
     def __init__(self) -> None:
         self._usual = os.getpriority(os.PRIO_PROCESS, 0)
-        self._gives_way = False
+        self._timer: threading.Timer | None = None
 
-    def lower(self) -> None:
-        """Have this thread, and whatever it starts from now on, give way."""
+    def lower(self, seconds: float = LONGEST) -> None:
+        """Lower the priority of this thread and of what it starts from now on, for so long at most."""
         if can_restore_priority(self._usual):
             os.setpriority(os.PRIO_PROCESS, 0, min(self._usual + _STEP, _NICEST))
-            self._gives_way = True
+            self._timer = threading.Timer(seconds, self._raise)
+            self._timer.daemon = True
+            self._timer.start()
 
     def restore(self) -> None:
-        """Have this process, and all that were started by it, be as they were. Priorities are by thread."""
-        if not self._gives_way:
-            return
-        self._gives_way = False
-        import psutil  # Most workers never give way.
+        """Give this process, and all that it has started, the usual priority. Priorities are by thread."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._raise()
+
+    def _raise(self) -> None:
+        import psutil  # Most workers never have a lower priority.
 
         own = psutil.Process()
         for process in (own, *own.children(recursive=True)):
