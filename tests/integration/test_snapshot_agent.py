@@ -248,7 +248,7 @@ def test_only_the_tokens_owner_is_heard(node: Node) -> None:
 
 def test_a_file_that_is_not_what_the_manifest_says_is_refused(node: Node) -> None:
     home = home_at(0, large=LARGE)
-    changed = {path: data[:-1] + b"?" if len(data) == LARGE else data for path, data in home.items()}
+    changed = {path: altered(data) if len(data) == LARGE else data for path, data in home.items()}
     with pytest.raises(NodeRequestError, match="422: what came as object") as raised:
         node.client.send(manifest_of(home, 0), Files(changed))
     assert not raised.value.again
@@ -398,6 +398,11 @@ def test_a_store_that_lost_something_gets_it_again(node: Node) -> None:
     assert node.client.send(manifest_of(home, 2), Files(home)).objects > 5
 
 
+def altered(data: bytes) -> bytes:
+    """Return random data with another last byte, whatever that was."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
 @pytest.mark.parametrize("damage", ["missing", "torn", "altered"])
 @pytest.mark.parametrize("size", [100, LARGE])
 def test_what_a_store_has_lost_is_found_out(node: Node, tmp_path: Path, damage: str, size: int) -> None:
@@ -409,7 +414,7 @@ def test_what_a_store_has_lost_is_found_out(node: Node, tmp_path: Path, damage: 
     if damage == "missing":
         path.unlink()
     else:
-        path.write_bytes(content[: size // 2] if damage == "torn" else content[:-1] + b"?")
+        path.write_bytes(content[: size // 2] if damage == "torn" else altered(content))
     newest = node.client.manifests(JOB).manifests[0]
     with pytest.raises(SnapshotMissingError if damage == "missing" else SnapshotDamagedError):
         node.client.fetch(JOB, newest, tmp_path / "into")
@@ -439,7 +444,7 @@ def test_what_an_earlier_try_left_is_used_but_not_believed(node: Node, tmp_path:
         assert node.client.fetched - before in range(expected, LARGE + 1_010_000)
         assert (objects / sha(large)).read_bytes() == large
         (objects / sha(large)).unlink()
-    (objects / sha(large)).write_bytes(large[:-1] + b"?")
+    (objects / sha(large)).write_bytes(altered(large))
     restore(tmp_path / "kept" / "home", JOB, client=node.client, revision=1)
     assert content_of(tmp_path / "kept" / "home") == home
 
