@@ -25,26 +25,26 @@ from penstock.replicas.decisions.replica_set import is_replicated
 
 @dataclass(frozen=True)
 class JobLifecycle:
-    """A job, and what is known of all its workers together."""
+    """A job, with the state that its workers share."""
 
     spec: JobSpec
     context: DecisionContext
     status: JobStatus | None
-    """As it was said last."""
+    """The last status written."""
     assigned: tuple[str, ...]
-    """The job, or the replicas of it, that have an assignment,"""
+    """The names of its replicas, or of the job itself, that have an assignment."""
     staffed: tuple[str, ...]
-    """and those that may have workers."""
+    """The names that may have workers."""
     revision: int
-    """The largest that was ever given out."""
+    """The largest revision assigned so far."""
     differed: float = 0.0
-    """When the last difference between replicas was that people were told of."""
+    """The time of the last difference between replicas that was reported as an alarm."""
 
     def still_over(self) -> list[Action] | None:
-        """Leave a job that is over alone; None if it is not over.
+        """Keep a job ended or failed; return None if it is neither.
 
-        Whoever wants it to run again says so in its status, too. Its result may not be known yet, and a
-        worker that was told to leave may write another one.
+        A command that starts the job again changes its status as well. The result may still be missing, and a
+        worker that was told to stop may write another one.
         """
         status, state = self.status, self.context.state
         if status is None or status.phase not in OVER:
@@ -54,13 +54,13 @@ class JobLifecycle:
             return over
         if not over and self._gets_another_chance(status):
             return self._another_chance(status)
-        # A leader may have ended between saying that it has failed and telling people.
+        # The leader may have died after it wrote the status and before it raised the alarm.
         failures = state.failures.get(self.spec.name)
         alarm = job_failed(self.spec.name, status.reason, status.since, status.revision, failures)
         return [*over, *self._raised(alarm)]
 
     def killed(self) -> list[Action] | None:
-        """End a job that its user wants to end at once; None if that is not wanted."""
+        """End a job that was killed without draining; return None for other jobs."""
         if self.spec.wanted != "ended" or self.spec.drain:
             return None
         if self.assigned:
@@ -72,14 +72,14 @@ class JobLifecycle:
         return self.over(ENDED, "it was killed")
 
     def over(self, phase: str, reason: str) -> list[Action]:
-        """Assign nothing to the job any more, and say why."""
+        """Remove all assignments of the job, and write its status with the reason."""
         gone = [Unassign(name, reason) for name in self.assigned]
         replicated = phase != ENDING and is_replicated(self.spec)
         told = replica_alarms(self.spec.name, (), self.context.state) if replicated else []
         return [*gone, *self._stands(phase, reason), *told]
 
     def failed(self, reason: str, failures: Failures | None, revision: int) -> list[Action]:
-        """Give up a job whose workers keep failing. It is tried again after a while."""
+        """Mark a job whose workers keep failing as failed; it is restarted after a while."""
         chances = self.status.chances if self.status is not None else 0
         seconds = self.context.rules.failures.second_chance(chances)
         reason = f"{reason}; it is restarted after {seconds / 60:g} minutes"
@@ -87,7 +87,7 @@ class JobLifecycle:
         return [*self.over(FAILED, reason), *self._raised(alarm)]
 
     def refused(self, reason: str, revision: int) -> list[Action]:
-        """Fall back to the code before an update that was refused after all, or fail."""
+        """Roll a refused update back to the previous code; fail the job if there is none."""
         spec, code, now = self.spec, self.spec.before, self.context.now
         if code is None:
             alarm = job_failed(spec.name, reason, now, revision)
@@ -103,12 +103,12 @@ class JobLifecycle:
             before=None,
             after=revision,
         )
-        # Told anew each time, and before the job goes back: after that nobody knows of the refusal.
+        # Raised each time, and before the rollback: afterwards nothing records the refusal.
         alarm = update_refused(spec, reason, now, revision)
         return [Raise(alarm), UpdateSpec(back, f"the update was refused: {reason}")]
 
     def say(self, status: JobStatus) -> list[Action]:
-        """Say how the job stands, unless that has been said."""
+        """Write the status of the job if it has changed."""
         before = self.status
         if before is not None:
             chances, since = before.chances, status.since
@@ -131,7 +131,7 @@ class JobLifecycle:
         return [] if same else [Raise(alarm)]
 
     def _gets_another_chance(self, status: JobStatus) -> bool:
-        """Return whether a job whose worker kept failing is tried again: what it needs may be back."""
+        """Return whether a failed job is due to be restarted: the cause may have passed."""
         spec, state, policy = self.spec, self.context.state, self.context.rules.failures
         wanted = spec.wanted == "running" or spec.drain
         seconds = policy.second_chance(status.chances)
@@ -144,7 +144,7 @@ class JobLifecycle:
         return given_up and not refused
 
     def _another_chance(self, status: JobStatus) -> list[Action]:
-        """Start a job that has failed once more. Its alarm stays until it runs well."""
+        """Restart a failed job. Its alarm stays until the job has run well."""
         now = self.context.now
         reason = f"it is restarted {round(abs(now - status.since))} s after it failed"
         again = replace(

@@ -1,6 +1,6 @@
-"""Plans one worker that is to be kept running: the worker of a job, or of one replica of it.
+"""Plans one worker that should run: the worker of a job, or of one of its replicas.
 
-Whoever plans it says in a :class:`DesiredWorker` in what a replica differs. Pure: the time is an argument.
+The caller describes what is special about a replica in a :class:`DesiredWorker`. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from penstock.replicas.replica_id import ReplicaId
 
 @dataclass(frozen=True)
 class DesiredWorker:
-    """A worker as it is wanted, and as it is assigned."""
+    """A worker that should run, and its current assignment."""
 
     id: ReplicaId
     spec: JobSpec
     assignment: Assignment | None
     count: JobStatus | AssignmentCount | None
-    """What is kept of an assignment that was taken back: the next one goes on counting."""
+    """The counters of an assignment that was withdrawn; the next assignment continues them."""
     why_new: str
-    """Why it is assigned if it is not."""
+    """The reason of the first assignment, if there is none yet."""
     history: int | None
     """Failures up to this revision are history for a new worker; None for all revisions before its own."""
     restart: str | None = None
@@ -58,39 +58,39 @@ class DesiredWorker:
     vacated: frozenset[str] = frozenset()
     """Nodes that its executors leave to other replicas."""
     role: ReplicaAssignment | None = None
-    """As which replica it runs; None for a job without replicas,"""
+    """The role in its replica set; None for a job without replicas."""
     role_of_new: ReplicaAssignment | None = None
-    """and as which one a new worker would."""
+    """The role of a new worker."""
 
 
 @dataclass(frozen=True)
 class PlacementIntent:
-    """Stands for what is done about a worker once it is known where it goes."""
+    """A change of a worker that needs a placement first."""
 
     request: PlacementRequest
     reason: str
     restore: RestoreSource | None = None
     optional: bool = False
-    """Whether all stays as it is when there is no node for it."""
+    """Whether nothing changes if no node is found."""
     unpins: bool = False
-    """Whether the user's wish for a certain node is given up with it."""
+    """Whether the change removes the node that the user chose."""
 
 
 @dataclass(frozen=True)
 class WorkerOutcome:
-    """What is done about a worker, and how it stands."""
+    """The actions for a worker, and its state."""
 
     phase: str
     reason: str
     actions: tuple[Assign | Unassign | UpdateSpec, ...] = ()
     taken_back: Assignment | None = None
-    """The assignment that is taken back until there is a node; the next one goes on counting."""
+    """The assignment that is withdrawn until there is a node; the next one continues its counters."""
     held: str = ""
-    """Why it would be assigned anew if that had not happened too often lately."""
+    """The reason of an assignment that is delayed because there were too many lately."""
 
 
 class Revisions:
-    """Gives out the revisions of a job, each of them once, over all its workers."""
+    """Issues the revisions of a job, each only once for all of its workers."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -112,7 +112,7 @@ class WorkerPlanner:
         self._state = context.state
 
     def plan(self) -> WorkerOutcome | PlacementIntent:
-        """Return what is done about the worker, or what has to be placed before that can be said."""
+        """Return the actions for the worker, or what has to be placed first."""
         worker = self._worker
         spec, assignment = worker.spec, worker.assignment
         if assignment is None:
@@ -137,7 +137,7 @@ class WorkerPlanner:
         return self._adjusted(request, PlacementResult())
 
     def placed(self, intent: PlacementIntent, placed: PlacementResult, revisions: Revisions) -> WorkerOutcome:
-        """Return what is done about the worker now that it is known where it goes."""
+        """Return the actions for the worker, given its placement."""
         request, spec = intent.request, intent.request.spec
         if not request.driver:
             return self._adjusted(request, placed)

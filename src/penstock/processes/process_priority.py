@@ -13,9 +13,9 @@ import threading
 from contextlib import suppress
 
 LONGEST = 30.0
-"""Seconds after which a worker gets its usual priority, ready or not.
+"""The maximum number of seconds with a lower priority.
 
-On a node that is always busy it would otherwise start for minutes, and be killed because it hangs.
+On a busy node the start would otherwise take minutes, and the worker would be killed because it hangs.
 """
 _STEP = 15
 """So much nicer: about a thirtieth of the processor that others on the same core get."""

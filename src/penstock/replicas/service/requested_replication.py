@@ -15,7 +15,7 @@ from penstock.settings_validation import changed, validated
 
 
 def replicas_of_code(structure: Mapping[str, Any]) -> Replicas:
-    """Return what a job's code says; structures of older versions say it otherwise, or less.
+    """Return the replication that a job's code declares, also from a structure of version 1.
 
     Raises InvalidRequestError.
 
@@ -32,7 +32,7 @@ def replicas_of_code(structure: Mapping[str, Any]) -> Replicas:
 
 
 def requested_settings(submission: Submission) -> JobSettings:
-    """Return the settings of a new job: what the user says goes over what the code says.
+    """Return the settings of a new job: those of the user override those of the code.
 
     Raises InvalidRequestError.
     """
@@ -50,8 +50,8 @@ def change_settings(settings: JobSettings, changes: Mapping[str, Any]) -> JobSet
 def replicas_after_update(spec: JobSpec, submission: Submission) -> Replicas:
     """Return how a job is replicated after an update. Raises InvalidRequestError.
 
-    All stays as it is, also what the user has once said over the code; but what the new code says otherwise
-    than the code before is meant, and so is what the user says now.
+    Settings stay, including earlier overrides by the user, except those that the new code changes and those
+    that the user gives now.
     """
     old, new = asdict(replicas_of_code(spec.structure)), asdict(replicas_of_code(submission.structure))
     edited = {name: value for name, value in new.items() if value != old[name]}
@@ -61,9 +61,9 @@ def replicas_after_update(spec: JobSpec, submission: Submission) -> Replicas:
 
 
 def with_settings(spec: JobSpec, settings: JobSettings) -> JobSpec:
-    """Return a job as it is wanted with these settings. Raises InvalidRequestError when that cannot be.
+    """Return a job with these settings. Raises InvalidRequestError if they do not fit the job.
 
-    A job whose batches were once agreed on goes on so: ``agreed`` is never taken back here.
+    ``agreed`` is never reset here: a job whose batches were once agreed on keeps its agreement.
     """
     wanted = settings.replicas
     made = replace(spec, settings=settings, agreed=spec.agreed or wanted.is_replicated)
@@ -83,7 +83,7 @@ def with_settings(spec: JobSpec, settings: JobSettings) -> JobSpec:
 
 
 def _vertices(structure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what can be read of a structure's vertices: who sends it may have made it up."""
+    """Return the valid vertices of a structure, which a client may have written by hand."""
     found = structure.get("vertices")
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
@@ -91,7 +91,7 @@ def _vertices(structure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _fault(vertex: Mapping[str, Any], wanted: Replicas) -> str:
     """Return why a vertex cannot be in a job with these replicas.
 
-    Who submits code has it validated with all rules; this is for jobs that get replicas without new code.
+    The client validates new code with all rules; this check serves jobs that get replicas without new code.
     """
     if vertex.get("replicable") is False:
         return "several replicas cannot read this source"
