@@ -39,9 +39,9 @@ class TaskSummary:
     buckets: tuple[int, ...] = ()
     """The buckets that a task after the shuffle has run."""
     rows_sent: dict[int, int] = field(default_factory=dict)
-    """The number of rows sent through the shuffle, by bucket."""
+    """The number of rows sent through the shuffle, by slot."""
     rows_received: dict[int, int] = field(default_factory=dict)
-    """The number of rows received from the shuffle, by bucket."""
+    """The number of rows received from the shuffle, by slot."""
     end: dict[str, Any] = field(default_factory=dict)
     records_in: dict[int, int] = field(default_factory=dict)
     records_out: dict[int, int] = field(default_factory=dict)

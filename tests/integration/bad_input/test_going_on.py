@@ -78,7 +78,7 @@ def test_state_that_was_altered(ran: Shell, damage: str, says: str) -> None:
         if damage == "altered":
             file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     # Another number of buckets has to read all of the state, whatever the workers still know of it.
-    more = ran.write("more.py", _counting("counting", options="parallelism=3"))
+    more = ran.write("more.py", _counting("counting", options="buckets=3"))
     said = ran.drain(more)
     assert said.code == 1
     assert "error: job 'counting': " in said.err

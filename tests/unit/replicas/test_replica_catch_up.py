@@ -122,7 +122,7 @@ def keys_of(number: int) -> list[int]:
 
 def counting(gate: str) -> ps.Job:
     """Return a job with state, with records on their way from batch to batch, and with open windows."""
-    job = ps.Job("job", parallelism=BUCKETS)
+    job = ps.Job("job", buckets=BUCKETS, parallelism=BUCKETS)
     source = job.source("in", Steps(gate))
     newest = source >> job.task("count", Newest())
     newest >> job.sink("out", Numbers())

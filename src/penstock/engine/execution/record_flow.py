@@ -95,7 +95,13 @@ class Flow:
     """The execution of a program in one Spark task of one batch."""
 
     def __init__(
-        self, program: Program, scope: TaskScope, task: str, gate: LaneWindows | None = None
+        self,
+        program: Program,
+        scope: TaskScope,
+        task: str,
+        gate: LaneWindows | None = None,
+        *,
+        by_origin: bool = False,
     ) -> None:
         batch = scope.batch
         self.scope = scope
@@ -108,7 +114,8 @@ class Flow:
         self.no_counters = program.no_counters
         self._queue: deque[tuple[int, str, Counters, Records]] = deque()
         self._writers = SinkWriters(program.blueprint, batch, task)
-        self.outbox = Outbox(program.blueprint, self.error_handler, gate.lane if gate is not None else "")
+        lane = gate.lane if gate is not None else ""
+        self.outbox = Outbox(program.blueprint, self.error_handler, lane, by_origin=by_origin)
         self.natives = NativeOutbox(program.blueprint, self._misfits_in_spark)
         self.summary = TaskSummary(batch)
 

@@ -79,6 +79,11 @@ class JobFolders:
         return Path(self.root) / "planned"
 
     @property
+    def slots(self) -> Path:
+        """The slot table for the next batches, if it is not the default one."""
+        return Path(self.root) / "slots"
+
+    @property
     def unwhole(self) -> Path:
         """Exists while a replica lacks state from before it joined; it then takes part in no agreement."""
         return Path(self.root) / "unwhole"
