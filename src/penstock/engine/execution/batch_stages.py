@@ -37,6 +37,7 @@ from penstock.engine.storage.serialization import pack, read_sealed, unpack, wri
 from penstock.engine.windows.watermarks import BatchClock, Highs, TimeProgress, vertex_watermarks
 from penstock.engine.windows.window_assigner import LaneWindows
 from penstock.errors import IncompleteBatchError, PenstockError, TaskError, cause_of, trace_of
+from penstock.record import Record
 
 PARCEL, HEADS, SUMMARY, HIGHS, NATIVE = 0, 1, 2, 3, 4
 Row = tuple[int, int, Any]
@@ -187,11 +188,11 @@ def _early_rows(flow: Flow) -> Iterator[_Produced]:
 
 def _remaining_rows(flow: Flow) -> Iterator[_Produced]:
     """Yield the remaining rows of a task before the shuffle, when it has read everything."""
-    flow.finish()
-    yield from _parcels(flow)
-    yield from _native_rows(flow)
-    # A key that cannot be pickled is detected when parcels are made, and goes into a side stream.
     summary = flow.finish()
+    while flow.unsent:
+        yield from _parcels(flow)
+        yield from _native_rows(flow)
+        summary = flow.finish()
     if summary.highs:
         yield 0, HIGHS, pack((summary.highs,))
 
@@ -332,7 +333,7 @@ def _seal(program: Program, summary: TaskSummary) -> bytes:
 
 
 def _parcels(flow: Flow) -> Iterator[_Produced]:
-    for bucket, parcel in flow.outbox.drain():
+    for bucket, parcel in flow.parcels():
         yield bucket, PARCEL, parcel
 
 
@@ -343,11 +344,15 @@ def _native_rows(flow: Flow) -> Iterator[_Produced]:
 
 def _write_feedback(program: Program, flow: Flow, name: str) -> None:
     folders = program.blueprint.folders
-    parcels = list(flow.outbox.drain())
+    parcels: list[tuple[int, bytes]] = []
+    kept: list[tuple[str, str, list[Record]]] = []
+    while flow.unsent:
+        parcels += flow.parcels()
+        kept += flow.natives.keep()
+        flow.finish()
     if parcels:
         write_sealed(folders.feedback / name, pack((parcels,)), synced=folders.synced)
         flow.summary.feedback.append(name)
-    kept = flow.natives.keep()
     if kept:
         write_sealed(folders.feedback / f"{name}{SUFFIX}", pack((kept,)), synced=folders.synced)
         flow.summary.feedback.append(f"{name}{SUFFIX}")

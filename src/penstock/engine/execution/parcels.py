@@ -106,6 +106,11 @@ class _Buffers:
     plain: dict[tuple[Address, Cell | None], list[Record]] = field(default_factory=dict)
     for_instances: dict[tuple[Address, int], list[Record]] = field(default_factory=dict)
 
+    @property
+    def empty(self) -> bool:
+        """Return whether there are no records."""
+        return not (self.partials or self.groups or self.plain or self.for_instances)
+
 
 class Outbox:
     """Collects the records that one task sends over keyed edges.
@@ -134,8 +139,16 @@ class Outbox:
         self._turns = {}
         self._first = number
         if self._by_origin:
-            self._held = _Buffers(number)
-            self._filled.append(self._held)
+            self._hold(number)
+
+    def _hold(self, origin: int | None) -> None:
+        self._held = _Buffers(origin)
+        self._filled.append(self._held)
+
+    @property
+    def empty(self) -> bool:
+        """Return whether there is nothing to send."""
+        return self._waiting == 0
 
     @property
     def full(self) -> bool:
@@ -236,16 +249,23 @@ class Outbox:
             return False
         return True
 
-    def drain(self) -> Iterator[tuple[int, bytes]]:
-        """Yield parcels with their buckets, and remove them."""
-        filled, self._held, self._waiting = self._filled, _Buffers(), 0
-        self._filled = [self._held]
+    def drain(self, settle: Callable[[int | None], None]) -> Iterator[tuple[int, bytes]]:
+        """Yield parcels with their buckets, and remove them.
+
+        Keys and values that cannot be sent are only detected here. They may flow on from a side port, into
+        this outbox again: ``settle`` lets the records of an origin do so.
+        """
+        filled = [held for held in self._filled if not held.empty]
+        self._filled, self._waiting = [], 0
+        self._hold(self._held.origin)
         runs: dict[_Target, list[Run]] = {}
         for held in filled:
+            self._hold(held.origin)
             for target, columns in self._divided(held):
                 runs.setdefault(target, []).append(Run(held.origin, columns))
+            settle(held.origin)
         for target, its_runs in runs.items():
-            yield from self._seal(target, its_runs)
+            yield from self._seal(target, its_runs, settle)
 
     def _divided(self, held: _Buffers) -> Iterator[tuple[_Target, ParcelColumns]]:
         """Yield the columns of the records in buffers, by form, target and bucket."""
@@ -268,7 +288,9 @@ class Outbox:
                 bucket = instance % self._buckets
                 yield (bucket, FOR_INSTANCE, address, instance), _columns(records)
 
-    def _seal(self, target: _Target, runs: list[Run]) -> Iterator[tuple[int, bytes]]:
+    def _seal(
+        self, target: _Target, runs: list[Run], settle: Callable[[int | None], None]
+    ) -> Iterator[tuple[int, bytes]]:
         bucket, form, address, cell = target
         vertex, port, counters = address
         spec = self._vertices[vertex]
@@ -282,6 +304,7 @@ class Outbox:
             yield bucket, packed
             return
         for run in runs:
+            self._hold(run.origin)
             for record, columns in by_value(form, run.columns):
                 try:
                     packed = pack(_content(head, [Run(run.origin, columns)]))
@@ -289,6 +312,7 @@ class Outbox:
                     self._recovers(vertex, counters)(record, error, None)
                 else:
                     yield bucket, packed
+            settle(run.origin)
 
     def _split(
         self, address: Address, keys: list[Any], value_of: Callable[[Any], Any]
