@@ -60,6 +60,9 @@ class Blueprint:
     """The number of parts into which keys and their state are divided."""
     slots: int
     """The number of tasks of the keyed stage, between which the buckets are divided."""
+    default_instances: int
+    """The number of instances of vertices for which the job declares none: that of the job's first run, so
+    that it is the same in every replica."""
     folders: JobFolders
     sides: Mapping[str, Sink]
     """The sink of each side stream."""
@@ -93,7 +96,7 @@ class Blueprint:
     @property
     def instances(self) -> dict[int, int]:
         """The number of instances of each vertex that has its own."""
-        return {vertex: number or self.slots for vertex, number in self.plan.instances.items()}
+        return {vertex: number or self.default_instances for vertex, number in self.plan.instances.items()}
 
     def slot_table(self, planned: Any) -> SlotTable:
         """Return the slot table of a batch; ``planned`` is that in its offset, if it has one."""
@@ -189,6 +192,7 @@ def make_blueprint(
         vertices,
         plan,
         buckets,
+        slots or buckets,
         slots or buckets,
         JobFolders(str(folder), synced=synced),
         dict(sides),

@@ -80,7 +80,7 @@ def distributions_of(job: Job) -> list[tuple[Edge, Distribution]]:
 
 
 def instances_of(job: Job) -> dict[int, int]:
-    """Return the number of instances of each vertex that has its own; 0 means one for each slot.
+    """Return the number of instances of each vertex that has its own; 0 leaves it to the runtime.
 
     These are plain tasks that declare a number, or that are the target of a BROADCAST edge. If the job has a
     default parallelism, they include tasks that receive records in turn from such a task.

@@ -12,9 +12,11 @@ from engine_support import LocalRun, records
 import penstock as ps
 from penstock.engine.blueprint import make_blueprint
 from penstock.engine.driver.batch_result import merge_result
+from penstock.engine.driver.bucket_migration import change_buckets
 from penstock.engine.driver.query_launch import prepare
 from penstock.engine.execution.batch_stages import SUMMARY, BatchPart, run_keyed_stage, run_source_stage
 from penstock.engine.slot_table import SlotTable
+from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import IncompleteBatchError
 from penstock.testing.local_engine import LocalRuntime
 
@@ -151,5 +153,28 @@ def test_buckets_are_kept_and_slots_follow_the_cores(
     for name, value in settings.items():
         setattr(job, name, value)
     drawn = make_blueprint(job, folder=tmp_path, buckets=1, sides={})
-    blueprint = prepare(LocalRuntime(parallelism=3), job, drawn, known).blueprint
+    last = LedgerEntry(0, {}, buckets=known) if known else None
+    blueprint = prepare(LocalRuntime(parallelism=3), job, drawn, last).blueprint
     assert (blueprint.buckets, blueprint.slots) == expected
+
+
+def test_the_default_number_of_instances_is_that_of_the_first_run(tmp_path: Path) -> None:
+    """Replicas may have different numbers of cores for a while, and must give the same results."""
+    job = ps.Job("told")
+    told = job.task("told", lambda r: (ps.ctx.instance, r.value))
+    job.connect(job.source("in", ps.MemorySource()), told, by=ps.BROADCAST)
+    told >> job.sink("out", ps.MemorySink())
+    drawn = make_blueprint(job, folder=tmp_path, buckets=1, sides={})
+
+    def instances(cores: int, last: LedgerEntry | None) -> int:
+        blueprint = prepare(LocalRuntime(cores), job, drawn, last).blueprint
+        return blueprint.instances[job.vertex("told").index]
+
+    assert instances(3, None) == 3
+    assert instances(5, LedgerEntry(0, {}, buckets=128, default_instances=3)) == 3
+    assert instances(5, LedgerEntry(0, {}, buckets=2)) == 2, "as in version 0.1.0"
+    before = LedgerEntry(0, {}, buckets=2)
+    folders = drawn.folders
+    folders.create()
+    Ledger(folders.ledger).commit(before)
+    assert change_buckets(folders, before, 128).default_instances == 2

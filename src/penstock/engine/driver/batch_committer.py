@@ -216,6 +216,7 @@ class BatchCommitter:
             feedback=summary.feedback,
             state={**(before.state if before else {}), **summary.state},
             buckets=self.blueprint.buckets,
+            default_instances=self.blueprint.default_instances,
             times=advance(self.blueprint, summary),
             digests=self._state_digests(summary),
         )

@@ -130,7 +130,7 @@ class BatchPlanner:
             self._write_range(start, end, empty=True, parts=0)
             return [BatchPart(batch, 0, end, empty=True)]
         if self._at_most_once:
-            self._ledger.intend(Intent(batch, end, self._buckets))
+            self._ledger.intend(Intent(batch, end, self._buckets, self._blueprint.default_instances))
         heads = before.state if before is not None else {}
         clock = self._clock(before, end)
         work: list[dict[str, Any]] = [{"feedback": name} for name in (before.feedback if before else [])]

@@ -68,7 +68,15 @@ def change_buckets(
         write_sealed(folders.feedback / name, pack((parcels,)), synced=folders.synced)
         feedback.append(name)
     times = {**last.times, "pending": _pending_in_all_buckets(last, buckets)} if last.times else {}
-    entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times, keys=VERSION)
+    entry = replace(
+        last,
+        state=heads,
+        feedback=feedback,
+        buckets=buckets,
+        default_instances=last.default_instances or last.buckets,
+        times=times,
+        keys=VERSION,
+    )
     Ledger(folders.ledger, synced=folders.synced).replace(entry)
     _remove_old_files(folders, entry)
     return entry

@@ -84,11 +84,10 @@ class Handle:
         last = resume_job(job, blueprint)
         pack_blueprint(blueprint.for_workers())  # Report code that cannot be pickled before anything starts.
         runtime = open_runtime()
-        known = last.buckets if last else None
         restarts = Restarts()
         while True:
             try:
-                query = prepare(runtime, job, blueprint, known)
+                query = prepare(runtime, job, blueprint, last)
                 launch(job, query, last)
                 break
             except QueryInterruptedError as error:

@@ -44,6 +44,9 @@ class LedgerEntry:
     """Digests of all state changes so far, by vertex; only with replicas, which compare them."""
     keys: int = KEYS_VERSION
     """The version of the key hash that assigns the state to buckets."""
+    default_instances: int = 0
+    """The number of instances of vertices for which the job declares none; 0 is the number of buckets, as in
+    version 0.1.0."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Intent:
     batch: int
     end: dict[str, Any]
     buckets: int
+    default_instances: int = 0
 
 
 class Ledger:
@@ -220,7 +224,9 @@ def skipped_entry(last: LedgerEntry | None, intent: Intent | None) -> LedgerEntr
     if intent is None or intent.batch != done + 1 or intent.end["batch"] <= intent.batch:
         return None
     if last is None:
-        return LedgerEntry(intent.batch, intent.end, buckets=intent.buckets)
+        return LedgerEntry(
+            intent.batch, intent.end, buckets=intent.buckets, default_instances=intent.default_instances
+        )
     return replace(last, batch=intent.batch, end=intent.end, receipts={}, feedback=[])
 
 
