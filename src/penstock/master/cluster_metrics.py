@@ -142,24 +142,6 @@ def _node_up(view: ClusterFigures) -> list[MetricSample]:
     return [((node,), 1.0) for node in sorted(view.documents.all(NodeInfo, store_paths.NODES))]
 
 
-def _fields(found: Mapping[str, Any], field: str) -> list[MetricSample]:
-    """Return a field of each document; none for a document in which it is None."""
-    values = ((name, getattr(document, field)) for name, document in found.items())
-    return [((name,), float(value)) for name, value in values if value is not None]
-
-
-def _node(field: str) -> _Samples:
-    return lambda view: _fields(view.reports, field)
-
-
-def _job(field: str) -> _Samples:
-    return lambda view: _fields(view.progress, field)
-
-
-def _backup(field: str) -> _Samples:
-    return lambda view: _fields(view.backups, field)
-
-
 def _wanted(view: ClusterFigures) -> list[MetricSample]:
     return [
         ((job,), float(replica_count(spec) if spec.wanted == "running" else 0))
@@ -197,14 +179,30 @@ def _differed_at(replica: Mapping[str, Any]) -> float | None:
     return replica["differed"]["at"] if replica["differed"] is not None else None
 
 
+def _field_of(
+    documents: Callable[[ClusterFigures], Mapping[str, Any]], **declared: Any
+) -> Callable[[str, str, str, str], Metric]:
+    """Return what declares a metric that is a field of each document; None in a document gives no line."""
+
+    def metric(name: str, unit: str, text: str, field: str) -> Metric:
+        def samples(view: ClusterFigures) -> list[MetricSample]:
+            values = ((of, getattr(document, field)) for of, document in documents(view).items())
+            return [((of,), float(value)) for of, value in values if value is not None]
+
+        return Metric(name, unit, text, samples, **declared)
+
+    return metric
+
+
 _SINCE_1970 = "seconds since 1970"
 
 _master_gauge = partial(Metric, group="masters", kind="gauge", labels=())
-_node_gauge = partial(Metric, group="nodes", kind="gauge", labels=("node",))
-_job_counter = partial(Metric, group="jobs", kind="counter", labels=("job",))
-_job_gauge = partial(Metric, group="jobs", kind="gauge", labels=("job",))
-_replica_gauge = partial(Metric, group="replicas", kind="gauge", labels=("job",))
-_backup_gauge = partial(Metric, group="backups", kind="gauge", labels=("job",))
+_node_gauge = _field_of(lambda view: view.reports, group="nodes", kind="gauge", labels=("node",))
+_job_counter = _field_of(lambda view: view.progress, group="jobs", kind="counter", labels=("job",))
+_job_gauge = _field_of(lambda view: view.progress, group="jobs", kind="gauge", labels=("job",))
+_replica_gauge = partial(Metric, group="replicas", kind="gauge", labels=("job", "replica"))
+_replicas_gauge = partial(Metric, group="replicas", kind="gauge", labels=("job",))
+_backup_gauge = _field_of(lambda view: view.backups, group="backups", kind="gauge", labels=("job",))
 
 METRICS: tuple[Metric, ...] = (
     _master_gauge(
@@ -236,73 +234,62 @@ METRICS: tuple[Metric, ...] = (
         _jobs,
         labels=("phase",),
     ),
-    _node_gauge("penstock_node_up", "1", "The node is registered.", _node_up),
-    _node_gauge(
-        "penstock_node_cpu_ratio", "0 to 1", "Share of all cores of the machine in use.", _node("cpu")
-    ),
-    _node_gauge(
-        "penstock_node_memory_used_bytes", "bytes", "Memory of the machine in use.", _node("memory_used")
-    ),
+    Metric("penstock_node_up", "1", "The node is registered.", _node_up, "nodes", "gauge", ("node",)),
+    _node_gauge("penstock_node_cpu_ratio", "0 to 1", "Share of all cores of the machine in use.", "cpu"),
+    _node_gauge("penstock_node_memory_used_bytes", "bytes", "Memory of the machine in use.", "memory_used"),
     _node_gauge(
         "penstock_node_network_receive_bytes_per_second",
         "bytes a second",
         "Received on all interfaces but loopback.",
-        _node("network_in"),
+        "network_in",
     ),
     _node_gauge(
         "penstock_node_network_send_bytes_per_second",
         "bytes a second",
         "Sent on all interfaces but loopback.",
-        _node("network_out"),
+        "network_out",
     ),
-    _job_counter("penstock_job_batches_total", "batches", "Committed batches.", _job("batches")),
-    _job_counter(
-        "penstock_job_records_in_total", "records", "Records read from sources.", _job("records_in")
-    ),
-    _job_counter(
-        "penstock_job_records_out_total", "records", "Records written to sinks.", _job("records_out")
-    ),
+    _job_counter("penstock_job_batches_total", "batches", "Committed batches.", "batches"),
+    _job_counter("penstock_job_records_in_total", "records", "Records read from sources.", "records_in"),
+    _job_counter("penstock_job_records_out_total", "records", "Records written to sinks.", "records_out"),
     _job_counter(
         "penstock_job_records_discarded_total",
         "records",
         "Records that reached the limit of a loop.",
-        _job("discarded"),
+        "discarded",
     ),
     _job_counter(
-        "penstock_job_records_late_total",
-        "records",
-        "Records that were late for all their windows.",
-        _job("late"),
+        "penstock_job_records_late_total", "records", "Records that were late for all their windows.", "late"
     ),
     _job_counter(
         "penstock_job_records_failed_total",
         "records",
         "Records that went into the side stream errors.",
-        _job("errors"),
+        "errors",
     ),
     _job_gauge(
         "penstock_job_lag_records",
         "records",
         "Unread records in the sources; no line when the sources cannot tell.",
-        _job("lag"),
+        "lag",
     ),
-    _job_gauge("penstock_job_batch_seconds", "seconds", "Duration of the last batch.", _job("batch_seconds")),
+    _job_gauge("penstock_job_batch_seconds", "seconds", "Duration of the last batch.", "batch_seconds"),
     _job_gauge(
         "penstock_job_last_progress_seconds",
         _SINCE_1970,
         "When the figures last changed; 0 before the first change. A job without input makes no progress.",
-        _job("at"),
+        "at",
     ),
-    _replica_gauge(
+    _replicas_gauge(
         "penstock_job_replicas_wanted",
         "replicas",
         "Wanted replicas: k + 1, two with a warm standby, none when the job is to end.",
         _wanted,
     ),
-    _replica_gauge(
+    _replicas_gauge(
         "penstock_job_replicas_running", "replicas", "Running replicas.", _replicas_that(_is_running)
     ),
-    _replica_gauge(
+    _replicas_gauge(
         "penstock_job_replicas_in_step",
         "replicas",
         "Replicas that could continue the job alone without a gap, or are ready as a warm standby.",
@@ -313,42 +300,37 @@ METRICS: tuple[Metric, ...] = (
         "",
         "The last batch of the replica; no line before its first report.",
         _replica(lambda replica: replica["batch"]),
-        labels=("job", "replica"),
     ),
     _replica_gauge(
         "penstock_job_replica_behind_batches",
         "batches",
         "How many batches the replica is behind the newest agreed one.",
         _replica(lambda replica: replica["behind"]),
-        labels=("job", "replica"),
     ),
     _replica_gauge(
         "penstock_job_replica_difference_time_seconds",
         _SINCE_1970,
         "When its result last differed from the one that counts; no line if it never has.",
         _replica(_differed_at),
-        labels=("job", "replica"),
     ),
-    _backup_gauge(
-        "penstock_job_snapshot_bytes", "bytes", "Size of the last complete snapshot.", _backup("bytes")
-    ),
+    _backup_gauge("penstock_job_snapshot_bytes", "bytes", "Size of the last complete snapshot.", "bytes"),
     _backup_gauge(
         "penstock_job_snapshot_batch",
         "",
         "The last batch in that snapshot; -1 before the first snapshot.",
-        _backup("batch"),
+        "batch",
     ),
     _backup_gauge(
         "penstock_job_snapshot_time_seconds",
         _SINCE_1970,
         "When that snapshot was taken; 0 before the first snapshot.",
-        _backup("at"),
+        "at",
     ),
     _backup_gauge(
         "penstock_job_snapshot_send_bytes_per_second",
         "bytes a second",
         "Recent rate at which snapshots were sent.",
-        _backup("rate"),
+        "rate",
     ),
 )
 """All metrics, in the order in which they are exposed."""
