@@ -161,8 +161,8 @@ def _command(name: str) -> str:
     own, shared, declared = [], [], []
     for each in command.params:
         row = _row(command, each)
-        if _setting(each) is not None:
-            declared.append(each.opts[0])
+        if (setting := _setting(each)) is not None:
+            declared.append(setting)
         elif _is_option(each) and row in _shared():
             shared.append(max(each.opts, key=len))
         else:
@@ -171,10 +171,21 @@ def _command(name: str) -> str:
     if own:
         parts.append(_table(["argument or option", "default", "what it does"], *own))
     if declared:
-        parts.append(f"Options for [settings of the job]({_SETTINGS}): {_code(declared)}.")
+        parts.append(f"There is an option for {_settings_named(declared)}.")
     if shared:
         parts.append(f"[Shared options](#shared-options): {_code(shared)}.")
     return "\n\n".join(parts)
+
+
+def _settings_named(found: Iterable[Declaration]) -> str:
+    """Name settings by their groups, which are described elsewhere: a new one alters no other page."""
+    paths = [each.path for each in found]
+    every = [each.path for each in declarations(JobSettings)]
+    if paths == every:
+        return f"each [setting of a job]({_SETTINGS})"
+    groups = list(dict.fromkeys(path[0] for path in paths))
+    assert paths == [path for path in every if path[0] in groups], "a command has all settings of a group"
+    return f"each [setting]({_SETTINGS}) of {_code(groups)}"
 
 
 def _is_option(each: Any) -> bool:
@@ -318,14 +329,14 @@ def _request_fields(route: Mapping[str, Any]) -> Iterator[tuple[str, str, str, s
             yield "the body", f"`{kind}`", "required", ""
             continue
         schema = _resolved(_without_null(content["schema"]))
-        declared = []
+        declared: list[Declaration] = []
         for name, field in schema.get("properties", {}).items():
-            if _is_setting(name, field):
-                declared.append(name)
+            if (setting := _setting_of(name, field)) is not None:
+                declared.append(setting)
             else:
                 yield _field(f"`{name}`", field, required=name in schema.get("required", ()))
         if declared:
-            yield _code(declared), f"[settings]({_SETTINGS})", "", "What is left out stays."
+            yield _settings_named(declared), "", "", "What is left out stays."
 
 
 def _field(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[str, str, str, str]:
@@ -334,9 +345,12 @@ def _field(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[str,
     return name, _kind(field), "required" if required else shown, _text(field.get("description", ""))
 
 
-def _is_setting(name: str, field: Mapping[str, Any]) -> bool:
-    texts = {each.name: each.about.text for each in declarations(JobSettings)}
-    return name in texts and _without_null(field).get("description") == texts[name]
+def _setting_of(name: str, field: Mapping[str, Any]) -> Declaration | None:
+    """Return the setting of a job that a field gives."""
+    text = _without_null(field).get("description")
+    return next(
+        (one for one in declarations(JobSettings) if (one.name, one.about.text) == (name, text)), None
+    )
 
 
 def _resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
