@@ -20,7 +20,6 @@ from typing import Any, cast, get_args
 import typer
 
 from penstock.cli.main import command_line
-from penstock.cluster import documents
 from penstock.job_settings import Declaration, JobSettings, declarations
 from penstock.master.cluster_metrics import METRICS
 from penstock.web.master_api import make_master_api
@@ -368,8 +367,15 @@ def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return others[0] if others else schema
 
 
-_STORED = {"BackupLocation": "location", "BackupStatus": "kept"}
-"""Sections of the page on the store that are named otherwise than the class."""
+_STORED = {"BackupLocation": "Location", "BackupStatus": "Kept"}
+"""Documents whose sections on the page on the store are named otherwise than the class."""
+
+
+@cache
+def _documents() -> frozenset[str]:
+    """Return the sections of the page on the store."""
+    page = (PAGES / "store.md").read_text(encoding="utf-8")
+    return frozenset(re.findall(r"^### (\w+)$", page, re.MULTILINE))
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -411,8 +417,9 @@ def _link(name: str) -> str:
         return f"[{_words(name)}](#{_words(name).replace(' ', '-')})"
     if name == "JobSettingsRequest":
         return "[settings](#settings)"
-    if hasattr(documents, name):
-        return f"[{name}](store.md#{_STORED.get(name, name.lower())})"
+    section = name if name in _documents() else _STORED.get(name)
+    if section in _documents():
+        return f"[{name}](store.md#{section.lower()})"
     return f"object with {_code(_openapi()['components']['schemas'][name]['properties'])}"
 
 
