@@ -45,7 +45,7 @@ $(SPARK43_STAMP): $(BUILD_FILES) $(SPARK43_CONSTRAINTS)
 	@touch "$@"
 
 .PHONY: reference
-reference: setup ## write the generated tables of docs/reference anew
+reference: setup ## write the generated parts of docs/reference anew
 	"$(BIN)/python" scripts/write_reference.py
 
 .PHONY: constraints

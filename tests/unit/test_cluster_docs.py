@@ -1,4 +1,4 @@
-"""The pages about clusters leave out no command, option, route, figure, node or time that the code has."""
+"""The pages about clusters leave out no node of the store, alarm, state or time that the code has."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import typer
+from starlette.routing import Route
 
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
-from penstock.cli.main import command_line
+from penstock.bundles.blob_store import BlobStore
 from penstock.cluster import alarms, documents, worker_policy
 from penstock.cluster.assignment_backoff import ASSIGNED_TOO_OFTEN
 from penstock.cluster.cluster_state import Rules
@@ -29,62 +29,15 @@ from penstock.cluster.worker_states import (
 from penstock.cluster.worker_supervision import SupervisionTimeouts
 from penstock.coord import store_paths
 from penstock.daemon import step_loop, store_link
-from penstock.master.cluster_metrics import render
-from penstock.master.master import Master, MasterSettings
-from penstock.master.master_service import MasterService
+from penstock.master.master import MasterSettings
 from penstock.supervisor.supervisor import SupervisorSettings
-from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
-from penstock.web.master_api import make_master_api
-from penstock.web.snapshot_routes import SnapshotRoutes
+from penstock.web.supervisor_api import make_supervisor_api
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def _page(name: str) -> str:
     return (DOCS / name).read_text()
-
-
-def _commands() -> list[tuple[str, list[str]]]:
-    """Return each command with the long names of its options."""
-    group = cast(Any, typer.main.get_command(command_line()))
-    found = []
-    for name, command in sorted(group.commands.items()):
-        if not hasattr(command, "commands"):
-            options = [max(option.opts, key=len) for option in command.params if option.opts[0][0] == "-"]
-            found.append((name, options))
-    return found
-
-
-@pytest.mark.parametrize(("name", "options"), _commands(), ids=lambda part: part if part else None)
-def test_the_reference_has_every_command_and_option(name: str, options: list[str]) -> None:
-    page = _page("reference/cli.md")
-    start = page.index(f"\n## penstock {name}\n")
-    own = page[start : page.find("\n## ", start + 1)]
-    shared = page[page.index("\n## Commands that ask a cluster\n") :]
-    shared = shared[: shared.index("\n## ", 1)]
-    if name in ("master", "supervisor"):
-        own += _page("how-to/run-a-cluster.md")
-    if name in ("submit", "update", "scale"):
-        own += _page("reference/settings.md").partition("## Settings of a job\n")[2]
-    missing = [option for option in options if f"{option}" not in own and f"{option}" not in shared]
-    assert missing == []
-
-
-def test_the_page_on_rest_has_every_route() -> None:
-    schema = make_master_api(cast(MasterService, None), "token", hosts=["localhost"]).openapi()
-    page = _page("reference/rest-api.md")
-    places = {"{job}": "JOB", "{node}": "NODE", "{alarm}": "ID", "{sha256}": "SHA256"}
-    for path, methods in schema["paths"].items():
-        named = re.sub(r"\{\w+\}", lambda found: places[found[0]], path)
-        for method in methods:
-            assert re.search(rf"`{method.upper()} {re.escape(named)}[`?]", page), f"{method} {path}"
-
-
-def test_the_page_on_metrics_has_every_figure_and_no_other() -> None:
-    master = Master(MemoryStore(MemoryEnsemble()), documents.MasterInfo("m", "", 1, 0.0, ""))
-    names = re.findall(r"^# TYPE (\w+) (\w+)$", render(master.documents, leads=True, connected=True), re.M)
-    told = re.findall(r"^\| `(penstock_\w+)` \| (\w+) \|", _page("reference/metrics.md"), re.M)
-    assert sorted(told) == sorted(names)
 
 
 def test_the_page_on_the_store_has_every_node_and_every_field() -> None:
@@ -177,7 +130,9 @@ def test_times_are_those_of_the_code() -> None:
 
 def test_the_page_on_rest_has_every_route_of_the_supervisors() -> None:
     page = _page("reference/rest-api.md")
-    for route in SnapshotRoutes(SnapshotStore(Path("nowhere"))).routes():
+    snapshots = SnapshotStore(Path("nowhere"))
+    api = make_supervisor_api(cast(BlobStore, None), list, "token", "node", snapshots=snapshots)
+    for route in cast(list[Route], api.routes):
         named = route.path.replace("{job}", "JOB").replace("{sha256}", "SHA256")
         for method in sorted((route.methods or set()) - {"HEAD"}):
             assert re.search(rf"`{method} {re.escape(named)}[`?]", page), f"{method} {route.path}"

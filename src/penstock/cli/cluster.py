@@ -145,11 +145,19 @@ def print_cluster(layout: Layout, cluster: Path, state: dict[str, Any], output: 
 @user_errors
 def up(
     nodes: Annotated[
-        int, typer.Option("--nodes", help="Number of nodes, each with an address of its own.")
+        int, typer.Option("--nodes", help="Number of nodes, at most 200, each with an address of its own.")
     ] = 3,
-    masters: Annotated[int, typer.Option("--masters", help="Number of masters; one of them leads.")] = 2,
+    masters: Annotated[
+        int, typer.Option("--masters", help="Number of masters, at most 20; one of them leads.")
+    ] = 2,
     zk: Annotated[
-        int | None, typer.Option("--zk", metavar="1|3", help="Number of ZooKeeper servers; 3 by default.")
+        int | None,
+        typer.Option(
+            "--zk",
+            metavar="1|3",
+            help="Number of ZooKeeper servers, which cannot change while the cluster has jobs; by default "
+            "3, or the previous number.",
+        ),
     ] = None,
     connect: Annotated[
         str,
@@ -166,10 +174,15 @@ def up(
         str, typer.Option("--memory", metavar="SIZE", help="Memory that the workers of a node may use.")
     ] = "2g",
     racks: Annotated[
-        str, typer.Option("--racks", metavar="r1,r2", help="Names of racks, assigned to the nodes in turn.")
+        str, typer.Option("--racks", metavar="NAME,…", help="Names of racks, assigned to the nodes in turn.")
     ] = "",
     strategy: Annotated[
-        str, typer.Option("--strategy", metavar="NAME|MODULE:CLASS", help="The placement strategy.")
+        str,
+        typer.Option(
+            "--strategy",
+            metavar="NAME|MODULE:CLASS",
+            help="The placement strategy of jobs that do not name one.",
+        ),
     ] = "balanced",
     retain_days: RetainDays = 7.0,
     retain_jobs: RetainJobs = 1000,
@@ -177,7 +190,14 @@ def up(
         Path | None,
         typer.Option("--storage", metavar="DIR", help="Folder for logs and jobs; $PENSTOCK_HOME by default."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", metavar="BASE", help="The first port to use.")] = PORT,
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port",
+            metavar="BASE",
+            help="The first port: masters from BASE, supervisors from BASE + 20, ZooKeeper from BASE + 40.",
+        ),
+    ] = PORT,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background: return when the cluster is up.")
     ] = False,
@@ -302,7 +322,12 @@ _STOP_POLL_SECONDS = 0.05
 @user_errors
 def down(
     wipe: Annotated[
-        bool, typer.Option("--wipe", help="Delete the jobs with their state and positions. Logs are kept.")
+        bool,
+        typer.Option(
+            "--wipe",
+            help="Also delete the jobs with their data, the key, the data of ZooKeeper and the marker of "
+            "the storage. Logs are kept.",
+        ),
     ] = False,
     output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:

@@ -70,7 +70,9 @@ def zookeeper(
     ports: Annotated[
         str,
         typer.Option(
-            "--ports", metavar="2181,…", help="Client ports, one for each server; free ports by default."
+            "--ports",
+            metavar="PORT,…",
+            help="Client ports, one for each server; by default free ports, the same each time.",
         ),
     ] = "",
     folder: Annotated[

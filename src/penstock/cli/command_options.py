@@ -55,8 +55,8 @@ MasterUrl = Annotated[
     typer.Option(
         "--master-url",
         metavar="URL",
-        help="URL of a master, or several separated by commas; default: $PENSTOCK_MASTER_URL, else the "
-        "cluster of penstock up.",
+        help="URL of a master, or several separated by commas, which are tried in turn; default: "
+        "$PENSTOCK_MASTER_URL, else the cluster of penstock up.",
     ),
 ]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The name of the job.")]
@@ -135,7 +135,10 @@ StoreAddress = Annotated[
     str, typer.Option("--connect", metavar="HOST:PORT,…", help="Addresses of the ZooKeeper servers.")
 ]
 StoreRoot = Annotated[
-    str, typer.Option("--root", help="The ZooKeeper path under which the cluster keeps its nodes.")
+    str,
+    typer.Option(
+        "--root", metavar="PATH", help="The ZooKeeper path under which the cluster keeps its nodes."
+    ),
 ]
 ClusterFolder = Annotated[
     Path | None,

@@ -112,7 +112,12 @@ def _print(found: dict[str, Any], output: Output) -> None:
 def forget(
     job: JobName,
     data: Annotated[
-        bool, typer.Option("--data", help="Delete its positions, state and other data as well.")
+        bool,
+        typer.Option(
+            "--data",
+            help="Also delete its data: positions, state, open windows, copies on other nodes. Required for "
+            "a job that keeps its data with its node.",
+        ),
     ] = False,
     output: Form = Output.TEXT,
     master_url: MasterUrl = None,

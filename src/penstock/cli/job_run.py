@@ -184,22 +184,48 @@ U = TypeVar("U")
 @user_errors
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE[:JOB]", help="The file that defines the job.")],
-    for_: Annotated[str | None, typer.Option("--for", metavar="30s", help="Stop after this time.")] = None,
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="Stop this long after the query has started: 250ms, 30s, 1.5m, 1h, or a number of seconds.",
+        ),
+    ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="drained", help="Stop when all input is processed.")
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="drained",
+            help="Stop when all records of the sources are processed, including those in loops.",
+        ),
     ] = None,
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="A Spark master; local[*] by default.")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--conf",
+            metavar="NAME=VALUE",
+            help="A Spark setting, which overrides those of the job and of Penstock; repeatable.",
+        ),
     ] = None,
     param: Param = None,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Start from scratch: ignore the positions and state of earlier runs."),
+        typer.Option(
+            "--fresh",
+            help="Start from scratch: discard the positions, state and records in transit of the last run. "
+            "Logs are kept.",
+        ),
     ] = False,
-    output: Annotated[Output, typer.Option("-o", "--output", help="The format of the report.")] = Output.TEXT,
+    output: Annotated[
+        Output,
+        typer.Option(
+            "-o", "--output", help="The report: a table on standard error, or JSON on standard output."
+        ),
+    ] = Output.TEXT,
 ) -> None:
     """Run a job until Ctrl-C, for a time, or until it is drained.
 

@@ -50,7 +50,10 @@ Entry = Annotated[
 Requirements = Annotated[
     Path | None,
     typer.Option(
-        "--requirements", metavar="FILE", help="A requirements.txt with the packages that the job needs."
+        "--requirements",
+        metavar="FILE",
+        help="A requirements.txt, without options of pip, with the packages that the job needs. A node that "
+        "lacks one rejects the job; nothing is installed.",
     ),
 ]
 
@@ -66,7 +69,10 @@ def submit(
     param: Param = None,
     env: Env = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start from scratch: delete the state and positions of this name.")
+        bool,
+        typer.Option(
+            "--fresh", help="Start from scratch: delete the state and positions of this name. Logs are kept."
+        ),
     ] = False,
     wait: Wait = False,
     timeout: Timeout = None,

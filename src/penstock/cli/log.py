@@ -132,12 +132,18 @@ def append(
     name: LogName,
     *,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Each line is JSON: a value, or {key, value, ts}.")
+        bool,
+        typer.Option(
+            "--json", help="Each line is JSON: a value, or an object with value and optionally key and ts."
+        ),
     ] = False,
     key_separator: Annotated[
         str | None, typer.Option(metavar="SEP", help=r"The separator after the key of a line; \t is a tab.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Number of lines that become visible together.")] = 10_000,
+    batch: Annotated[
+        int,
+        typer.Option(min=1, help="Number of lines that become visible together; fewer if the input pauses."),
+    ] = 10_000,
     make: Annotated[bool, typer.Option("--create", help="Create the log if it does not exist.")] = False,
     root: LogRoot = None,
 ) -> None:
@@ -191,7 +197,12 @@ def read(
     partition: Annotated[int | None, typer.Option(min=0, metavar="P", help="Only this partition.")] = None,
     start: Annotated[
         int | None,
-        typer.Option("--from", min=0, metavar="POS", help="The first position; by default the beginning."),
+        typer.Option(
+            "--from",
+            min=0,
+            metavar="POS",
+            help="The first position, by default the beginning; needs --partition if the log has several.",
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N records.")] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new records.")] = False,

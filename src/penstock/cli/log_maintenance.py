@@ -114,7 +114,10 @@ def print_readers(name: str, found: Sequence[ReaderStat]) -> None:
 
 @user_errors
 def forget(
-    name: LogName, reader: Annotated[str, typer.Argument(metavar="READER")], *, root: LogRoot = None
+    name: LogName,
+    reader: Annotated[str, typer.Argument(metavar="READER", help="The name of the reader.")],
+    *,
+    root: LogRoot = None,
 ) -> None:
     """Remove a reader that will not return, so that it does not delay retention."""
     Log.open(log_folder(name, root)).forget_reader(reader)

@@ -121,11 +121,20 @@ def place(
             min=0.1, help="Time limit of a custom strategy (default 5) or of a solver (default 60)."
         ),
     ] = None,
-    rebalance: Annotated[bool, typer.Option("--rebalance", help="Also move running tasks.")] = False,
+    rebalance: Annotated[
+        bool,
+        typer.Option(
+            "--rebalance",
+            help="Also move running tasks; otherwise only tasks without a permitted node are placed.",
+        ),
+    ] = False,
     explain: Annotated[
         list[str] | None,
         typer.Option(
-            "--explain", metavar="TASK", help="Explain why this task is not on other nodes; repeatable."
+            "--explain",
+            metavar="TASK",
+            help="Explain why this task is not on other nodes; repeatable. By default all tasks of a small "
+            "cluster.",
         ),
     ] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,

@@ -103,15 +103,22 @@ def simulate_command(
         typer.Option(
             "--strategy",
             metavar="NAME",
-            help="A strategy to compare; repeatable. The others are compared with the first.",
+            help="A strategy to compare; repeatable. The others are compared with the first. By default "
+            f"{', '.join(DEFAULT_STRATEGIES)}; exact is for small clusters.",
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Number of runs, each with other random events.")
+        int,
+        typer.Option(
+            "--seeds",
+            min=1,
+            help="Number of runs of each strategy, with other random events each, the same for all "
+            "strategies.",
+        ),
     ] = 10,
     plots: Annotated[
         Path | None,
-        typer.Option("--plots", metavar="DIR", callback=local_folder, help="Write plots to this folder."),
+        typer.Option("--plots", metavar="DIR", callback=local_folder, help="Write SVG plots to this folder."),
     ] = None,
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Print the scenario as JSON and run nothing.")

@@ -89,6 +89,10 @@ class SparkQuery(Query):
         return self.blueprint.folders.checkpoint.with_name("blueprint")
 
     def _run_batch(self, frame: Any, spark_batch: int) -> None:  # noqa: ARG002 - the ledger's own
+        if self.blueprint.folders.stop_answer.exists():
+            # Spark runs an empty batch if its first offset is also the last one. The stop would interrupt its
+            # calls of Java, and Spark would overflow its stack while it reads the error.
+            return
         try:
             self.batches.run_batch(lambda: self._attempt(frame))
         except Exception as error:

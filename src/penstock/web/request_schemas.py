@@ -150,20 +150,22 @@ class ParamsRequest(_Request):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    params: Params = {}
-    env: Env = {}
+    params: Params = Field(default={}, description="What its code reads as ps.params, by name.")
+    env: Env = Field(
+        default={}, description="Variables of its environment; null for the value that the node has."
+    )
 
 
 class MigrateRequest(_Request):
     """Where a job's driver shall go."""
 
-    node: Name
+    node: Name = Field(description="The node that the driver moves to.")
 
 
 class RebalanceRequest(_Request):
     """Whether moves are made or only told."""
 
-    dry_run: bool = False
+    dry_run: bool = Field(default=False, description="Only tell which drivers would move.")
 
 
 class ScaleRequest(_part_of(Resources)):  # type: ignore[misc]

@@ -79,3 +79,24 @@ def test_a_batch_that_fails_while_the_job_is_stopped_is_told(
     with pytest.raises(ps.ConnectorError, match=r"'in'.*takes notes"):
         handle.stop()
     handle.stop()
+
+
+class Dying(Busy):
+    """Has failed, and takes a moment to end."""
+
+    looks = 0
+
+    def _is_alive(self) -> bool:
+        self.looks += 1
+        return self.looks < 4
+
+    def _end(self) -> None:
+        self.looks_before_end = self.looks
+
+
+def test_a_failed_query_ends_by_itself_before_it_is_stopped(tmp_path: Path) -> None:
+    """Spark searches the failure of a query that is being stopped with a pattern that overflows its stack."""
+    query = Dying(_drawn(tmp_path, "exactly-once"))
+    query.start(None)
+    query.abandon()
+    assert query.looks_before_end == 4

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from replicated_cluster import Cluster, joined
 
+from penstock.cluster.documents import Alarm, BackupStatus, NodeReport
+from penstock.coord import store_paths
+from penstock.master.cluster_metrics import METRICS
+
 
 def _samples(cluster: Cluster) -> dict[str, float]:
     lines = cluster.service.metrics().splitlines()
@@ -47,3 +51,41 @@ def test_a_job_that_shall_end_wants_no_replicas_and_one_without_has_no_figures()
     found = _samples(cluster)
     assert found['penstock_job_replicas_wanted{job="job"}'] == 0
     assert not [name for name in found if "replica" in name and "plain" in name]
+
+
+def test_each_metric_has_a_name_of_its_own_and_sorted_labels() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    assert [metric.name for metric in METRICS if list(metric.labels) != sorted(metric.labels)] == []
+    assert [
+        metric.name for metric in METRICS if (metric.kind == "counter") != metric.name.endswith("_total")
+    ] == []
+
+
+def test_what_is_exposed_of_masters_nodes_and_backups() -> None:
+    cluster = Cluster(nodes=2)
+    cluster.put(f"{store_paths.REPORTS}/n1", NodeReport(1.0, 0.25, 1 << 30, 2 << 30, 1234567.0, 0.5))
+    for name, kind in (("a", 'odd"kind\\'), ("b", "hung"), ("c", "hung")):
+        cluster.put(f"{store_paths.ALARMS}/{name}", Alarm(name, kind, "job", "it hung", 1.0))
+    cluster.put(
+        f"{store_paths.KEPT}/kept", BackupStatus("kept", "n0", 1, 1, batch=3, bytes=500, at=12.5, rate=0.125)
+    )
+    lines = [line for line in cluster.service.metrics().splitlines() if not line.startswith("# HELP")]
+    assert [line for line in lines if line[0] != "#"] == [
+        "penstock_master_leader 1",
+        "penstock_store_connected 1",
+        "penstock_epoch 1",
+        'penstock_alarms{kind="hung"} 2',
+        'penstock_alarms{kind="odd\\"kind\\\\"} 1',
+        'penstock_node_up{node="n0"} 1',
+        'penstock_node_up{node="n1"} 1',
+        'penstock_node_cpu_ratio{node="n1"} 0.25',
+        'penstock_node_memory_used_bytes{node="n1"} 1073741824',
+        'penstock_node_network_receive_bytes_per_second{node="n1"} 1234567',
+        'penstock_node_network_send_bytes_per_second{node="n1"} 0.5',
+        'penstock_job_snapshot_bytes{job="kept"} 500',
+        'penstock_job_snapshot_batch{job="kept"} 3',
+        'penstock_job_snapshot_time_seconds{job="kept"} 12.5',
+        'penstock_job_snapshot_send_bytes_per_second{job="kept"} 0.125',
+    ]
+    types = [f"# TYPE {metric.name} {metric.kind}" for metric in METRICS]
+    assert [line for line in lines if line[0] == "#"] == types

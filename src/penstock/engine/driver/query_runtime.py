@@ -22,6 +22,8 @@ from penstock.graph.job import Job
 
 _STOP_SECONDS = 60.0
 _START_SECONDS = 60.0
+_END_SECONDS = 10.0
+"""How long a query that has failed may take to end."""
 _LOOK = 0.002
 
 
@@ -111,7 +113,10 @@ class Query(ABC):
 
     def abandon(self) -> None:
         """End a failed query, so that another one can replace it."""
+        deadline = time.monotonic() + _END_SECONDS
         with suppress(Exception):  # It may raise its failure again here.
+            while self._is_alive() and time.monotonic() < deadline:
+                time.sleep(_LOOK)  # It ends by itself; to stop it meanwhile would hide its failure.
             self._end()
         self._clean_up()
 
