@@ -173,6 +173,7 @@ def test_the_default_number_of_instances_is_that_of_the_first_run(tmp_path: Path
     assert instances(3, None) == 3
     assert instances(5, LedgerEntry(0, {}, buckets=128, default_instances=3)) == 3
     assert instances(5, LedgerEntry(0, {}, buckets=2)) == 2, "as in version 0.1.0"
+    assert instances(5, LedgerEntry(0, {}, buckets=0)) == 5, "a replica that has skipped to a batch"
     before = LedgerEntry(0, {}, buckets=2)
     folders = drawn.folders
     folders.create()

@@ -466,4 +466,4 @@ def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: JobFolders)
 def test_who_keeps_nothing_goes_on_after_a_commit(own: JobFolders) -> None:
     skip_to(Commit(7, "id", "job", 1, {"batch": 8, "sources": {}}, {"out": ["receipt"]}), own)
     entry = Ledger(own.ledger).latest()
-    assert entry == LedgerEntry(7, {"batch": 8, "sources": {}}, {"out": ["receipt"]})
+    assert entry == LedgerEntry(7, {"batch": 8, "sources": {}}, {"out": ["receipt"]}, buckets=0)

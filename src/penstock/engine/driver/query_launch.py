@@ -133,7 +133,7 @@ def prepare(
     """
     buckets = buckets_of(job, known.buckets if known is not None else None)
     slots = min(slots_of(job) or runtime.parallelism, buckets)
-    instances = slots if known is None else known.default_instances or known.buckets
+    instances = (known.default_instances or known.buckets if known is not None else 0) or slots
     numbered = replace(blueprint, buckets=buckets, slots=slots, default_instances=instances)
     return runtime.query(numbered, before)
 

@@ -38,6 +38,7 @@ class LedgerEntry:
     state: dict[int, StateHead] = field(default_factory=dict)
     """The heads of all buckets after this batch."""
     buckets: int = 1
+    """The number of buckets; 0 if the job keeps nothing and the number is not known."""
     times: dict[str, Any] = field(default_factory=dict)
     """The progress of event time, for windows."""
     digests: dict[str, int] = field(default_factory=dict)

@@ -119,9 +119,8 @@ def join_without_state(source: Path, into: JobFolders, look: Callable[[], None] 
 def skip_to(commit: Commit, into: JobFolders) -> None:
     """Begin after a batch that others have committed, in a job that keeps nothing from batch to batch."""
     clear_replica_folder(into)
-    entry = LedgerEntry(
-        commit.batch, dict(commit.end), {name: list(r) for name, r in commit.receipts.items()}
-    )
+    receipts = {name: list(made) for name, made in commit.receipts.items()}
+    entry = LedgerEntry(commit.batch, dict(commit.end), receipts, buckets=0)
     Ledger(into.ledger, synced=into.synced).replace(entry)
 
 
