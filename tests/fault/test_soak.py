@@ -39,8 +39,8 @@ FILES_LEFT = 110
 Those of state that the newest entry stands for are not counted: how long a chain is depends on its bytes.
 """
 
-STATE_BATCHES = 100
-"""For how many batches shared files of state may be kept: 64 for a chain, 20 until they are removed."""
+STATE_BATCHES = 280
+"""For how many batches shared files of state may be kept: 256 for a chain, 20 until they are removed."""
 
 
 @dataclass(frozen=True)

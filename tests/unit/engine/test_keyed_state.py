@@ -202,7 +202,6 @@ def test_nothing_changed_writes_nothing(tmp_path: Path) -> None:
 
 def test_deltas_that_outweigh_the_base_become_a_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_chain, "_MIN_BASE_BYTES", 0)
-    monkeypatch.setattr(state_chain, "_FILE_BYTES", 0)
     head = _apply(tmp_path, None, 0, {n: n for n in range(50)})
     kinds = []
     for batch in range(1, 20):

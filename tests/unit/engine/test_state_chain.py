@@ -93,9 +93,7 @@ def test_a_bucket_without_state_begins_with_a_base() -> None:
         (StateHead("f", 0, 10, 500_000, 1, 1), False),
         (StateHead("f", 0, 10, 1_100_000, 1, 1), True),
         (StateHead("f", 0, 5_000_000, 1_100_000, 1, 1), False),
-        (StateHead("f", 0, 10, 100, 60, 1), False),
-        (StateHead("f", 0, 10, 100, 70, 1), True),
-        (StateHead("f", 0, 50_000_000, 100, 400, 1), False),
+        (StateHead("f", 0, 50_000_000, 100, 499, 1), False),
         (StateHead("f", 0, 50_000_000, 100, 500, 1), True),
     ],
 )
@@ -107,8 +105,8 @@ def test_hot_buckets_take_turns_with_their_bases() -> None:
     chains = Chains(20_000, 100)
     for _ in range(1000):
         chains.run(range(BUCKETS))
-        assert max(head.depth for head in chains.heads.values()) <= 64
-        assert chains.reach <= 65
+        assert max(head.depth for head in chains.heads.values()) <= 256
+        assert chains.reach <= 257
     assert chains.rewritten[0] == {"changed": BUCKETS}
     later = chains.rewritten[1:]
     assert all(rewritten["old"] == 0 for rewritten in later)
@@ -123,7 +121,7 @@ def test_cold_buckets_are_rewritten_once_a_few_at_a_time_and_keep_nothing_from_t
         assert chains.reach <= KEPT
     assert all(rewritten["old"] <= 2 * TASKS for rewritten in chains.rewritten)
     assert sum(rewritten["old"] for rewritten in chains.rewritten) == BUCKETS - 3
-    assert chains.reach <= 65
+    assert chains.reach <= 257
 
 
 def test_buckets_that_are_changed_now_and_then_keep_files_for_a_bounded_time() -> None:
@@ -142,7 +140,7 @@ def test_large_bases_are_rewritten_less_often() -> None:
     chains = Chains(100 << 20, 100)
     for _ in range(3000):
         chains.run(dice.sample(range(BUCKETS), 3))
-    assert sum(rewritten.total() for rewritten in chains.rewritten) <= 2 * BUCKETS
+    assert sum(rewritten.total() for rewritten in chains.rewritten) <= 3 * BUCKETS
 
 
 def test_files_that_are_large_are_kept_for_fewer_batches() -> None:

@@ -59,7 +59,7 @@ _SHARED_FOLDER = "shared"
 _OWN_FILE_BYTES = 1 << 16
 """A base of this size or more is a file of its own: it lives long, and a shared file would be kept for it."""
 
-_OPEN_FILES = 256
+_OPEN_FILES = 512
 """How many shared files a reader keeps open: the chains of its buckets are mostly in the same ones."""
 
 Content = dict[str, tuple[list[Any], list[Any]]]

@@ -13,17 +13,14 @@ from typing import NamedTuple
 _MIN_BASE_BYTES = 1 << 20
 """Below this size deltas may exceed the base: a tiny base would be rewritten too often."""
 
-_FILE_BYTES = 1 << 14
-"""What a delta costs a reader beside its bytes, in bytes: a file that may have to be opened."""
-
 _MAX_DELTAS = 500
-"""The maximum length of a chain, however large its base is."""
+"""The maximum length of a chain: all its sections are read when a bucket is read from disk."""
 
 _MIN_REACH = 256
-_MAX_REACH = 4096
+_MAX_REACH = 2048
 """For how many batches a chain may need a shared file. A large base is rewritten less often than a small one:
-a batch for every so many bytes (``_BYTES_PER_BATCH``)."""
-_BYTES_PER_BATCH = 1 << 12
+one batch for every so many bytes (``_BYTES_PER_BATCH``)."""
+_BYTES_PER_BATCH = 1 << 11
 
 _MIN_PINNED_BYTES = 64 << 20
 """Shared files of so many bytes may be kept for one old chain, or as many as the task has state."""
@@ -87,10 +84,9 @@ class RewritingRule:
         """Return whether the next file of a bucket that the batch has changed must be a base."""
         if head is None:
             return True
-        weight = head.delta_bytes + head.depth * _FILE_BYTES
         share = _share(bucket, head)
         return (
-            weight > max(head.base_bytes, _MIN_BASE_BYTES) * share
+            head.delta_bytes > max(head.base_bytes, _MIN_BASE_BYTES) * share
             or head.depth >= _MAX_DELTAS * share
             or self._age(head) > self._limit(bucket, head)
         )
