@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from penstock.engine.storage import state_chain
-from penstock.engine.storage.state_chain import RewritingRule, StateFile, StateHead, oldest_shared_batch
+from penstock.engine.storage.state_chain import (
+    RewritingRule,
+    StateFile,
+    StateHead,
+    mean_bytes,
+    oldest_shared_batch,
+)
 
 BUCKETS, TASKS = 128, 2
 KEPT = 2 * 256 + BUCKETS
@@ -37,7 +44,7 @@ class Chains:
                 if (bucket + moved) % TASKS == task
             }
             rule = RewritingRule(self._batch, heads.values())
-            size = self._delta_bytes * len(heads)
+            written = mean_bytes(rule.written, self._delta_bytes * len(heads))
             for bucket in sorted(changed & heads.keys()):
                 head = heads[bucket]
                 if head is None or rule.needs_base(bucket, head):
@@ -45,13 +52,13 @@ class Chains:
                     self.heads[bucket] = self._base(shared=True)
                 else:
                     self.heads[bucket] = StateHead(
-                        "shared",
+                        f"{self._batch:012d}-shared",
                         head.base_batch,
                         head.base_bytes,
                         head.delta_bytes + self._delta_bytes,
                         head.depth + 1,
                         self._batch if head.shared_since is None else head.shared_since,
-                        size,
+                        written,
                     )
             for bucket in rule.overdue({b: head for b, head in heads.items() if b not in changed}):
                 rewritten["old"] += 1
@@ -60,7 +67,8 @@ class Chains:
         self._batch += 1
 
     def _base(self, *, shared: bool) -> StateHead:
-        return StateHead("base", self._batch, self._base_bytes, 0, 0, self._batch if shared else None)
+        name = f"{self._batch:012d}-base"
+        return StateHead(name, self._batch, self._base_bytes, 0, 0, self._batch if shared else None)
 
     @property
     def reach(self) -> int:
@@ -151,3 +159,23 @@ def test_files_that_are_large_are_kept_for_fewer_batches() -> None:
         chains.run(range(BUCKETS - 1))
     a_batch = 100_000 * BUCKETS // TASKS
     assert chains.reach * a_batch <= 4 * state_chain._MIN_PINNED_BYTES
+
+
+def test_one_large_file_does_not_have_all_buckets_rewritten_at_once() -> None:
+    chains = Chains(20_000, 100)
+    for _ in range(100):
+        chains.run(range(BUCKETS))
+    chains.rewritten.clear()
+    for bucket, head in chains.heads.items():
+        chains.heads[bucket] = replace(head, shared_bytes=1 << 30)
+    for _ in range(20):
+        chains.run(range(BUCKETS))
+    assert all(rewritten["changed"] <= 2 * TASKS for rewritten in chains.rewritten)
+
+
+@pytest.mark.parametrize(("size", "chosen"), [(1000, [5, 3]), (100 << 20, [5])])
+def test_large_buckets_are_rewritten_one_by_one(size: int, chosen: list[int]) -> None:
+    untouched = {b: StateHead("f", 0, size, 0, 0, since) for b, since in {1: 30, 3: 20, 4: 29, 5: 10}.items()}
+    rule = RewritingRule(9000, untouched.values())
+    assert rule.overdue(untouched) == chosen
+    assert rule.overdue({9: None}) == []

@@ -19,7 +19,7 @@ from typing import Any
 from penstock.engine.record_digest import add_digests, digest
 from penstock.engine.storage.serialization import pack, read_sealed, unpack, write_sealed
 from penstock.engine.storage.shared_state_file import SharedFile, SharedFileWriter
-from penstock.engine.storage.state_chain import RewritingRule, StateFile, StateHead
+from penstock.engine.storage.state_chain import RewritingRule, StateFile, StateHead, mean_bytes
 from penstock.local_files import sync
 
 States = dict[str, dict[Any, Any]]
@@ -106,8 +106,10 @@ class TaskState:
         self.folder = folder
         self.heads = heads
         self.reader = StateReader(folder)
-        self._writer = StateWriter(folder, batch, attempt, lasting=lasting, synced=synced)
         self._rule = RewritingRule(batch, heads.values())
+        self._writer = StateWriter(
+            folder, batch, attempt, lasting=lasting, synced=synced, written=self._rule.written
+        )
         self._touched: dict[int, BucketState] = {}
 
     def __enter__(self) -> TaskState:
@@ -250,10 +252,20 @@ def parent_of(data: bytes) -> StateFile | None:
 
 
 class StateWriter:
-    """Writes state of several buckets: what one task has changed in one batch, or all that there is."""
+    """Writes state of several buckets: what one task has changed in one batch, or all that there is.
+
+    ``written`` is the mean size of the shared files before this one.
+    """
 
     def __init__(
-        self, folder: Path, batch: int, attempt: str, *, lasting: bool = False, synced: bool = False
+        self,
+        folder: Path,
+        batch: int,
+        attempt: str,
+        *,
+        lasting: bool = False,
+        synced: bool = False,
+        written: int = 0,
     ) -> None:
         self._folder = folder
         self._batch = batch
@@ -261,6 +273,7 @@ class StateWriter:
         self._shared = StateFile(f"{self._name}.sections", shared=True)
         self._lasting = lasting
         self._synced = synced
+        self._written = written
         self._file = SharedFileWriter(shared_folder(folder) / self._shared.name, synced=synced)
         self._heads: dict[int, StateHead] = {}
 
@@ -292,10 +305,9 @@ class StateWriter:
 
     def finish(self) -> dict[int, StateHead]:
         """Complete the shared file and return the new heads."""
-        size = self._file.finish()
+        written = mean_bytes(self._written, self._file.finish())
         for head in self._heads.values():
-            if head.newest.shared:
-                head.shared_bytes = size
+            head.shared_bytes = written
         return self._heads
 
     def discard(self) -> None:

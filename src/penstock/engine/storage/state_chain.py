@@ -23,11 +23,14 @@ one batch for every so many bytes (``_BYTES_PER_BATCH``)."""
 _BYTES_PER_BATCH = 1 << 11
 
 _MIN_PINNED_BYTES = 64 << 20
-"""Shared files of so many bytes may be kept for one old chain, or as many as the task has state."""
+"""Shared files of so many bytes may be kept for old chains, or of as many as the task has state."""
 _LEAST_REACH = 16
 
 _FORCED = 2
-"""How many buckets that a batch has not touched a task rewrites at most."""
+"""How many buckets a task rewrites at most in a batch that has not touched them, and how many others only for
+the bytes that their old chains keep."""
+_FORCED_BYTES = 8 << 20
+"""The second of two such buckets is left to a later batch if they have more bytes than this together."""
 
 
 class StateFile(NamedTuple):
@@ -50,7 +53,7 @@ class StateHead:
     shared_since: int | None = None
     """The batch of the oldest shared file in the chain; None if none is shared, as in version 0.1.0."""
     shared_bytes: int = 0
-    """The size of the newest shared file of the chain."""
+    """The mean size of the shared files that tasks of this bucket have written lately."""
 
     @property
     def newest(self) -> StateFile:
@@ -76,20 +79,29 @@ class RewritingRule:
         self._batch = batch
         known = [head for head in heads if head is not None]
         held = sum(head.base_bytes + head.delta_bytes for head in known)
-        written = max((head.shared_bytes for head in known), default=0)
-        # As if every batch wrote as much as the largest one that a head knows of.
-        self._reach = max(_LEAST_REACH, max(held, _MIN_PINNED_BYTES) // max(written, 1))
+        # The name of a file begins with its batch.
+        newest = max(known, key=lambda head: head.file, default=None)
+        self.written = newest.shared_bytes if newest is not None else 0
+        """The mean size of the shared files before this batch."""
+        self._reach = max(_LEAST_REACH, max(held, _MIN_PINNED_BYTES) // max(self.written, 1))
+        self._forced = 0
 
     def needs_base(self, bucket: int, head: StateHead | None) -> bool:
         """Return whether the next file of a bucket that the batch has changed must be a base."""
         if head is None:
             return True
         share = _share(bucket, head)
-        return (
+        if (
             head.delta_bytes > max(head.base_bytes, _MIN_BASE_BYTES) * share
             or head.depth >= _MAX_DELTAS * share
-            or self._age(head) > self._limit(bucket, head)
-        )
+            or self._age(head) > _reach_by_size(head) * share
+        ):
+            return True
+        # If the files become large at once, this applies to many buckets in the same batch.
+        if self._forced < _FORCED and self._age(head) > self._reach * share:
+            self._forced += 1
+            return True
+        return False
 
     def overdue(self, untouched: Mapping[int, StateHead | None]) -> list[int]:
         """Return the buckets to be rewritten even though the batch has not changed them: a few, the oldest.
@@ -98,19 +110,37 @@ class RewritingRule:
         rewritten between two changes.
         """
         found = [
-            (-self._age(head), bucket)
+            (-self._age(head), bucket, head.base_bytes + head.delta_bytes)
             for bucket, head in untouched.items()
-            if head is not None and self._age(head) > 2 * self._limit(bucket, head)
+            if head is not None
+            and self._age(head) > 2 * min(_reach_by_size(head), self._reach) * _share(bucket, head)
         ]
-        return [bucket for _, bucket in sorted(found)[:_FORCED]]
+        chosen: list[int] = []
+        total = 0
+        for _, bucket, size in sorted(found)[:_FORCED]:
+            total += size
+            if not chosen or total <= _FORCED_BYTES:
+                chosen.append(bucket)
+        return chosen
 
     def _age(self, head: StateHead) -> int:
         """Return for how many batches the chain has needed shared files."""
         return self._batch - head.shared_since if head.shared_since is not None else 0
 
-    def _limit(self, bucket: int, head: StateHead) -> float:
-        by_size = (head.base_bytes + head.delta_bytes) // _BYTES_PER_BATCH
-        return min(max(by_size, _MIN_REACH), _MAX_REACH, self._reach) * _share(bucket, head)
+
+def _reach_by_size(head: StateHead) -> int:
+    """Return for how many batches a chain may need a shared file, as far as it depends on its size."""
+    by_size = (head.base_bytes + head.delta_bytes) // _BYTES_PER_BATCH
+    return min(max(by_size, _MIN_REACH), _MAX_REACH)
+
+
+def mean_bytes(before: int, size: int) -> int:
+    """Return the mean size of the last shared files, to which one is added.
+
+    >>> mean_bytes(800, 1600)
+    900
+    """
+    return (7 * before + size) // 8
 
 
 def _share(bucket: int, head: StateHead) -> float:
