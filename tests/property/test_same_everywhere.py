@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine import job_sources
-from penstock.engine.storage import keyed_state as state_module
+from penstock.engine.storage import state_chain
 from penstock.engine.storage.keyed_state import drop_cached_state, read_bucket
 from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 
@@ -122,7 +122,8 @@ def test_a_batch_gives_the_same_in_every_replica(seed: int, buckets: int) -> Non
             if dice.random() < 0.5:
                 drop_cached_state(other.blueprint.folders.state)
             with pytest.MonkeyPatch.context() as within:
-                within.setattr(state_module, "_MAX_DELTAS", dice.choice([0, 1, 500]))
+                within.setattr(state_chain, "_MAX_DELTAS", dice.choice([0, 1, 500]))
+                within.setattr(state_chain, "_MAX_REACH", dice.choice([0, 1, 500]))
                 other.run(lanes, now=float(now))
         one.end()
         drop_cached_state(other.blueprint.folders.state)

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.engine.record_digest import add_digests
 from penstock.engine.side_streams import SideEntry
-from penstock.engine.storage.keyed_state import StateHead
+from penstock.engine.storage.state_chain import StateHead
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 
 SAMPLE = 1000

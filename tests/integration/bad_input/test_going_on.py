@@ -65,12 +65,12 @@ def test_an_altered_ledger(ran: Shell) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        ("altered", "is damaged: its checksum does not match"),
+        ("altered", "is damaged: the checksum of its index does not match"),
         ("gone", "is missing: the job's folder has been altered"),
     ],
 )
 def test_state_that_was_altered(ran: Shell, damage: str, says: str) -> None:
-    files = sorted((_folder(ran) / "state").rglob("*.base"))
+    files = sorted((_folder(ran) / "state").rglob("*.sections"))
     sound = {file: file.read_bytes() for file in files}
     assert sound
     for file, data in sound.items():

@@ -20,8 +20,8 @@ from penstock.engine.driver.batch_planner import BatchPlanner
 from penstock.engine.execution.batch_stages import Row
 from penstock.engine.execution.record_flow import Program
 from penstock.engine.slot_table import SlotTable
-from penstock.engine.storage.keyed_state import StateHead
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.engine.storage.state_chain import StateHead
 from penstock.engine.windows.watermarks import TimeProgress
 from penstock.graph.connector_api import Position, Split
 from penstock.graph.job import Job

@@ -13,6 +13,7 @@ opens its parcels in that order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, repeat
 from math import inf
@@ -32,8 +33,9 @@ from penstock.engine.execution.vertex_step import VertexFailureError
 from penstock.engine.job_sources import read_source
 from penstock.engine.record_digest import add_digests
 from penstock.engine.slot_table import SlotTable
-from penstock.engine.storage.keyed_state import BucketState, StateHead, UnkeepableStateError
+from penstock.engine.storage.keyed_state import TaskState, UnkeepableStateError
 from penstock.engine.storage.serialization import pack, read_sealed, unpack, write_sealed
+from penstock.engine.storage.state_chain import StateHead
 from penstock.engine.windows.watermarks import BatchClock, Highs, TimeProgress, vertex_watermarks
 from penstock.engine.windows.window_assigner import LaneWindows
 from penstock.errors import IncompleteBatchError, PenstockError, TaskError, cause_of, trace_of
@@ -252,41 +254,43 @@ def _run_buckets(program: Program, scope: TaskScope, arrived: _ReceivedRows) -> 
     flow = Flow(program, scope, task, by_origin=True)
     flow.summary.marks = marks
     work = Bucket(flow, blueprint, batch, BatchTime(clock.now, clock.before.marks, marks))
-    for bucket in sorted(arrived.heads):
-        pending = clock.before.pending.get(str(bucket), {})
-        if bucket not in arrived.parcels and not _has_closed_window(blueprint, pending, marks):
-            flow.summary.pending[bucket] = pending
-            continue
-        scope.move_to(bucket)
-        flow.begin(f"b{bucket}")
-        inbox = Inbox(blueprint, flow.error_handler)
-        parcels = sorted(arrived.parcels.pop(bucket, ()))
-        inbox.take(memoryview(parcel)[_PARCEL_HEADER.size :] for parcel in parcels)
-        state = BucketState(
-            blueprint.folders.state,
-            bucket,
-            arrived.heads[bucket],
-            lasting=blueprint.lasting,
-            synced=blueprint.folders.synced,
-        )
-        flow.summary.pending[bucket] = work.run(inbox, state)
-        _save(blueprint, flow.summary, state, bucket, task)
-    flow.finish()
-    _write_feedback(program, flow, f"{batch:012d}-{task}")
+    folders = blueprint.folders
+    with TaskState(
+        folders.state, arrived.heads, batch, task, lasting=blueprint.lasting, synced=folders.synced
+    ) as states:
+        for bucket in sorted(arrived.heads):
+            pending = clock.before.pending.get(str(bucket), {})
+            if bucket not in arrived.parcels and not _has_closed_window(blueprint, pending, marks):
+                flow.summary.pending[bucket] = pending
+                continue
+            scope.move_to(bucket)
+            flow.begin(f"b{bucket}")
+            inbox = Inbox(blueprint, flow.error_handler)
+            parcels = sorted(arrived.parcels.pop(bucket, ()))
+            inbox.take(memoryview(parcel)[_PARCEL_HEADER.size :] for parcel in parcels)
+            state = states.bucket(bucket)
+            flow.summary.pending[bucket] = work.run(inbox, state)
+            with _unkeepable_state_explained(blueprint):
+                states.save(state)
+            if blueprint.replica_spec is not None:
+                add_digests(flow.summary.state_digests, state.digests())
+        flow.finish()
+        _write_feedback(program, flow, f"{batch:012d}-{task}")
+        for bucket in states.overdue():
+            with _unkeepable_state_explained(blueprint):
+                states.rewrite(bucket)
+        flow.summary.state = states.finish()
     return flow.finish()
 
 
-def _save(blueprint: Blueprint, summary: TaskSummary, state: BucketState, bucket: int, task: str) -> None:
-    """Write the state that a batch has changed in a bucket, and add its head to the summary."""
+@contextmanager
+def _unkeepable_state_explained(blueprint: Blueprint) -> Iterator[None]:
+    """Raise the error of a key or state that cannot be stored as one of its vertex."""
     try:
-        head = state.save(summary.batch, task)
+        yield
     except UnkeepableStateError as error:
         cause = error.__cause__ or error
         raise VertexFailureError(blueprint.index_of(error.vertex), None, cause) from error
-    if head is not None:
-        summary.state[bucket] = head
-    if blueprint.replica_spec is not None:
-        add_digests(summary.state_digests, state.digests())
 
 
 def _has_closed_window(blueprint: Blueprint, pending: dict[str, float], marks: dict[int, float]) -> bool:

@@ -45,7 +45,7 @@ class JobFolders:
 
     @property
     def state(self) -> Path:
-        """Keyed state, one folder for each bucket."""
+        """Keyed state: a folder of shared files, and one for each bucket."""
         return Path(self.root) / "state"
 
     @property

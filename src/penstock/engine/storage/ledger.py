@@ -18,12 +18,14 @@ from typing import Any, cast
 from uuid import uuid4
 
 from penstock.engine.storage.job_folder import JobFolders
-from penstock.engine.storage.keyed_state import StateHead
+from penstock.engine.storage.state_chain import StateHead
 from penstock.errors import JobFailedError, SupersededError
 from penstock.key_hash import VERSION as KEYS_VERSION
 from penstock.local_files import sync, write_private
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_READABLE = (1, 2)
+"""Version 1 knows no shared files of state, and is not to continue from entries that name some."""
 
 
 @dataclass
@@ -119,7 +121,7 @@ class Ledger:
                 f"{path} is damaged: it does not say {what}. Restore it from a copy of the job's folder, or"
                 " start from scratch with fresh=True (--fresh)"
             )
-        if version != FORMAT_VERSION:
+        if version not in _READABLE:
             raise JobFailedError(
                 f"{path} has version {version}; this is version {FORMAT_VERSION}. Run the job with the"
                 " version of Penstock that wrote it, or start from scratch with fresh=True (--fresh)"
