@@ -12,7 +12,7 @@ import json
 import os
 import zlib
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -183,7 +183,7 @@ class Ledger:
         return self._folder / "intent"
 
     def _stage(self, entry: LedgerEntry | Intent) -> Path:
-        body = json.dumps(asdict(entry), sort_keys=True)
+        body = json.dumps(vars(entry), default=vars, sort_keys=True)  # Much faster than asdict.
         text = json.dumps({"version": FORMAT_VERSION, "crc": zlib.crc32(body.encode()), "entry": body})
         staged = self._folder / f".{uuid4().hex}"
         try:
