@@ -87,7 +87,7 @@ class RewritingRule:
         self._forced = 0
 
     def needs_base(self, bucket: int, head: StateHead | None) -> bool:
-        """Return whether the next file of a bucket that the batch has changed must be a base."""
+        """Return whether the next file of a bucket that the batch has changed must be a base; asked once."""
         if head is None:
             return True
         share = _share(bucket, head)
