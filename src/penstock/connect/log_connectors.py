@@ -145,7 +145,7 @@ class LogSource(_NamedLog, Source):
             self._noted[reader] = position
 
     def _log_as_it_is(self) -> Log:
-        if not self.log.same():
+        if not self.log.is_same():
             self._log = None
         return self.log
 

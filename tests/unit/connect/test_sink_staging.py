@@ -101,7 +101,7 @@ def test_what_is_gone_and_was_never_out_is_told(
     receipts = [stage(sink, "job")]
     for path in files(tmp_path) - before:
         path.unlink(missing_ok=True)
-    with pytest.raises((FolderError, LogError), match=r"is gone|is missing"):
+    with pytest.raises((FolderError, LogError), match=r"no longer exists|is missing"):
         sink.commit(0, receipts)
 
 
