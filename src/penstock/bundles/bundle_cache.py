@@ -34,13 +34,13 @@ class BundleCache:
         store: BundleStore,
         folder: Path,
         in_use: Callable[[], Collection[str]] = tuple,
-        kept: int = 10,
+        max_unused: int = 10,
     ) -> None:
         self._store = store
         self._folder = folder
         self._in_use = in_use
         """Returns the SHA-256 of each bundle that a running process imports from."""
-        self._kept = kept
+        self._max_unused = max_unused
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_stale_folders(folder)
 
@@ -82,7 +82,7 @@ class BundleCache:
     def _prune(self, newest: str) -> None:
         used = {newest, *self._in_use()}
         others = [path for path in self._folder.iterdir() if path.is_dir() and path.name not in used]
-        for path in sorted(others, key=lambda path: path.stat().st_mtime)[: -self._kept]:
+        for path in sorted(others, key=lambda path: path.stat().st_mtime)[: -self._max_unused]:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -84,7 +84,7 @@ class MemorySource(Source):
         return sorted({str(number % self.partitions) for number in behind})
 
     def lag(self, after: Position) -> int:
-        """Return how many items are left."""
+        """Return the number of items not yet read."""
         return len(self.records) - after["0"]
 
     def on_worker(self) -> MemorySource:

@@ -151,7 +151,7 @@ class ParquetRows(FileWriter):
                 return None
             if name is not None:
                 arrays[name] = nothing if part is None else part
-        if self._ts is not None and self._typed_time():
+        if self._ts is not None and self._time_is_timestamp():
             arrays[self._ts] = _timestamps(arrays[self._ts])
         if self._schema is None:
             self._set_schema({name: array.type for name, array in arrays.items()})
@@ -198,14 +198,14 @@ class ParquetRows(FileWriter):
         for name in row:
             if not isinstance(name, str):
                 raise UnstorableValueError(f"{shown(name)} cannot name a column: it is not a string")
-        if self._ts is not None and record.ts is not None and self._typed_time():
+        if self._ts is not None and record.ts is not None and self._time_is_timestamp():
             try:
                 row[self._ts] = round(record.ts * 1e6)
             except (TypeError, ValueError, OverflowError):
                 raise UnstorableValueError(f"{shown(record.ts)} is not a time") from None
         return row
 
-    def _typed_time(self) -> bool:
+    def _time_is_timestamp(self) -> bool:
         """Return whether the time column holds timestamps: always, unless declared with another type."""
         import pyarrow as pa
 

@@ -212,7 +212,7 @@ class Documents:
     def actual(self, absent: Callable[[ClusterState], dict[str, float]] | None = None) -> ClusterState:
         """Return the actual state of the cluster; ``absent`` adds since when nodes have been absent."""
         self.jobs()  # Read them, so that unreadable ones are known.
-        seen = ClusterState(
+        state = ClusterState(
             nodes=self.all(NodeInfo, store_paths.NODES),
             reports=self.all(NodeReport, store_paths.REPORTS),
             assignments=self.assignments(),
@@ -227,25 +227,25 @@ class Documents:
             revisions=self.revisions(),
             known=self.all(KnownNode, store_paths.KNOWN),
         )
-        seen = replace(
-            seen,
+        state = replace(
+            state,
             unreadable=self.unreadable_jobs(),
-            unreadable_room=self._unreadable_room(),
+            unreadable_room=self._unreadable_reservations(),
             unreadable_nodes=self.unreadable(store_paths.NODES),
             unreadable_notes={path: reason for path in _NOTES if (reason := self.fault(path))},
             unreadable_alarms=frozenset(self.unreadable(store_paths.ALARMS)),
         )
         if absent is None:
-            return seen
-        return replace(seen, absent_since=absent(seen))
+            return state
+        return replace(state, absent_since=absent(state))
 
-    def _unreadable_room(self) -> tuple[ReservedResources, ...]:
+    def _unreadable_reservations(self) -> tuple[ReservedResources, ...]:
         """Return the resources reserved by unreadable assignments, as far as these can be parsed."""
         names = self.unreadable(store_paths.ASSIGNMENTS)
         return tuple(
-            room
+            reserved
             for name in names
-            for room in reserved_resources(name, self.raw(f"{store_paths.ASSIGNMENTS}/{name}"))
+            for reserved in reserved_resources(name, self.raw(f"{store_paths.ASSIGNMENTS}/{name}"))
         )
 
     def revisions(self) -> int | None:

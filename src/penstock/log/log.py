@@ -251,15 +251,15 @@ class Log:
         now: float | None = None,
         owner: str | None = None,
     ) -> StagedSegment:
-        """Write one or more records as a sealed segment that nobody sees before it is published.
+        """Write one or more records to a sealed segment that is not visible until it is published.
 
-        Its ``owner`` can discard it without those of others.
+        With an ``owner``, ``discard_staged`` can delete it without the staged segments of others.
         """
         check_records(records)
         self._partition(partition)
         if not records:
             raise LogError(
-                f"log {self.name!r}: a segment holds at least one record, and none was given to stage"
+                f"log {self.name!r}: a segment holds at least one record, but none was given to stage"
             )
         sealed = self._seal(records, now, owner)
         segment_id = sealed.header.id.hex()

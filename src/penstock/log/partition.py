@@ -65,18 +65,18 @@ class Partition:
 
     def end(self) -> int:
         """Return the position after the last record, including segments added since the last call."""
-        position, generation = self._known()
+        position, generation = self._known_end()
         while True:
             header = self.header(position)
             if header is not None:
-                self._learn(position, header.count)
+                self._extend_known(position, header.count)
                 position += header.count
             elif generation == self.name_lock.generation():
                 return position
             else:
                 # Segments were removed or merged since: read the folder again.
                 self._refresh()
-                position, generation = self._known()
+                position, generation = self._known_end()
 
     def listed(self) -> list[int]:
         """List the folder and return the positions of its segments in order."""
@@ -158,7 +158,7 @@ class Partition:
             raise damage
 
     def publish(self, staged: Path, header: Header) -> None:
-        """Make a sealed file the next segment of this partition, and remove its staged name."""
+        """Publish a sealed file as the next segment of this partition, and remove its staged name."""
         with self.name_lock.shared() as generation:
             self._scan(generation)
             self._link(staged, header, self._end)
@@ -235,7 +235,7 @@ class Partition:
                 ) from error
             else:
                 found = header
-            self._learn(position, found.count)
+            self._extend_known(position, found.count)
             position += found.count
             # The segment may already be here: linked by another process, or by our own link call, which a
             # network file system retried after losing the answer.
@@ -292,7 +292,7 @@ class Partition:
         if status.st_nlink > 1:
             segment_staging.remove_names(self._staging, status.st_ino)
 
-    def _known(self) -> tuple[int, int]:
+    def _known_end(self) -> tuple[int, int]:
         if self._generation == _UNSEEN:
             self._refresh()
         with self._lock:
@@ -344,7 +344,7 @@ class Partition:
             self._starts = array("q", starts)
             self._generation = generation
 
-    def _learn(self, position: int, count: int) -> None:
+    def _extend_known(self, position: int, count: int) -> None:
         with self._lock:
             if position == self._end:
                 self._starts.append(position)

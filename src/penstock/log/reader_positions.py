@@ -20,7 +20,7 @@ _MAX_NAME = 150
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader and the position in each partition before which it needs nothing any more."""
+    """A reader, and for each partition the position before which it needs no records any more."""
 
     name: str
     positions: dict[int, int]
@@ -100,7 +100,7 @@ class ReaderPositions:
         except FileNotFoundError:
             return None  # removed since the folder was listed
         except (ValueError, TypeError, KeyError, AttributeError):
-            # The file was torn by a power cut. Assume that this reader has consumed nothing.
+            # The file was damaged by a power cut. Assume that this reader has consumed nothing.
             return Reader(file.name.removesuffix(_SUFFIX), {}, 0.0)
 
 

@@ -24,7 +24,7 @@ CHUNK = 2048
 
 _CODEC = b"codec"
 _JSON = b"json"
-_WORTH_COMPRESSING = 1 << 16
+_MIN_COMPRESSED_SIZE = 1 << 16
 _NONE = type(None)
 
 # The constructor of a named tuple takes 50 % longer.
@@ -52,7 +52,7 @@ def _stream(batch: pa.RecordBatch) -> pa.Buffer:
     import pyarrow as pa
 
     # For large batches, compression costs no more time than it saves in checksum and write.
-    large = batch.nbytes >= _WORTH_COMPRESSING
+    large = batch.nbytes >= _MIN_COMPRESSED_SIZE
     options = pa.ipc.IpcWriteOptions(compression="lz4" if large else None, use_threads=False)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:

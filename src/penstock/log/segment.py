@@ -119,7 +119,7 @@ def read_header(path: str | Path) -> tuple[Header, int]:
 
 
 def check_size(header: Header, size: int) -> None:
-    """Raise ``SegmentDamageError`` unless a file of ``size`` bytes can be the whole segment."""
+    """Raise ``SegmentDamageError`` unless a file of ``size`` bytes has the size that the header requires."""
     wanted = HEADER_SIZE + header.length
     if size < wanted:
         raise SegmentDamageError(f"torn: {size} of {wanted} bytes")

@@ -160,11 +160,11 @@ _installed: list[tuple[UserOutput, CapturedStream, CapturedStream, OutputHandler
 """The active capture of this process, at most one."""
 
 
-def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole: bool = True) -> None:
+def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole_process: bool = True) -> None:
     """Capture prints and log records of user code in this process from now on; later calls do nothing.
 
-    ``whole`` is for a process that prints nothing itself. In a process of Spark (``whole=False``), text that
-    the main thread prints outside of user code goes to the original stream.
+    ``whole_process`` is for a process that prints nothing itself. Without it, in a process of Spark, text
+    that the main thread prints outside of user code goes to the original stream.
     """
     if _installed:
         return
@@ -178,14 +178,14 @@ def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole: bool 
         if not found:
             step = vertex_of()
             found = found if step is None else step
-        if found is None and (whole or threading.current_thread() is not threading.main_thread()):
+        if found is None and (whole_process or threading.current_thread() is not threading.main_thread()):
             return ""
         return found
 
     output = UserOutput(place)
     streams = [CapturedStream(output, name, getattr(sys, name), vertex) for name in ("stdout", "stderr")]
     handler = OutputHandler(output, vertex)
-    if whole:
+    if whole_process:
         # Penstock and its libraries write to the log of the process.
         handler.addFilter(is_user_record)
     root = logging.getLogger()
@@ -203,7 +203,7 @@ def capture_user_output_in_spark(vertex_of: VertexOf) -> None:
     if not _installed:
         place = OutputPlace.of_environment(os.environ)
         if place is not None:
-            capture_user_output(place, vertex_of, whole=False)
+            capture_user_output(place, vertex_of, whole_process=False)
 
 
 def stop_user_output_capture() -> None:

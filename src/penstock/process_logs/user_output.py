@@ -271,7 +271,7 @@ class UserOutput:
         self._lock = threading.RLock()
 
 
-def shortened(text: str, longest: int, left_out: int = 0) -> str:
+def shortened(text: str, max_length: int, left_out: int = 0) -> str:
     """Redact a text, truncate it to a number of characters, and escape lone surrogates.
 
     ``left_out`` is the number of characters that were dropped before.
@@ -280,9 +280,9 @@ def shortened(text: str, longest: int, left_out: int = 0) -> str:
     ('aaaaaaaaaa… [cut: 12 characters]', '\\\\udc80')
     """
     length = len(text) + left_out
-    text = redact(text[: longest + SECRET_MARGIN])
-    if length > longest:
-        text = f"{text[:longest]}… [cut: {length} characters]"
+    text = redact(text[: max_length + SECRET_MARGIN])
+    if length > max_length:
+        text = f"{text[:max_length]}… [cut: {length} characters]"
     return text.encode("utf-8", "backslashreplace").decode()
 
 

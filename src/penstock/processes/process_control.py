@@ -213,9 +213,9 @@ class OsProcesses:
         return sorted(path for path in marks if folder in path.parents)
 
     def descriptor(self, folder: Path) -> int | None:
-        """Open a descriptor that becomes readable when the process ends; the caller closes it.
+        """Open a pidfd, which becomes readable when the process ends; the caller closes it.
 
-        None when there is no such process, or when the system has no such descriptors.
+        None when there is no such process, or when the system has no pidfds.
         """
         found = self.find(folder)
         entry = None if found is None else self._entry(found)

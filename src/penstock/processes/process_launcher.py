@@ -69,12 +69,12 @@ def ticks(pid: int) -> int | None:
 
 def created(pid: int) -> float:
     """Return when a process was created, in seconds since 1970, with the same result as psutil."""
-    begun = ticks(pid)
-    if begun is None:
+    start_ticks = ticks(pid)
+    if start_ticks is None:
         return time.time()
     with open("/proc/stat", "rb") as file:  # noqa: PTH123
         started = next(int(line.split()[1]) for line in file if line.startswith(b"btime"))
-    return started + begun / os.sysconf("SC_CLK_TCK")
+    return started + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def boot() -> str:

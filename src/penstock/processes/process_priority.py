@@ -15,7 +15,7 @@ from contextlib import suppress
 LONGEST = 30.0
 """The maximum number of seconds with a lower priority.
 
-On a busy node the start would otherwise take minutes, and the worker would be killed because it hangs.
+On a busy node the start would otherwise take minutes, and the worker would be killed as hanging.
 """
 _STEP = 15
 """Increase of the nice value: the process gets about 1/30 of the time of others on the same core."""

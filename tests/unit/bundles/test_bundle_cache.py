@@ -177,7 +177,7 @@ def test_a_bundle_that_was_cut_short_is_unpacked_anew_when_it_can_be_fetched(lab
 
 def test_old_bundles_are_cleared_away_but_none_that_runs(lab: Lab) -> None:
     digests = [lab.put(f"x = {number}\n") for number in range(6)]
-    unpacked = BundleCache(lab.bundles, lab.folder / "unpacked", lambda: digests[:1], kept=2)
+    unpacked = BundleCache(lab.bundles, lab.folder / "unpacked", lambda: digests[:1], max_unused=2)
     for digest in digests:
         unpacked(digest)
     left = {path.name for path in (lab.folder / "unpacked").iterdir()}

@@ -227,8 +227,8 @@ class SnapshotClient:
         pieces = {piece.sha256: piece for piece in manifest.pieces}
         objects = 0
         for attempt in range(_MAX_ROUNDS):
-            asked = [piece for name, piece in sorted(pieces.items()) if name not in self._present]
-            lacking = self._missing(manifest.job, asked)
+            unknown = [piece for name, piece in sorted(pieces.items()) if name not in self._present]
+            lacking = self._missing(manifest.job, unknown)
             self._send_small(manifest.job, [pieces[name] for name in lacking], open_piece, stop)
             for name, offset in sorted(lacking.items()):
                 if pieces[name].size > SMALL:
@@ -262,8 +262,8 @@ class SnapshotClient:
 
     def manifests(self, job: str, *, before: int | None = None, limit: int | None = None) -> Listed:
         """Return the store's snapshots like SnapshotStore.manifests. Raises NodeRequestError."""
-        asked = {"before": before, "limit": limit}
-        params = {name: number for name, number in asked.items() if number is not None}
+        given = {"before": before, "limit": limit}
+        params = {name: number for name, number in given.items() if number is not None}
         answer = self._node.read_json("GET", f"{self._base(job)}/manifests", params=params)
         try:
             manifests, damaged = answer["manifests"], [str(reason) for reason in answer["damaged"]]

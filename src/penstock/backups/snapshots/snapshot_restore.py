@@ -77,13 +77,13 @@ def build(folder: Path, manifest: Manifest, find: Find) -> None:
     Raises SnapshotMissingError or SnapshotDamagedError, which name the file; the folder is then incomplete.
     """
     published: dict[str, Path] = {}
-    made, folders = [], {folder}
+    files, folders = [], {folder}
     with disk_full_errors():
         folder.mkdir(mode=0o700)
         # Create segments before staged files: a staged segment that is published is a link to the same file.
         for piece in sorted(manifest.pieces, key=lambda piece: (_is_staged(piece.path), piece.path)):
             target = folder / piece.path
-            made.append(target)
+            files.append(target)
             folders.update(_make_folders(folder, target.parent))
             source = published.get(piece.sha256) if _is_staged(piece.path) else None
             if source is not None:
@@ -95,7 +95,7 @@ def build(folder: Path, manifest: Manifest, find: Find) -> None:
         for name in manifest.folders:
             folders.update(_make_folders(folder, folder / name))
         # Sync everything at the end, so that the disk can write most of it at once.
-        sync_all(made)
+        sync_all(files)
         sync_all(sorted(folders))
 
 
@@ -201,16 +201,16 @@ def restore(
     ready, built = place / "ready.json", place / home.name
     with disk_full_errors():
         make_private(place)
-    made = _read(ready)
-    if made is None or made.revision != revision or not (built.is_dir() or home.is_dir()):
+    result = _read(ready)
+    if result is None or result.revision != revision or not (built.is_dir() or home.is_dir()):
         ready.unlink(missing_ok=True)
         source = _Source(job, local, client, place / "objects", stop)
-        made = _make(built, revision, source)
-        _write_record(ready, made)
+        result = _build_newest(built, revision, source)
+        _write_record(ready, result)
     _replace_home(built, home, revision)
-    _write_record(home.with_name(MARKER), made)
+    _write_record(home.with_name(MARKER), result)
     _clear(home, place)
-    return made
+    return result
 
 
 class _Source:
@@ -262,7 +262,7 @@ class _Source:
             build(folder, manifest, lambda piece: self._objects / piece.sha256)
 
 
-def _make(built: Path, revision: int, source: _Source) -> Restored:
+def _build_newest(built: Path, revision: int, source: _Source) -> Restored:
     before = source.moved
     while (manifest := source.next()) is not None:
         try:
@@ -298,15 +298,15 @@ def _clear(home: Path, place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _write_record(path: Path, made: Restored) -> None:
-    write_durably(path, json.dumps(asdict(made), sort_keys=True).encode())
+def _write_record(path: Path, result: Restored) -> None:
+    write_durably(path, json.dumps(asdict(result), sort_keys=True).encode())
 
 
 def _read(path: Path) -> Restored | None:
     """Read a record; None when there is none or it is not valid."""
     try:
         content = json.loads(path.read_bytes())
-        made = Restored(**{**content, "skipped": tuple(content["skipped"])})
-        return made if type(made.revision) is int else None
+        result = Restored(**{**content, "skipped": tuple(content["skipped"])})
+        return result if type(result.revision) is int else None
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return None
