@@ -267,7 +267,7 @@ def _in_foreground(layout: Layout, cluster: Path, token: str, timeout: float, ou
     folder = keeper_folder(cluster)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.joinpath(process_launcher.RECORD).unlink(missing_ok=True)
-    process_launcher.note(str(folder), "penstock up")
+    process_launcher.write_record(str(folder), "penstock up")
     thread = threading.Thread(target=keeper.run, name="keeper")
     thread.start()
     try:

@@ -234,7 +234,7 @@ class Worker(Actor):
                 self._storage.check_promise(self.folder)
             self._note_begun()
         elif data.outdated:
-            data.not_restored()
+            data.discard_restore()
             self.exit("failed", "its data is newer on another node")
         elif self.asked_to_stop or self._link.view.assignment is None:
             self.exit("superseded", "it is not wanted here any more")

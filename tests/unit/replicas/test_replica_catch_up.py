@@ -442,7 +442,7 @@ def test_how_far_others_are(runner: Runner) -> None:
 
 def test_one_that_lacks_something_itself_is_not_copied(runner: Runner, own: JobFolders) -> None:
     runner.step()
-    runner.folders.unwhole.touch()
+    runner.folders.state_incomplete.touch()
     with pytest.raises(CopyError, match="lacks what came before"):
         copy_snapshot(runner.base, own)
 
@@ -456,11 +456,11 @@ def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: JobFolders)
     assert (entry.state, entry.feedback, entry.receipts) == ({}, [], {})
     assert runner.last.times["pending"]
     assert entry.times == {**runner.last.times, "pending": {}}
-    assert json.loads(own.unwhole.read_text()) == runner.last.times
+    assert json.loads(own.state_incomplete.read_text()) == runner.last.times
     assert own.structure.read_text() == runner.folders.structure.read_text()
     # A whole copy later on makes it whole.
     copy_snapshot(runner.base, own)
-    assert not own.unwhole.exists()
+    assert not own.state_incomplete.exists()
 
 
 def test_who_keeps_nothing_goes_on_after_a_commit(own: JobFolders) -> None:

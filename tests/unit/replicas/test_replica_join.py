@@ -299,16 +299,16 @@ def test_a_blank_replica_takes_no_state(world: World) -> None:
     world.has("job", 80)
     world.way_in("job~1", blank=True).go(_look)
     assert world.last("job~1") == 80
-    assert world.drawn("job~1").folders.unwhole.exists()
+    assert world.drawn("job~1").folders.state_incomplete.exists()
 
 
 def test_who_begins_with_the_first_batch_lacks_nothing(world: World) -> None:
     """What it began to copy before a crash is of no use to it."""
     world.agree(0, 5)
     folders = world.drawn("job~1").folders
-    folders.unwhole.write_text("{}")
+    folders.state_incomplete.write_text("{}")
     world.way_in("job~1").go(_look)
-    assert not folders.unwhole.exists()
+    assert not folders.state_incomplete.exists()
 
 
 @pytest.mark.parametrize(("stateless", "last"), [(True, 88), (False, 5)])

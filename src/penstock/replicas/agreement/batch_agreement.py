@@ -63,7 +63,7 @@ class AgreedPlans:
         batch = start["batch"]
         seen = self._agreement.see(batch)
         wanted = start if seen.planned else propose()
-        whole = not self._folders.unwhole.exists()
+        whole = not self._folders.state_incomplete.exists()
         move = before_batch(batch, seen, work=wanted != start, whole=whole)
         if move is BatchAction.REBUILD:
             raise ReplicaOutdatedError(
@@ -250,7 +250,7 @@ class AgreedOutput:
             self._standby.begin(offer.seconds)
         while True:
             seen = self._agreement.see(batch)
-            whole = not self._blueprint.folders.unwhole.exists()
+            whole = not self._blueprint.folders.state_incomplete.exists()
             stopping = self._blueprint.folders.stop_request.exists()
             holds = self._standby is not None and self._standby.holds() and not stopping
             move = after_batch(batch, seen, whole=whole, holds=holds)
@@ -334,7 +334,7 @@ class AgreedOutput:
 
     def _compare(self, offer: Offer, stood: Commit) -> None:
         """Raise ReplicaDivergedError when this replica has come to something else than what counts."""
-        if self._blueprint.folders.unwhole.exists() or offer.batch <= self._member.may_differ_until:
+        if self._blueprint.folders.state_incomplete.exists() or offer.batch <= self._member.may_differ_until:
             return  # It lacks state, and knows; or nobody has the state that goes with what counts.
         if stood.generation != self._member.generation:
             self._mixed = True

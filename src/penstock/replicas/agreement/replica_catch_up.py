@@ -69,7 +69,7 @@ def last_batch(base: Path, *, after: int = 0) -> int:
 
 
 def _is_no_help(folder: Path) -> bool:
-    return (folder / STRAYED).exists() or JobFolders(str(folder)).unwhole.exists()
+    return (folder / STRAYED).exists() or JobFolders(str(folder)).state_incomplete.exists()
 
 
 def clear_replica_folder(folders: JobFolders) -> None:
@@ -79,7 +79,7 @@ def clear_replica_folder(folders: JobFolders) -> None:
         path.unlink(missing_ok=True)
     for folder in (folders.checkpoint, folders.state, folders.feedback, Path(folders.root) / _STAGED):
         shutil.rmtree(folder, ignore_errors=True)
-    for file in (folders.structure, folders.unwhole, folders.uncounted, folders.primary):
+    for file in (folders.structure, folders.state_incomplete, folders.digests_pending, folders.primary):
         file.unlink(missing_ok=True)
     folders.create()
 
@@ -104,7 +104,7 @@ def join_without_state(source: Path, into: JobFolders, look: Callable[[], None] 
     def take(folders: JobFolders) -> int:
         look()
         entry, structure = _newest(folders)
-        into.unwhole.write_text(json.dumps(entry.times))
+        into.state_incomplete.write_text(json.dumps(entry.times))
         if structure is not None:
             into.structure.write_bytes(structure)
         times = {**entry.times, "pending": {}} if entry.times else {}
@@ -152,7 +152,7 @@ class Copier:
 
     def _try(self, source: JobFolders) -> int:
         own = self._ledger.latest_batch()
-        uncounted = source.unwhole.exists() or source.uncounted.exists()
+        uncounted = source.state_incomplete.exists() or source.digests_pending.exists()
         entry, structure = _newest(source)
         if entry.batch <= own:
             return own
@@ -166,9 +166,9 @@ class Copier:
         if structure is not None:
             self._put(structure, self._into.structure)
         if uncounted and not entry.digests:
-            self._into.uncounted.touch(mode=0o600)
+            self._into.digests_pending.touch(mode=0o600)
         else:
-            self._into.uncounted.unlink(missing_ok=True)
+            self._into.digests_pending.unlink(missing_ok=True)
         self._ledger.replace(entry)
         self._tidy(kept)
         return entry.batch

@@ -203,7 +203,7 @@ class ReplicaWorker:
             batch = Ledger(folders.ledger).latest_batch()
             head = self._agreement.head(after=max(batch, self.joined.head))
             self.joined = ReplicaReport(
-                batch, head, self._since, not folders.unwhole.exists(), self._differed
+                batch, head, self._since, not folders.state_incomplete.exists(), self._differed
             )
         return self.joined
 
