@@ -144,9 +144,7 @@ def print_cluster(layout: Layout, cluster: Path, state: dict[str, Any], output: 
 
 @user_errors
 def up(
-    nodes: Annotated[
-        int, typer.Option("--nodes", help="Number of nodes, each with an address of its own.")
-    ] = 3,
+    nodes: Annotated[int, typer.Option("--nodes", help="Number of nodes, each with its own address.")] = 3,
     masters: Annotated[int, typer.Option("--masters", help="Number of masters; one of them leads.")] = 2,
     zk: Annotated[
         int | None, typer.Option("--zk", metavar="1|3", help="Number of ZooKeeper servers; 3 by default.")

@@ -61,7 +61,7 @@ def user_errors(command: Callable[P, None]) -> Callable[P, None]:
         except PenstockError as error:
             fail(str(error), exit_code_of(error))
         except BrokenPipeError:
-            # Python flushes standard output once more when it exits, and would complain then.
+            # Python flushes standard output at exit, and would print an error if it were still the pipe.
             with suppress(UnsupportedOperation):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None

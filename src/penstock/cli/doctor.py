@@ -165,7 +165,7 @@ def check_loopback(_: DoctorContext) -> Finding:
     """Check that each node can have its own loopback address."""
     trouble = address_fault(node_host(1), 0)
     if trouble:
-        return Finding(FAILED, trouble, "add the addresses, or start each supervisor on a machine of its own")
+        return Finding(FAILED, trouble, "add the addresses, or start each supervisor on a separate machine")
     return Finding(OK, f"{node_host(1)} and the addresses after it can be used")
 
 

@@ -1,4 +1,4 @@
-"""A worker's link to the store, in a thread of its own, so that an unreachable store does not delay the job.
+"""A worker's link to the store, in a separate thread, so that an unreachable store does not delay the job.
 
 The thread writes the worker's state to its ephemeral node, and reads the job's assignment and its other
 workers. While the store cannot be reached, the last values read remain valid.

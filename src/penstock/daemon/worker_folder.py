@@ -87,7 +87,7 @@ def read_worker_config(folder: Path) -> WorkerConfig:
     try:
         read = of_plain(WorkerConfig, json.loads(path.read_text()))
     except (OSError, ValueError, DocumentError) as error:
-        raise SettingError(f"{path} does not say what to run: {error}") from error
+        raise SettingError(f"{path} is not the configuration of a worker: {error}") from error
     assert isinstance(read, WorkerConfig)
     return read
 

@@ -158,13 +158,13 @@ def after_batch(batch: int, seen: BatchStatus, *, whole: bool = True, holds: boo
 class JoinAction(Enum):
     """How a replica joins the others."""
 
-    CREATE = "found"
+    CREATE = "create"
     """Create the agreement."""
     WAIT = "wait"
     """Wait, for example until another replica has created the agreement."""
     BEGIN = "begin"
     """Begin with the first batch, like the others."""
-    GO_ON = "go on"
+    GO_ON = "continue"
     """Continue after the own last batch."""
     COPY = "copy"
     """Copy the newest snapshot of another replica."""
@@ -207,7 +207,7 @@ def enter(
     may, because it knows the earlier batches.
 
     >>> enter(0, -1, None, {})
-    (<JoinAction.CREATE: 'found'>, '')
+    (<JoinAction.CREATE: 'create'>, '')
     >>> enter(1, -1, AgreementStatus(begin=0, floor=0, head=2), {"a": 2})
     (<JoinAction.BEGIN: 'begin'>, '')
     >>> enter(1, 5, AgreementStatus(begin=0, floor=30, head=90), {"a": 89, "b": 88})

@@ -42,7 +42,7 @@ class AgreedPlans:
     """Agrees on the plans of batches for one replica."""
 
     def __init__(self, replica_spec: ReplicaSpec, folders: JobFolders) -> None:
-        self._member = replica_spec
+        self._replica_spec = replica_spec
         self._folders = folders
         self._agreement = AgreementFolder(replica_spec.folder, synced=folders.synced)
         self._planned_at = 0.0
@@ -72,7 +72,7 @@ class AgreedPlans:
         if action is BatchAction.WAIT or (action is BatchAction.PROPOSE and self._must_wait(batch)):
             return start
         if action is BatchAction.PROPOSE:
-            plan = self._agreement.propose(Plan(batch, wanted, self._member.name, time.time()))
+            plan = self._agreement.propose(Plan(batch, wanted, self._replica_spec.name, time.time()))
         else:
             found = self._agreement.plan(batch)
             assert found is not None, "a plan that was seen stays"
@@ -85,7 +85,8 @@ class AgreedPlans:
         since = time.monotonic() - self._planned_at
         replica_progress = self._agreement.replica_progress()
         waits = (
-            pause(batch, self._member.name, replica_progress, time.time(), since, self._usual_interval) > 0.0
+            pause(batch, self._replica_spec.name, replica_progress, time.time(), since, self._usual_interval)
+            > 0.0
         )
         if waits and not self._waiting_since:
             self._waiting_since = time.monotonic()
@@ -182,7 +183,7 @@ class AgreedOutput:
     def __init__(self, blueprint: Blueprint) -> None:
         assert blueprint.replica_spec is not None, "only replicas agree"
         self._blueprint = blueprint
-        self._member = blueprint.replica_spec
+        self._replica_spec = blueprint.replica_spec
         self._agreement = AgreementFolder(blueprint.replica_spec.folder, synced=blueprint.folders.synced)
         self._standby = Standby(blueprint) if blueprint.replica_spec.holds else None
         self._generations_differ = False
@@ -210,7 +211,9 @@ class AgreedOutput:
             publish(self._blueprint, batch, own)
         if mine:
             tidy(self._blueprint)  # All earlier batches are published now.
-        self._agreement.report_progress(ReplicaProgress(self._member.name, batch, time.time(), offer.seconds))
+        self._agreement.report_progress(
+            ReplicaProgress(self._replica_spec.name, batch, time.time(), offer.seconds)
+        )
         self._forget(batch)
         return committed
 
@@ -219,7 +222,7 @@ class AgreedOutput:
         charter = self._agreement.charter()
         if charter is not None and last.batch < charter.begin:
             # A batch from before the agreement belongs to the first replica.
-            own = self._member.number == 0
+            own = self._replica_spec.number == 0
             publish(self._blueprint, last.batch, last.receipts if own else self._shared(last.receipts))
         elif self._agreement.see(last.batch).committed:
             committed = self._agreement.committed(last.batch)
@@ -230,7 +233,7 @@ class AgreedOutput:
         """Return whether all output of a batch is known to be published, by any replica."""
         charter = self._agreement.charter()
         if charter is not None and batch < charter.begin:
-            return self._member.number == 0  # The first replica has published it.
+            return self._replica_spec.number == 0  # The first replica has published it.
         return self._agreement.is_published(batch)
 
     def _publish(self, committed: Commit, *, sure: bool = False) -> None:
@@ -241,7 +244,7 @@ class AgreedOutput:
         """
         if not sure and self._agreement.is_published(committed.batch):
             return
-        whole = committed.by == self._member.name or self._all_shared(committed.receipts)
+        whole = committed.by == self._replica_spec.name or self._all_shared(committed.receipts)
         publish(
             self._blueprint,
             committed.batch,
@@ -288,8 +291,8 @@ class AgreedOutput:
         return Commit(
             offer.batch,
             attempt,
-            self._member.name,
-            self._member.generation,
+            self._replica_spec.name,
+            self._replica_spec.generation,
             offer.end,
             self._split_transactional(offer.receipts)[0],
             offer.digests,
@@ -342,9 +345,9 @@ class AgreedOutput:
 
     def _compare(self, offer: Offer, committed: Commit) -> None:
         """Raise ReplicaDivergedError when the result of this replica differs from the committed one."""
-        if self._blueprint.folders.unwhole.exists() or offer.batch <= self._member.may_differ_until:
+        if self._blueprint.folders.unwhole.exists() or offer.batch <= self._replica_spec.may_differ_until:
             return  # This replica lacks state, or no replica has the state behind the committed result.
-        if committed.generation != self._member.generation:
+        if committed.generation != self._replica_spec.generation:
             self._generations_differ = True
             return
         state = _different(offer.state, committed.state) if offer.state and committed.state else None
@@ -356,8 +359,8 @@ class AgreedOutput:
                 offer.batch,
                 vertex,
                 committed.by,
-                f"replica {self._member.name} came to another {what} than {committed.by}, whose output was"
-                " committed",
+                f"replica {self._replica_spec.name} came to another {what} than {committed.by},"
+                " whose output was committed",
                 alarming=not self._generations_differ,
             )
         if committed.state:

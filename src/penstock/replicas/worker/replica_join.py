@@ -168,9 +168,9 @@ class ReplicaJoin:
         self._agreement = AgreementFolder(group.agreement)
         self._number = group.replica.index
         self._copier = copier
-        self._blank = blank
+        self._without_state = blank
         self._failed: dict[str, CopyError] = {}
-        self._noted: JoinAction | None = None
+        self._logged_action: JoinAction | None = None
         self.may_differ_until = -1
         """The last batch whose result may differ: no replica has the state behind the committed results."""
 
@@ -208,8 +208,8 @@ class ReplicaJoin:
         action, whom = enter(
             self._number, own, shared, others, stray=divergence is not None, stateless=stateless
         )
-        if action is not self._noted:
-            self._noted = action
+        if action is not self._logged_action:
+            self._logged_action = action
             _log.info("replica joins", how=action.value, whom=whom, own=own, others=dict(others))
         if action is JoinAction.COPY:
             return self._copy(whom, others[whom], look)
@@ -218,11 +218,10 @@ class ReplicaJoin:
         if action is not JoinAction.WAIT and divergence is not None:
             self._accept_divergence(divergence)
         if action is JoinAction.BEGIN:
-            clear_replica_folder(
-                self._folders
-            )  # Removes an interrupted copy, which is not needed to begin with the first batch.
+            # An interrupted copy is not needed to begin with the first batch.
+            clear_replica_folder(self._folders)
         if action is JoinAction.WAIT and (self._failed or waited >= GIVE_UP_AFTER):
-            raise self._unable(shared)
+            raise self._no_snapshot_error(shared)
         return action is not JoinAction.WAIT
 
     def _accept_divergence(self, divergence: Divergence) -> None:
@@ -250,10 +249,9 @@ class ReplicaJoin:
         source = self._group.base(whom)
         try:
             if last < 0:
-                clear_replica_folder(
-                    self._folders
-                )  # No replica has run a batch yet: begin with the first batch.
-            elif self._blank:
+                # No replica has run a batch yet: begin with the first batch.
+                clear_replica_folder(self._folders)
+            elif self._without_state:
                 last = join_without_state(source, self._folders, look)
             elif self._copier is not None:
                 last = self._copier.copy(source, look)
@@ -289,7 +287,7 @@ class ReplicaJoin:
                 " restore it, or start from scratch (--fresh)"
             )
 
-    def _unable(self, shared: AgreementStatus) -> JobFailedError:
+    def _no_snapshot_error(self, shared: AgreementStatus) -> JobFailedError:
         failed = sorted((ReplicaId.parse(name), str(error)) for name, error in self._failed.items())
         reasons = "".join(f"; {replica.title}: {error}" for replica, error in failed)
         return JobFailedError(
