@@ -169,7 +169,7 @@ class StoreLink:
             if self._keeps_data:
                 self._read_data_location(store)
             self.view = self._read_view(store)
-        # A worker that has not registered yet does not do so after its job was unassigned.
+        # A worker whose job was unassigned does not register, nor again after the loss of its session.
         if unpublished and (self._published is not None or self.view.assignment is not None):
             self._publish(store, current)
         if kept is not None:
@@ -236,7 +236,7 @@ class StoreLink:
     def _publish(self, store: Store, info: WorkerInfo) -> None:
         node = store.get(self._path)
         if node is not None and node.owner != store.session_id:
-            # Left by an earlier session of this worker: the servers remove it when that session expires.
+            # Left by an expired session of this worker; the servers may remove it too late.
             with suppress(MissingError):
                 store.delete(self._path)
             node = None

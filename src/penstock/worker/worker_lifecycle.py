@@ -319,7 +319,7 @@ class Worker:
         return isinstance(error, SupersededError) or (self.place is not None and not has_ledger(self.place))
 
     def _enter_phase(self, phase: str) -> None:
-        # The phase and the position of a replica are written together: only together do they make it in step.
+        # The phase is written with the position of the replica, because a replica in step needs both.
         joined = self._replica.look() if self._replica is not None else None
         info = replace(self._info, phase=phase, since=time.time(), joined=joined)
         self._tell(replace(info, progress=self._progress()))

@@ -65,7 +65,7 @@ def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result 
     """Return the result of a job: that of a replica that has drained, or of the last one to end."""
     results = documents.all(Result, store_paths.RESULTS)
     if status.phase not in OVER:
-        return results.get(spec.name)  # The job has not ended; other replicas may have been removed.
+        return results.get(spec.name)  # The job has not ended; results of removed replicas do not count.
     own = [results[member] for member in documents.members(store_paths.RESULTS, results, spec.name)]
     current = [result for result in own if is_current_revision(spec, result.revision)]
     last = max(current, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
