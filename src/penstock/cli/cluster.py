@@ -39,7 +39,7 @@ from penstock.local.cluster_shutdown import EndedProcess, end_cluster, keeper_fo
 from penstock.local.local_cluster import (
     MASTERS_FILE,
     BusyError,
-    check_room,
+    check_addresses,
     cluster_folder,
     lock_cluster,
     prepare_zookeeper,
@@ -210,7 +210,7 @@ def up(
         ring = open_keyring(cluster, create=True)
         prepare = partial(prepare_zookeeper, options, ring.quorum_password)
         layout = plan(options, cluster, folder, prepare, started=time.time())
-        check_room(layout)
+        check_addresses(layout)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_layout(layout, cluster)
         write_masters(layout, cluster)

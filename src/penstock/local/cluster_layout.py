@@ -105,21 +105,21 @@ def plan(
         for number in range(1, servers + 1)
     ]
     connect = options.connect or ",".join(f"127.0.0.1:{daemon.ports[0]}" for daemon in daemons)
-    where = ("--connect", connect, "--root", ROOT, "--cluster-folder", str(cluster))
+    common = ("--connect", connect, "--root", ROOT, "--cluster-folder", str(cluster))
     for number in range(1, options.masters + 1):
         name, port = f"master-{number}", base + number - 1
-        listens = ("--name", name, "--host", "127.0.0.1", "--port", str(port))
-        decides = ("--strategy", options.strategy) if options.strategy else ()
-        keeps = ("--retain-days", f"{options.retain_days:g}", "--retain-jobs", str(options.retain_jobs))
+        address = ("--name", name, "--host", "127.0.0.1", "--port", str(port))
+        strategy = ("--strategy", options.strategy) if options.strategy else ()
+        retention = ("--retain-days", f"{options.retain_days:g}", "--retain-jobs", str(options.retain_jobs))
         daemons.append(
-            _daemon(name, MASTER, (*listens, *decides, *keeps, *where), cluster, "127.0.0.1", port)
+            _daemon(name, MASTER, (*address, *strategy, *retention, *common), cluster, "127.0.0.1", port)
         )
     for number in range(1, options.nodes + 1):
         name, host, port = f"node-{number}", node_host(number), base + _SUPERVISOR_OFFSET
-        listens = ("--name", name, "--host", host, "--port", str(port))
-        has = ("--cores", str(options.cores), "--memory", str(options.memory), "--storage", str(storage))
+        address = ("--name", name, "--host", host, "--port", str(port))
+        capacity = ("--cores", str(options.cores), "--memory", str(options.memory), "--storage", str(storage))
         rack = ("--rack", options.racks[(number - 1) % len(options.racks)]) if options.racks else ()
-        daemons.append(_daemon(name, SUPERVISOR, (*listens, *has, *rack, *where), cluster, host, port))
+        daemons.append(_daemon(name, SUPERVISOR, (*address, *capacity, *rack, *common), cluster, host, port))
     return Layout(connect, str(storage), tuple(daemons), embedded=servers > 0, started=started)
 
 

@@ -62,9 +62,9 @@ def end_cluster(
     """
     stages = _stages(layout, cluster, running_folders(layout, cluster, processes))
     done: list[EndedProcess] = []
-    for words, folders, seconds in stages:
+    for description, folders, seconds in stages:
         if folders:
-            tell(f"ending {words}: {', '.join(folder.name for folder in folders)}")
+            tell(f"ending {description}: {', '.join(folder.name for folder in folders)}")
             done += _end(folders, processes, _WaitLimit(monotonic() + seconds, monotonic, wait, hurry))
     # A process may have been started during the shutdown.
     for folder in running_folders(layout, cluster, processes):

@@ -111,7 +111,7 @@ def prepare_zookeeper(options: LayoutOptions, secret: str, number: int, folder: 
     return write_server_files(folder, number, addresses, secret, java=find_java(), jars=spark_jars())
 
 
-def check_room(layout: Layout) -> None:
+def check_addresses(layout: Layout) -> None:
     """Raise SettingError unless every address of a layout exists and is free."""
     for daemon in layout.daemons:
         for port in daemon.ports:

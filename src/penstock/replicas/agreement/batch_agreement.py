@@ -205,7 +205,7 @@ class AgreedOutput:
             self._compare(offer, committed)
         else:
             self._publish_earlier_batches(batch)
-        self._publish(committed, sure=mine)
+        self._publish(committed, is_winner=mine)
         if mine or self._standby is None:
             # These sinks cannot publish what another process has staged; readers recognise duplicates by ids.
             publish(self._blueprint, batch, own)
@@ -236,13 +236,13 @@ class AgreedOutput:
             return self._replica_spec.number == 0  # The first replica has published it.
         return self._agreement.is_published(batch)
 
-    def _publish(self, committed: Commit, *, sure: bool = False) -> None:
+    def _publish(self, committed: Commit, *, is_winner: bool = False) -> None:
         """Publish the committed output of a batch, unless it is marked as published.
 
-        ``sure`` means that this attempt has committed it. The replica that has committed it publishes all of
-        it, also after a restart; others only the sinks that several replicas may write at once.
+        ``is_winner`` means that this attempt has committed it. The replica that has committed it publishes
+        all of it, also after a restart; others only the sinks that several replicas may write at once.
         """
-        if not sure and self._agreement.is_published(committed.batch):
+        if not is_winner and self._agreement.is_published(committed.batch):
             return
         whole = committed.by == self._replica_spec.name or self._all_shared(committed.receipts)
         publish(
