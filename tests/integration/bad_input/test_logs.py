@@ -80,7 +80,7 @@ TABLE = [
     Command(
         "separator-of-json",
         "append orders --json --key-separator =",
-        "it is for text lines and takes at least one character",
+        "it needs at least one character and cannot be combined with --json",
         2,
     ),
     Command("batch-of-0", "append orders --batch 0", "Invalid value for '--batch': ", 2),

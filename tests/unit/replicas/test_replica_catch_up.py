@@ -384,14 +384,14 @@ def test_a_file_that_is_gone_for_good_ends_in_an_error(
     monkeypatch.setattr(replica_catch_up, "_PAUSE", 0.0)
     runner.step()
     (runner.folders.feedback / runner.last.feedback[0]).unlink()
-    with pytest.raises(CopyError, match="changed 50 times"):
+    with pytest.raises(CopyError, match="during each of 50 attempts"):
         copy_snapshot(runner.base, own)
 
 
 def test_one_without_a_batch_or_a_folder_has_nothing_to_copy(runner: Runner, own: JobFolders) -> None:
-    with pytest.raises(CopyError, match="no batch to go on from"):
+    with pytest.raises(CopyError, match="no batch to copy"):
         copy_snapshot(runner.base, own)
-    with pytest.raises(CopyError, match="never begun"):
+    with pytest.raises(CopyError, match="never run"):
         copy_snapshot(runner.base.with_name("job~7"), own)
 
 
@@ -443,7 +443,7 @@ def test_how_far_others_are(runner: Runner) -> None:
 def test_one_that_lacks_something_itself_is_not_copied(runner: Runner, own: JobFolders) -> None:
     runner.step()
     runner.folders.state_incomplete.touch()
-    with pytest.raises(CopyError, match="lacks what came before"):
+    with pytest.raises(CopyError, match="lacks the state from before"):
         copy_snapshot(runner.base, own)
 
 
